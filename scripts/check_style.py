@@ -18,8 +18,30 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MOST_DECISIONS = 15
 VAGUE = frozenset(
-    "again done found given held it kept known made more one others rest same seen stuff taken"
-    " that thing things this whole".split()
+    [
+        "again",
+        "done",
+        "found",
+        "given",
+        "held",
+        "it",
+        "kept",
+        "known",
+        "made",
+        "more",
+        "one",
+        "others",
+        "rest",
+        "same",
+        "seen",
+        "stuff",
+        "taken",
+        "that",
+        "thing",
+        "things",
+        "this",
+        "whole",
+    ]
 )
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.match_case)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)

@@ -6,8 +6,8 @@ import pytest
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
+from regraft.matching.compiling import compile_rule
 from regraft.matching.matcher import find
-from regraft.matching.pattern import compile_rule
 from regraft.matching.result import Match
 from regraft.source.text import SourceFile, parse
 from regraft.structure.module import Module

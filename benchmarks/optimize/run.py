@@ -35,7 +35,8 @@ from families import NotBuilt, built, families, load
 import regraft
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Largest
-from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge
+from regraft.verify.child.judgement import judge
+from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.state import identical
 
 SECONDS = 60  # for one family

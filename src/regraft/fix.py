@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
@@ -53,14 +53,21 @@ def proved_fix(
         if not rejected:
             return Fix(rewritten, applied, verdicts, tuple(left_out.values()))
         applied_definitions = {name for finding in applied for name in changed_definitions(finding)}
-        if (
-            not rejected.keys() & applied_definitions
-        ):  # not the fault of one definition: a variable of the file, say
-            verdict = next(iter(rejected.values()))
-            rejected = {name: replace(verdict, definition=name) for name in applied_definitions}
-        left_out.update(
-            {name: verdict for name, verdict in rejected.items() if name in applied_definitions}
-        )
+        left_out.update(_blamed(rejected, applied_definitions))
+
+
+def _blamed(rejected: Mapping[str, Verdict], definitions: Collection[str]) -> dict[str, Verdict]:
+    """Return the verdicts because of which definitions are left out, by the definition's name.
+
+    rejected     the verdicts that do not allow the rewrite, at least one
+    definitions  the definitions that patches change
+    """
+    blamed = {name: verdict for name, verdict in rejected.items() if name in definitions}
+    if blamed:
+        return blamed
+    # not the fault of one definition: a variable of the file, say
+    verdict = next(iter(rejected.values()))
+    return {name: replace(verdict, definition=name) for name in definitions}
 
 
 def definition(finding: Finding) -> str:

@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import regraft  # noqa: E402
-from regraft.live import NothingOptimized, OtherConditions  # noqa: E402
+from regraft.live import DifferentConditions, NothingOptimized  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.rules.lock import NAME, Lock, pin_rule, write  # noqa: E402
 
@@ -225,7 +225,7 @@ def test_methods_of_a_base_class(module: types.ModuleType) -> None:
     model = module.Model(8, module.Wide).eval()
     result = optimized(model)
     assert [one.method for one in result.changes] == ["Model.scores"]
-    assert any("Wide has another one" in one.reason for one in result.left)
+    assert any("Wide has another one" in one.reason for one in result.unchanged)
 
 
 def test_methods_replaced_at_run_time_are_left(model: Any, module: types.ModuleType) -> None:
@@ -233,7 +233,7 @@ def test_methods_replaced_at_run_time_are_left(model: Any, module: types.ModuleT
     model.scores = lambda x: x
     with pytest.warns(NothingOptimized, match="something has replaced it"):
         result = optimized(model)
-    assert {one.reason for one in result.left} == {
+    assert {one.reason for one in result.unchanged} == {
         "something has replaced it since its file was read",
         "this module has one of its own",
     }
@@ -348,7 +348,7 @@ def test_a_lock_without_rules(model: Any, tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_measured_elsewhere(model: Any, tmp_path: Path) -> None:
-    with pytest.warns(OtherConditions, match="measured with PyTorch 1.0, here is"):
+    with pytest.warns(DifferentConditions, match="measured with PyTorch 1.0, here is"):
         assert optimized(model, lock=locked(tmp_path, "adopter/softmax", version="1.0")).changes
 
 
@@ -375,7 +375,10 @@ def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(
         result = optimized(
             model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy")
         )
-    assert {one.place for one in result.left} == {"torch/log-softmax", "torch/linear-cross-entropy"}
+    assert {one.place for one in result.unchanged} == {
+        "torch/log-softmax",
+        "torch/linear-cross-entropy",
+    }
 
 
 LOGITS = """
@@ -403,7 +406,7 @@ def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(
     model = module.Head()
     with pytest.warns(NothingOptimized, match="only with unsafe=True"):
         result = optimized(model, select=["torch/linear-cross-entropy"])
-    (left,) = result.left
+    (left,) = result.unchanged
     assert (left.place, left.reason) == (
         "Head.forward",
         (

@@ -17,7 +17,8 @@ from torch.nn import functional as F  # noqa: E402
 from regraft.ops import implementation, postponed_linear  # noqa: E402
 from regraft.ops import postponed_logits as module  # noqa: E402
 from regraft.ops.postponed import PostponedTensor  # noqa: E402
-from regraft.ops.postponed_logits import postpone_logits, rows_at_once  # noqa: E402
+from regraft.ops.postponed_logits import postpone_logits  # noqa: E402
+from regraft.ops.rows_loss import rows_at_once  # noqa: E402
 
 CLASSES = 37
 

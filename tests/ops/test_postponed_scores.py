@@ -18,7 +18,6 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft.ops import (  # noqa: E402
-    attention_form,
     implementation,
     postponed_baddbmm,
     postponed_einsum,
@@ -47,7 +46,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(options)
         return kernel(*args, **options)
 
-    monkeypatch.setattr(attention_form.functional, "scaled_dot_product_attention", counted)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
     return seen
 
 

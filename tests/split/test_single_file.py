@@ -195,7 +195,7 @@ def test_an_island_is_refused():
 
 
 def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
-    original = regraft.splitting.pipeline.as_file
+    original = regraft.splitting.emitting.emit_file.single_file
 
     def wrong(*args):
         model = original(*args)
@@ -206,7 +206,7 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
                 )
         return model
 
-    monkeypatch.setattr(regraft.splitting.pipeline, "as_file", wrong)
+    monkeypatch.setattr(regraft.splitting.emitting.emit_file, "single_file", wrong)
     with pytest.raises(Unsplittable, match="the single file differs from the original"):
         made(networks.Skips)
 
@@ -271,12 +271,12 @@ def test_a_variable_that_some_paths_do_not_assign_is_refused(kind):
 @pytest.mark.parametrize(("total", "excused"), [(7.000005, True), (7.0, False)])
 def test_only_numbers_that_are_near_and_not_equal_excuse_a_difference(monkeypatch, total, excused):
     model, call = single.Threshold().eval(), torch.tensor([[total]])
-    original = regraft.splitting.pipeline.SingleFile.__call__
+    original = regraft.splitting.emitting.emit_file.SingleFile.__call__
 
     def wrong_at(file, x):
         return original(file, x * 2 if torch.equal(x, call) else x)
 
-    monkeypatch.setattr(regraft.splitting.pipeline.SingleFile, "__call__", wrong_at)
+    monkeypatch.setattr(regraft.splitting.emitting.emit_file.SingleFile, "__call__", wrong_at)
 
     def split():
         return regraft.split(model, [(call,), (torch.ones(1, 1),)], cache=False, single_file=True)

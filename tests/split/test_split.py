@@ -663,14 +663,14 @@ def test_an_input_of_one_element_is_perturbed_to_every_side():
 
 
 def changed_host(monkeypatch, old, new):
-    original = regraft.splitting.pipeline.host_source
+    original = regraft.splitting.emitting.emit_directory.host_source
 
     def changed(*args):
         source = original(*args)
         assert old in source
         return source.replace(old, new)
 
-    monkeypatch.setattr(regraft.splitting.pipeline, "host_source", changed)
+    monkeypatch.setattr(regraft.splitting.emitting.emit_directory, "host_source", changed)
 
 
 def test_another_decision_is_found_where_the_results_are_equal(monkeypatch):

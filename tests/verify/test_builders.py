@@ -11,7 +11,7 @@ from regraft.verify import verify
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import builders, flags, inference
+from regraft.verify.child.drivers import builders, flags, inference, instances
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_source
 
@@ -204,7 +204,7 @@ def test_lists_of_one_class_are_tried_for_others_and_what_is_unset_gets_a_value(
 
 def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
     values = {"base_width": 8, "depth": 2}
-    unbuilt = inference._not_built_message(values)
+    unbuilt = instances.not_built_message(values)
     assert (
         inference._blamed_parameter(
             f"{unbuilt}AssertionError: BasicBlock has no other base width", values

@@ -17,7 +17,7 @@ from regraft.verify.child.checks.constants import Constants  # noqa: E402
 from regraft.verify.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
 from regraft.verify.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
 from regraft.verify.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
-from regraft.verify.child.replay import MODES  # noqa: E402
+from regraft.verify.child.modes import MODES  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 
 NORM = """\

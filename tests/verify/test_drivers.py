@@ -21,10 +21,12 @@ from torch import nn  # noqa: E402
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
 from regraft.verify.child.drivers import (  # noqa: E402
+    config_fields,
     constructors,
     fit,
     inputs,
     repair,
+    source_hints,
     tiny,
     vary,
     where,
@@ -174,11 +176,13 @@ def test_models_that_are_too_large_are_cut_down():
 
 
 def test_strings_are_varied_by_what_the_file_compares_them_with():
-    choices = vary.compared_strings(
+    choices = source_hints.compared_strings(
         "if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n"
     )
     assert choices["kind"] == ("plain", "sum", "mean")
-    assert {"kind": "mean"} in vary.variations({"kind": "plain"}, vary.Hints(choices=choices))
+    assert {"kind": "mean"} in vary.variations(
+        {"kind": "plain"}, source_hints.Hints(choices=choices)
+    )
 
 
 SOURCE = """import torch
@@ -514,7 +518,7 @@ def check(config):
 def test_repairs_give_a_plain_backbone_where_a_package_is_missing() -> None:
     small = {"use_timm_backbone": True, "backbone_config": None}
     tried = list(fit.repairs(small, small, "ImportError: TimmBackbone requires the timm library"))
-    assert {"use_timm_backbone": False, "backbone_config": fit.BACKBONE} in tried
+    assert {"use_timm_backbone": False, "backbone_config": config_fields.BACKBONE} in tried
 
 
 def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
@@ -582,7 +586,7 @@ def test_dimensions_that_are_missing_stand_behind_the_batch() -> None:
 
 
 def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
-    hints = vary.hints(
+    hints = source_hints.hints(
         'getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)'
     )
     assert {"kernel": 2} in vary.variations({"width": 8}, hints)
@@ -596,14 +600,16 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     )
     config = {"encoder_config": {"act": "relu"}, "scale": 0, "act": "relu", "plain": False}
     config["activation_function"] = "relu"
-    hints = vary.hints("self.act_fn(x) * scale", source)
+    hints = source_hints.hints("self.act_fn(x) * scale", source)
     first = [next(iter(override)) for override in vary.mentioned_variations(config, hints)]
     assert list(dict.fromkeys(first)) == ["activation_function", "act", "encoder_config", "scale"]
     assert next(iter(list(vary.variations(config, hints))[-1])) == "plain"
     assert not hints.dispatches
-    assert vary.hints("", "config._attn_implementation").dispatches
+    assert source_hints.hints("", "config._attn_implementation").dispatches
     ends = {"tf_legacy": False, "use_shared_position_bias": False, "prune": False}
-    first = next(vary.variations(ends, vary.hints("if shared_position_bias is not None:", source)))
+    first = next(
+        vary.variations(ends, source_hints.hints("if shared_position_bias is not None:", source))
+    )
     assert first == {"use_shared_position_bias": True}
 
 

@@ -56,6 +56,12 @@ PATCHES = {
     "a function of the verifier": (
         "import regraft.verify.child.compare as judge\njudge.close = lambda *_: True"
     ),
+    "a method of the verifier": (
+        "import regraft.verify.child.isolated as own\nown.Judge.__call__ = lambda *_, **__: None"
+    ),
+    "what reads the judge's answers": (
+        "import json\njson.loads = lambda _: {'difference': None, 'largest': {}}"
+    ),
 }
 HIDDEN = """
 

@@ -8,7 +8,15 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from regraft.verify.child.drivers import described, fit, inputs, tiny, vary  # noqa: E402
+from regraft.verify.child.drivers import (  # noqa: E402
+    described,
+    fit,
+    further_calls,
+    inputs,
+    source_hints,
+    tiny,
+    vary,
+)
 from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
 from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot  # noqa: E402
 from regraft.verify.child.drivers.where import statements  # noqa: E402
@@ -80,7 +88,10 @@ class Layer(nn.Module):
     def forward(
         self, hidden_states, attention_mask=None, position_ids=None, position_embeddings=None
     ):
-        cos, sin = position_embeddings
+        cos, sin = (
+            # the parts of a rotary embedding
+            position_embeddings
+        )
         return self.proj(hidden_states) * cos.mean() + sin.mean()
 
 
@@ -101,11 +112,9 @@ def test_the_statements_that_an_error_came_through_are_given_whole():
         "sin",
         "=",
         "(",
+        *["#", "the", "parts", "of", "a", "rotary", "embedding"],
         "position_embeddings",
         ")",
-        "#",
-        "fmt:",
-        "skip",
     ]
 
 
@@ -196,7 +205,7 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables():
         " A}\nclass C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x):"
         " return isinstance(x, A)\n"
     )
-    assert vary.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
+    assert source_hints.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
 
 
 @pytest.mark.parametrize(
@@ -266,9 +275,9 @@ def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_st
 
 def test_one_layer_more_is_tried_where_the_text_mentions_their_number():
     assert {"num_layers": 3} in vary.variations(
-        {"num_layers": 2}, vary.Hints("range(num_layers - 2)")
+        {"num_layers": 2}, source_hints.Hints("range(num_layers - 2)")
     )
-    assert not list(vary.variations({"num_layers": 2}, vary.Hints()))
+    assert not list(vary.variations({"num_layers": 2}, source_hints.Hints()))
 
 
 def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: torch.dtype):
@@ -419,7 +428,7 @@ def test_numbers_that_the_text_compares_with_each_other_are_varied():
         "class M:\n    def forward(self):\n        if self.marks == self.length:\n           "
         " return self.rate != 2\n"
     )
-    hints = vary.hints("self.marks", source)
+    hints = source_hints.hints("self.marks", source)
     assert hints.compared == {"marks", "length"}
     assert {"marks": 32} in [*vary.variations({"marks": 64, "rate": 8, "flag": True}, hints)]
     assert {"rate": 4} not in [*vary.variations({"marks": 64, "rate": 8}, hints)]
@@ -448,7 +457,9 @@ def test_a_model_that_cannot_continue_is_not_asked_to(fails):
     model = Continues(fails).eval()
     spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
     found = inputs.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
-    labels = [call(0)[0].label for call in inputs.more_calls(model, found, "past_key_values")]
+    labels = [
+        call(0)[0].label for call in further_calls.more_calls(model, found, "past_key_values")
+    ]
     assert any("continued" in one for one in labels) is not fails
     assert len(labels) > 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regraft.verify import verify
-from regraft.verify.sameness import same_definitions
+from regraft.verify.sameness import equal_definitions
 
 SAME = {
     "a local variable renamed": (
@@ -98,14 +98,14 @@ def definition(body: str, arguments: str = "x, y") -> bytes:
 @pytest.mark.parametrize("case", SAME)
 def test_the_same_program_is_recognised(case: str) -> None:
     before, after = SAME[case]
-    assert same_definitions(definition(before), definition(after)) == {"f"}
+    assert equal_definitions(definition(before), definition(after)) == {"f"}
 
 
 @pytest.mark.parametrize("case", OTHER)
 def test_another_program_is_none(case: str) -> None:
     before, after, *arguments = OTHER[case]
     first, second = arguments[0] if arguments else ("x, y", "x, y")
-    assert not same_definitions(definition(str(before), first), definition(str(after), second))
+    assert not equal_definitions(definition(str(before), first), definition(str(after), second))
 
 
 MESSAGES = {
@@ -140,8 +140,8 @@ MESSAGES = {
 def test_texts_of_errors_are_no_results(case: str) -> None:
     before, after, same = MESSAGES[case]
     versions = definition(before), definition(after)
-    assert not same_definitions(*versions)
-    assert same_definitions(*versions, messages=False) == ({"f"} if same else set())
+    assert not equal_definitions(*versions)
+    assert equal_definitions(*versions, messages=False) == ({"f"} if same else set())
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_file_that_reads_the_variables_of_callers_has_none(reading: str) -> No
     before, after = (
         f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz"
     )
-    assert same_definitions(before, after) == frozenset()
-    assert same_definitions(*(text.replace(reading.encode(), b"") for text in (before, after))) == {
-        "f"
-    }
+    assert equal_definitions(before, after) == frozenset()
+    assert equal_definitions(
+        *(text.replace(reading.encode(), b"") for text in (before, after))
+    ) == {"f"}
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_a_file_that_gets_hold_of_errors_keeps_their_texts(looking: str) -> None
     versions = [
         f"{looking}\n\n\ndef f(x):\n    raise ValueError('{text}')\n".encode() for text in "ab"
     ]
-    assert "f" not in same_definitions(*versions, messages=False)
+    assert "f" not in equal_definitions(*versions, messages=False)
     bare = (text.replace(looking.encode(), b"") for text in versions)
-    assert same_definitions(*bare, messages=False) == {"f"}
+    assert equal_definitions(*bare, messages=False) == {"f"}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_file_that_can_read_local_variables_in_another_way_has_none(reading: s
     before, after = (
         f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz"
     )
-    assert same_definitions(before, after) == frozenset()
+    assert equal_definitions(before, after) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_a_file_that_can_read_local_variables_in_another_way_has_none(reading: s
 def test_other_surroundings_have_none(before: str, after: str) -> None:
     body = "\n\n\ndef f(x):\n    {0} = g(len(x))\n    return {0} * {0}\n"
     versions = (before + body.format("y")).encode(), (after + body.format("z")).encode()
-    assert same_definitions(*versions) == frozenset()
+    assert equal_definitions(*versions) == frozenset()
     renamed = versions[0].replace(b"    y", b"    z").replace(b"return y * y", b"return z * z")
-    assert same_definitions(versions[0], renamed) == {"f"}
+    assert equal_definitions(versions[0], renamed) == {"f"}
 
 
 def test_one_of_two_definitions_of_a_name_is_none() -> None:
@@ -221,28 +221,28 @@ def test_one_of_two_definitions_of_a_name_is_none() -> None:
         .replace(b"y = ", b"z = ")
         .replace(b"y * y", b"z * z")
     )
-    assert same_definitions(text, changed) == frozenset()
+    assert equal_definitions(text, changed) == frozenset()
 
 
 def test_annotations_that_stay_texts_count_as_texts() -> None:
     text = b"from __future__ import annotations\n\n\nclass A:\n    x: f(1 + 1)\n"
-    assert same_definitions(text, text.replace(b"1 + 1", b"2")) == frozenset()
+    assert equal_definitions(text, text.replace(b"1 + 1", b"2")) == frozenset()
 
 
 def test_a_file_that_reads_source_has_none() -> None:
     text = b"import inspect\n\n\ndef f(x):\n    y = x\n    return inspect.getsource(g), y\n"
-    assert not same_definitions(text, text.replace(b"y", b"z"))
+    assert not equal_definitions(text, text.replace(b"y", b"z"))
 
 
 def test_docstrings_are_no_results() -> None:
     versions = definition("return x"), definition('"""Return it."""\n    return x')
-    assert not same_definitions(*versions)
-    assert same_definitions(*versions, messages=False) == {"f"}
-    assert not same_definitions(
+    assert not equal_definitions(*versions)
+    assert equal_definitions(*versions, messages=False) == {"f"}
+    assert not equal_definitions(
         definition("return x"), definition("f'{y}'\n    return x"), messages=False
     )
     read = b"g = f.__doc__\n\n\n"
-    assert not same_definitions(read + versions[0], read + versions[1], messages=False)
+    assert not equal_definitions(read + versions[0], read + versions[1], messages=False)
 
 
 CLASS = """\
@@ -279,8 +279,8 @@ def test_annotations_and_the_arguments_of_super_are_no_results(
     changed: dict[str, str], common: dict[str, str], same: bool
 ) -> None:
     versions = class_text(**common), class_text(**{**common, **changed})
-    assert not same_definitions(*versions)
-    assert same_definitions(*versions, messages=False) == ({"A"} if same else set())
+    assert not equal_definitions(*versions)
+    assert equal_definitions(*versions, messages=False) == ({"A"} if same else set())
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ class A(B):
 def test_super_in_an_inner_function_keeps_its_arguments() -> None:
     text = "class A(B):\n    def f(self):\n        return [{0}.f() for x in self.xs]\n"
     versions = (text.format(call).encode() for call in ("super(A, self)", "super()"))
-    assert not same_definitions(*versions, messages=False)
+    assert not equal_definitions(*versions, messages=False)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, same: bool
     before, after = (
         f"{use}\n\n\ndef f(x):\n    {name} = x\n    return g({name})\n".encode() for name in "yz"
     )
-    assert same_definitions(before, after) == ({"f"} if same else set())
+    assert equal_definitions(before, after) == ({"f"} if same else set())
 
 
 def test_the_same_program_is_proved_though_nothing_builds_it(

@@ -442,7 +442,11 @@ def test_relatives_that_never_ran_are_named(tmp_path: Path) -> None:
 
 
 def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
-    from regraft.verify.child.stochastic import SUSPICION, _confirmed, _suspect
+    from regraft.verify.child.distributions import (
+        SUSPICION,
+        describe_confirmed_difference,
+        find_suspect,
+    )
 
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(40, generator=generator).double()
@@ -453,9 +457,9 @@ def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
 
     suspected = refuted = 0
     for _ in range(100):
-        suspect = _suspect(runs(64), runs(64))
+        suspect = find_suspect(runs(64), runs(64))
         if suspect is not None:
             suspected += 1
-            refuted += bool(_confirmed(suspect, runs(128), runs(128)))
+            refuted += bool(describe_confirmed_difference(suspect, runs(128), runs(128)))
     assert suspected <= 100 * SUSPICION + 4
     assert refuted == 0

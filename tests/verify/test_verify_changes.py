@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from regraft.verify import verify
-from regraft.verify.changes import find_changes, same_surroundings
+from regraft.verify.changes import find_changes
+from regraft.verify.module_level import have_equal_surroundings
 
 SOURCE = b"""import os
 
@@ -385,14 +386,14 @@ def test_what_the_module_level_does_is_a_change_with_a_reason(case: str, alone: 
     (found,) = [change for change in find_changes(AROUND, changed) if change.kind == "module"]
     assert reason in found.obstacle
     assert found.lines
-    assert not same_surroundings(AROUND, changed)
+    assert not have_equal_surroundings(AROUND, changed)
 
 
 @pytest.mark.parametrize("case", HARMLESS)
 def test_what_leaves_the_module_level_as_it_was_is_no_change_beside_others(case: str) -> None:
     changed = AROUND.replace(*HARMLESS[case])
     assert changed != AROUND
-    assert same_surroundings(AROUND, changed)
+    assert have_equal_surroundings(AROUND, changed)
     edited = changed.replace(b"return len(x) * scale", b"return scale * len(x)")
     assert {change.definition for change in find_changes(AROUND, edited)} <= {"f", "new"}
     assert not any(change.obstacle for change in find_changes(AROUND, changed))
@@ -431,12 +432,12 @@ def test_an_import_of_a_name_that_the_original_uses_counts(text: bytes) -> None:
     (change,) = find_changes(text, text + added)
     assert "`from regraft.ops import softmax`, is not in the original" in change.obstacle
     local = b"def f(softmax):\n    return softmax\n"
-    assert same_surroundings(local, added + local)
+    assert have_equal_surroundings(local, added + local)
 
 
 def test_documentation_that_the_file_reads_counts() -> None:
     text = b'"""Two."""\n\n\ndef f(x):\n    return x * len(__doc__)\n'
-    assert not same_surroundings(text, text.replace(b"Two", b"Three"))
+    assert not have_equal_surroundings(text, text.replace(b"Two", b"Three"))
 
 
 def test_a_removed_statement_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def bench(
     say("verifying" if options.verify else "rewriting")
     variants = Variants(model, rules, verify=options.verify, time_limit=options.time_limit)
     result.left = tuple(
-        f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.left
+        f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.unchanged
     )
     differences = {
         name: difference(model, variants[frozenset({name})], calls) for name in variants.names

@@ -101,29 +101,8 @@ def choose(
     rules that only pay in company. The search is greedy: a subset of another kind may be better
     still.
     """
-    search = _Search(meter, goal)
-    chosen: Rules = NONE
-    added = True
-    while added:
-        added = False
-        for name in (candidate for candidate in names if candidate not in chosen):
-            say(f"with {name}")
-            if search.is_better(chosen | {name}, chosen):
-                chosen, added = chosen | {name}, True
-    all_rules = frozenset(names)
-    if chosen != all_rules and search.is_better(all_rules, chosen):
-        chosen = all_rules
-    while True:
-        say(f"what each of {len(chosen)} adds")
-        worth = {name: search.worth(chosen, chosen - {name}) for name in sorted(chosen)}
-        useless = [
-            name
-            for name, rule_worth in worth.items()
-            if not search.is_better(chosen, chosen - {name}, rule_worth)
-        ]
-        if not useless:
-            break
-        chosen -= {min(useless, key=lambda name: worth[name].pair.speed.median)}
+    search = _Search(meter, goal, say)
+    chosen, worth = search.drop_useless(search.add_useful(names))
     total_worth = search.worth(chosen, NONE) if chosen else None
     if total_worth is not None and not search.is_better(chosen, NONE, total_worth):
         chosen, worth, total_worth = NONE, {}, None
@@ -133,11 +112,44 @@ def choose(
 class _Search:
     """The measurements and comparisons of a search for the rules to keep."""
 
-    def __init__(self, meter: Meter, goal: Goal) -> None:
-        self.meter, self.goal = meter, goal
+    def __init__(self, meter: Meter, goal: Goal, say: Callable[[str], None]) -> None:
+        self.meter, self.goal, self.say = meter, goal, say
         self.at_most = goal.at_most
         if goal.at_most is not None and goal.relative and goal.kind == "fastest":
             self.at_most = goal.at_most * meter.bytes(NONE)
+
+    def add_useful(self, names: Sequence[str]) -> Rules:
+        """Return the rules of `names` that were added one by one while the result was better with
+        each, or all of them where they are better together."""
+        chosen: Rules = NONE
+        previous: Rules | None = None
+        while chosen != previous:
+            previous = chosen
+            for name in names:
+                if name in chosen:
+                    continue
+                self.say(f"with {name}")
+                if self.is_better(chosen | {name}, chosen):
+                    chosen |= {name}
+        all_rules = frozenset(names)
+        if chosen != all_rules and self.is_better(all_rules, chosen):
+            return all_rules
+        return chosen
+
+    def drop_useless(self, chosen: Rules) -> tuple[Rules, dict[str, Worth]]:
+        """Return those of the rules that are each better than none beside the others, and the worth
+        of each; the rule of least worth is dropped first."""
+        while True:
+            self.say(f"what each of {len(chosen)} adds")
+            worth = {name: self.worth(chosen, chosen - {name}) for name in sorted(chosen)}
+            useless = [
+                name
+                for name, rule_worth in worth.items()
+                if not self.is_better(chosen, chosen - {name}, rule_worth)
+            ]
+            if not useless:
+                return chosen, worth
+            chosen -= {min(useless, key=lambda name: worth[name].pair.speed.median)}
 
     def worth(self, new: Rules, old: Rules) -> Worth:
         """Measure the rules `new` against the rules `old`."""

@@ -15,7 +15,8 @@ from regraft.live import Optimization, rewrite
 from regraft.scanning import CompiledRule
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Largest
-from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge
+from regraft.verify.child.judgement import judge
+from regraft.verify.child.replay import Outcome, Plan, Target, execute
 
 Rules = frozenset[str]
 NONE: Rules = frozenset()
@@ -43,7 +44,9 @@ class Variants:
         self.all = rewrite(_copy_sharing_parameters(model), rules, verify, time_limit=time_limit)
         self.unproved = set(self.all.unproved)
         self.names = tuple(
-            name for name in sorted(self.all.found) if self._make_variant(frozenset({name})).changes
+            name
+            for name in sorted(self.all.applicable)
+            if self._make_variant(frozenset({name})).changes
         )
 
     def __getitem__(self, names: Rules) -> Any:

@@ -27,6 +27,7 @@ from regraft.cli.shared import (
 from regraft.source.object_reference import find_function
 
 if TYPE_CHECKING:
+    from regraft.rules.lock import Lock
     from regraft.scanning import CompiledRule
 
 
@@ -139,12 +140,7 @@ def bench_command(
 
     Exit codes: 0 measured, 1 no choice keeps the limit, 2 error.
     """
-    if goal is not None and mode == "both":
-        raise click.UsageError("--select chooses for one mode: --mode inference or --mode training")
-    if memory_limit and goal != "fastest":
-        raise click.UsageError("--memory-limit goes with --select fastest")
-    if time_limit and goal != "smallest":
-        raise click.UsageError("--time-limit goes with --select smallest")
+    _check_goal(goal, mode, memory_limit, time_limit)
     if importlib.util.find_spec("torch") is None:
         stop("bench needs torch, which is not installed in this environment")
     # the profiler would speak whenever it starts and stops
@@ -162,7 +158,6 @@ def bench_command(
     )
     rules = _load_rules(packs, ignore, directories, unsafe)
     model, calls = _load_subject(bench_module, target, threads)
-    from regraft.rules.lock import write
     from regraft.verify import VerifyError
 
     try:
@@ -170,10 +165,7 @@ def bench_command(
     except (bench_module.BenchError, VerifyError) as problem:
         stop(f"{target}: {problem}")
     if result.chosen is not None:
-        try:
-            write(lock, bench_module.lock_of(result, target, options, rules))
-        except OSError as problem:
-            stop(f"{lock}: cannot be written: {problem.strerror or problem}")
+        _write_lock(lock, bench_module.lock_of(result, target, options, rules))
     if form == "json":
         click.echo(json.dumps(bench_module.as_json(result, options, target), indent=1))
     else:
@@ -181,6 +173,28 @@ def bench_command(
         if result.chosen is not None:
             click.echo(f"wrote {lock}")
     sys.exit(0 if result.limit_kept else 1)
+
+
+def _check_goal(
+    goal: str | None, mode: str, memory_limit: str | None, time_limit: str | None
+) -> None:
+    """Raise UsageError for a goal of several modes, or a limit that is not that of the goal."""
+    if goal is not None and mode == "both":
+        raise click.UsageError("--select chooses for one mode: --mode inference or --mode training")
+    if memory_limit and goal != "fastest":
+        raise click.UsageError("--memory-limit goes with --select fastest")
+    if time_limit and goal != "smallest":
+        raise click.UsageError("--time-limit goes with --select smallest")
+
+
+def _write_lock(path: Path, lock: Lock) -> None:
+    """Write the lock file; exit where it cannot be written."""
+    from regraft.rules.lock import write
+
+    try:
+        write(path, lock)
+    except OSError as problem:
+        stop(f"{path}: cannot be written: {problem.strerror or problem}")
 
 
 def _parse_goal(

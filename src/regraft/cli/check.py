@@ -28,7 +28,7 @@ from regraft.cli.shared import (
     load_locked,
     lock_file,
 )
-from regraft.report.formats import FORMATS, ErrorsOnly
+from regraft.report.formats import FORMATS, ErrorsOnly, Output
 
 if TYPE_CHECKING:
     from regraft.report.machine import Collector
@@ -134,35 +134,25 @@ def check(
     Exits with 0 when there is nothing to do, 1 when there are findings, 2 when something could not
     be read.
     """
-    if show_diff and fix:
-        raise click.UsageError("--diff and --fix exclude each other")
-    if (prove or unproven or vendor or out or keep) and not (
-        fix or (show_diff and vendor and not out)
-    ):
-        raise click.UsageError("--out, --verify, --unproven, --keep and --vendor go with --fix")
-    if show_diff and FORMATS[form].is_document:
-        raise click.UsageError(
-            f"--diff prints a diff, --output-format {form} prints a document: choose one"
-        )
+    has_fix_options = any((prove, unproven, vendor, out, keep))
+    shows_vendored_diff = show_diff and vendor and not out
+    _check_combination(show_diff, fix, has_fix_options and not shows_vendored_diff, form)
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
     rules, problems = _chosen_rules(select, ignore, directories, lock, no_lock, unsafe)
     total = Collector(explain)
     total.errors += [as_error(problem) for problem in problems]
-    settled = 0
     output = (ErrorsOnly if show_diff else FORMATS[form])(STREAMS)
     policy = chosen_policy(fix, prove, unproven, no_cache, python, out, keep)
-    for report in _scan(paths, rules, explain, jobs, not (no_cache or show_diff or fix or explain)):
-        total.add(report)
-        output.add(report)
-        if (show_diff or fix) and report.findings:
-            patched = _with_patches(report, rules, vendor)
-            rewritten_count, failures = rewrite(
-                patched, rules, fix, policy, vendor, quiet=output.is_document
-            )
-            settled += rewritten_count
-            total.errors += failures
+    is_cached = not any((no_cache, show_diff, fix, explain))
+    reports = _scan(paths, rules, explain, jobs, is_cached)
+    if show_diff or fix:
+        settled = _rewrite_all(reports, rules, fix, policy, vendor, total, output)
+    else:
+        settled = 0
+        for report in reports:
+            _add_report(report, total, output)
     output.finish(
         total,
         time.perf_counter() - started,
@@ -170,7 +160,49 @@ def check(
     )
     if install and total.missing and not _offer_install(sorted(total.missing)):
         sys.exit(2)
-    sys.exit(2 if total.errors else 1 if len(total.findings) > settled else 0)
+    sys.exit(2 if total.errors else int(len(total.findings) > settled))
+
+
+def _check_combination(show_diff: bool, fix: bool, needs_fix: bool, form: str) -> None:
+    """Raise UsageError for options that exclude each other, or that need --fix without it."""
+    if show_diff and fix:
+        raise click.UsageError("--diff and --fix exclude each other")
+    if needs_fix and not fix:
+        raise click.UsageError("--out, --verify, --unproven, --keep and --vendor go with --fix")
+    if show_diff and FORMATS[form].is_document:
+        raise click.UsageError(
+            f"--diff prints a diff, --output-format {form} prints a document: choose one"
+        )
+
+
+def _add_report(report: FileReport, total: Collector, output: Output) -> None:
+    """Add the report of a file to the totals and to the output."""
+    total.add(report)
+    output.add(report)
+
+
+def _rewrite_all(
+    reports: Iterable[FileReport],
+    rules: Sequence[CompiledRule],
+    fix: bool,
+    policy: Policy,
+    vendor: bool,
+    total: Collector,
+    output: Output,
+) -> int:
+    """Report each file and show or write what the rules make of it; return the number of findings
+    that are settled."""
+    settled = 0
+    for report in reports:
+        _add_report(report, total, output)
+        if report.findings:
+            patched = _with_patches(report, rules, vendor)
+            rewritten_count, failures = rewrite(
+                patched, rules, fix, policy, vendor, quiet=output.is_document
+            )
+            settled += rewritten_count
+            total.errors += failures
+    return settled
 
 
 def _chosen_rules(

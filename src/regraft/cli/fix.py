@@ -20,7 +20,7 @@ from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport, Finding
-    from regraft.source.text import SourceError
+    from regraft.source.text import SourceError, SourceFile
 
 
 @dataclass(slots=True)
@@ -76,11 +76,10 @@ def rewrite(
     errors."""
     from regraft.scanning import RuleDefect, rewrite_file
     from regraft.source import text
-    from regraft.source.names import package_of
 
     if report.source is None:
         return 0, list(report.errors)
-    path, home = Path(report.file), home_of(Path(report.file), vendor)
+    home = home_of(Path(report.file), vendor)
     try:
         if policy.prove:
             changed, applied = _proved_rewrite(report, rules, policy, home, quiet)
@@ -95,21 +94,33 @@ def rewrite(
             text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False
         )
         return 0, []
-    target = (
-        path if policy.out is None else policy.out.joinpath(*package_of(path).split("."), path.name)
-    )
-    error = (
-        text.write(report.source, changed)
-        if policy.out is None
-        else text.write_copy(target, changed)
-    )
-    if error is None and vendor:
-        error = _write_vendored_ops(target, changed)
-    if error is None and not quiet:
+    target, error = _write(report.source, changed, policy, vendor)
+    if error is not None:
+        return 0, [error]
+    if not quiet:
         note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
         place = "" if policy.out is None else f" in {target}"
         click.echo(f"{report.file}: rewrote {count(len(applied), 'place')}{place}{note}")
-    return (0, [error]) if error else (len(applied), [])
+    return len(applied), []
+
+
+def _write(
+    source: SourceFile, changed: bytes, policy: Policy, vendor: bool
+) -> tuple[Path, SourceError | None]:
+    """Write a rewritten file in place or below the policy's directory, with `vendor` the ops beside
+    it; return its path, and the error where it cannot be written."""
+    from regraft.source import text
+    from regraft.source.names import package_of
+
+    path = Path(source.path)
+    if policy.out is None:
+        target, error = path, text.write(source, changed)
+    else:
+        target = policy.out.joinpath(*package_of(path).split("."), path.name)
+        error = text.write_copy(target, changed)
+    if error is None and vendor:
+        error = _write_vendored_ops(target, changed)
+    return target, error
 
 
 def _proved_rewrite(
@@ -151,14 +162,14 @@ def _proved_rewrite(
 def _write_vendored_ops(model: Path, changed: bytes) -> SourceError | None:
     """Write the ops that the rewritten model imports beside it."""
     from regraft.rewriting.vendor import vendor_source, vendored_names
-    from regraft.source.text import SourceError, write_whole
+    from regraft.source.text import SourceError, write_atomically
 
     target = model.with_name("regraft_ops.py")
     names = vendored_names(changed)
     if target.exists():
         names = tuple(sorted({*names, *vendored_names(target.read_bytes())}))
     try:
-        write_whole(target, vendor_source(names).encode())
+        write_atomically(target, vendor_source(names).encode())
     except OSError as error:
         return SourceError(str(target), 0, 0, f"cannot write: {error.strerror or error}")
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from regraft.structure.model import Body, Structure
 
 
 @click.command()
@@ -37,21 +37,17 @@ def show(target: str, by_path: bool) -> None:
         print_error(source)
         sys.exit(2)
     name, _, method = selector.partition(".")
-    is_found = False
+    is_printed = False
     try:
-        for structure in Module(source).structures():
-            for body in structure.bodies if name in ("", structure.name) else ():
-                if method in ("", body.name) and (method or body.name != "__init__"):
-                    is_found = True
-                    scope = (
-                        structure.name if structure.cls is None else f"{structure.name}.{body.name}"
-                    )
-                    click.echo("\n".join(_structure_lines(scope, structure, body, by_path)) + "\n")
+        for structure, body in _selected_bodies(Module(source).structures(), name, method):
+            is_printed = True
+            scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
+            click.echo("\n".join(_structure_lines(scope, structure, body, by_path)) + "\n")
     except RecursionError:
         stop(f"{file}: nested too deeply to show")
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
         stop(f"{file}: cannot be shown: {problem}")
-    if not is_found:
+    if not is_printed:
         stop(
             f"{file}: there is no {selector}"
             if selector
@@ -59,14 +55,25 @@ def show(target: str, by_path: bool) -> None:
         )
 
 
-def _structure_lines(scope: str, structure: object, body: object, by_path: bool) -> Iterator[str]:
+def _selected_bodies(
+    structures: Iterable[Structure], name: str, method: str
+) -> Iterator[tuple[Structure, Body]]:
+    """Yield the bodies of the class or function `name` and of its `method`; "" for all, then
+    without constructors."""
+    for structure in structures:
+        if name not in ("", structure.name):
+            continue
+        for body in structure.bodies:
+            if method == body.name or (not method and body.name != "__init__"):
+                yield structure, body
+
+
+def _structure_lines(scope: str, structure: Structure, body: Body, by_path: bool) -> Iterator[str]:
     """Yield the lines of a body and of its layers in the DSL, for each feasible path if
     `by_path`."""
     from regraft.dsl import print_node
-    from regraft.structure.model import Body, Structure
     from regraft.structure.show import body_nodes, layer_nodes, paths
 
-    assert isinstance(structure, Structure) and isinstance(body, Body)
     yield paint(f"# {scope}", bold=True)
     for node in layer_nodes(structure, body):
         yield print_node(node)

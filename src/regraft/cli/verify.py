@@ -27,6 +27,7 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from regraft.verify import Verdict
     from regraft.verify.types import Contract, Effort
 
 
@@ -103,7 +104,7 @@ def verify_command(
     current directory, are run against what it makes of them. Exits with 0 when every change is
     proved, 1 when one is not, 2 on an error.
     """
-    from regraft.source.diff import DiffError, is_diff, new_versions
+    from regraft.source.diff import is_diff
     from regraft.verify.types import OWN, Terms
 
     if changed is not None and (select is not None or ignore or directories or unsafe):
@@ -112,17 +113,13 @@ def verify_command(
             " one file"
         )
     if is_diff(original) and changed is None:
-        try:
-            versions = new_versions(original, Path())
-        except DiffError as error:
-            stop(f"{original}: {error}")
+        versions = _versions_after(original)
     else:
         versions = {
             original: _changed_bytes(original, changed, select, ignore, directories, unsafe)
         }
-    terms = Terms(
-        effort, contract, keep if changed is not None or is_diff(original) else (*keep, *OWN)
-    )
+    is_own_rewrite = changed is None and not is_diff(original)
+    terms = Terms(effort, contract, (*keep, *OWN) if is_own_rewrite else keep)
     verdicts = tuple(
         verdict
         for file, changed_bytes in versions.items()
@@ -130,6 +127,22 @@ def verify_command(
             file, changed_bytes, driver, time_limit, python, not no_cache, terms
         )
     )
+    _print_verdicts(original, verdicts, form)
+    sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
+
+
+def _versions_after(diff: Path) -> dict[Path, bytes]:
+    """Return the changed versions of the files that a diff changes; exit where it does not fit."""
+    from regraft.source.diff import DiffError, new_versions
+
+    try:
+        return new_versions(diff, Path())
+    except DiffError as error:
+        stop(f"{diff}: {error}")
+
+
+def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> None:
+    """Print the verdicts in the output format `form`: json, markdown or text."""
     if form == "json":
         from regraft.verify import to_json
 
@@ -143,7 +156,6 @@ def verify_command(
             print_verdict(verdict)
         if not verdicts:
             click.echo(f"{original}: nothing changed, nothing to verify")
-    sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
 
 
 def _changed_bytes(

@@ -1,22 +1,15 @@
 """Rewriting a model in memory: the same instances with the rewritten methods of their classes."""
 
-from regraft.live.model import (
-    Change,
-    Left,
-    NothingOptimized,
-    Optimization,
-    OtherConditions,
-    optimize,
-    restore,
-    rewrite,
-)
+from regraft.live.classes import restore
+from regraft.live.model import DifferentConditions, NothingOptimized, optimize, rewrite
+from regraft.live.outcome import Change, Optimization, Unchanged
 
 __all__ = [
     "Change",
-    "Left",
+    "DifferentConditions",
     "NothingOptimized",
     "Optimization",
-    "OtherConditions",
+    "Unchanged",
     "optimize",
     "restore",
     "rewrite",

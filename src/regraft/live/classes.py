@@ -37,6 +37,14 @@ def restore_class(cls: type) -> type:
     return rebase_class(cls, tuple(restore_class(base) for base in cls.__bases__))
 
 
+def restore(model: Any) -> None:
+    """Give every module of the model its original class back."""
+    for module in model.modules():
+        cls = restore_class(type(module))
+        if cls is not type(module):
+            module.__class__ = cls
+
+
 def rebase_class(cls: type, bases: tuple[type, ...]) -> type:
     """Return a class with the namespace of `cls` over other bases."""
     namespace = {
@@ -143,11 +151,14 @@ class RewrittenMethods:
     """The rewritten methods of one file, in a namespace of their own over that of the original
     module.
 
-    text        the rewritten file, whose lines appear in tracebacks imports     the import
-    statements that the original file does not have methods     the definitions to execute anew: the
-    changed ones, and all that call a changed function shown_name  the file name that tracebacks
-    show globals     the namespace in which the definitions run nodes       the definitions of the
-    rewritten file by name future      the imports from `__future__` of the rewritten file
+    text        the rewritten file, whose lines appear in tracebacks
+    imports     the import statements that the original file does not have
+    methods     the definitions to execute anew: the changed ones, and all that call a changed
+                function
+    shown_name  the file name that tracebacks show
+    globals     the namespace in which the definitions run
+    nodes       the definitions of the rewritten file by name
+    future      the imports from `__future__` of the rewritten file
     """
 
     def __init__(
@@ -159,19 +170,8 @@ class RewrittenMethods:
         methods: Collection[Name],
     ) -> None:
         self.shown_name = f"<regraft {file}>"
-        source = text.decode()
-        linecache.cache[self.shown_name] = (
-            len(source),
-            None,
-            source.splitlines(keepends=True),
-            self.shown_name,
-        )
-        # torch.compile looks global names up by their module's name, so the namespace is a module
-        # of its own
-        namespace_module = types.ModuleType(f"{module.__name__}__regraft{next(_NUMBERS)}")
-        namespace_module.__dict__.update({**vars(module), "__name__": namespace_module.__name__})
-        sys.modules[namespace_module.__name__] = namespace_module
-        self.globals = vars(namespace_module)
+        _show_in_tracebacks(self.shown_name, text.decode())
+        self.globals = _copied_namespace(module)
         tree = ast.parse(text)
         self.nodes = definitions(tree)
         self.future = [
@@ -182,11 +182,13 @@ class RewrittenMethods:
         self._execute(list(imports))
         functions = [self.nodes[name] for name in methods if not name[0]]
         self._execute([node for node in functions if isinstance(node, ast.stmt)])
-        self.methods: dict[str, dict[str, Any]] = {}
-        for owner in dict.fromkeys(owner for owner, _ in methods if owner):
-            self.methods[owner] = dict(
-                self._methods(owner, {name for class_name, name in methods if class_name == owner})
-            )
+        names_by_owner: dict[str, set[str]] = {}
+        for owner, name in methods:
+            if owner:
+                names_by_owner.setdefault(owner, set()).add(name)
+        self.methods: dict[str, dict[str, Any]] = {
+            owner: dict(self._methods(owner, names)) for owner, names in names_by_owner.items()
+        }
 
     def _execute(self, body: list[ast.stmt]) -> None:
         """Run statements of the rewritten file in the namespace."""
@@ -216,23 +218,45 @@ class RewrittenMethods:
         self.globals[owner] = original_cls
         for name in names:
             for function in functions_of(vars(rewritten_class)[name]):
-                for variable, cell in zip(
-                    function.__code__.co_freevars, function.__closure__ or (), strict=True
-                ):
-                    if variable == "__class__":
-                        cell.cell_contents = original_cls
+                _bind_super(function, original_cls)
             yield name, vars(rewritten_class)[name]
+
+
+def _show_in_tracebacks(name: str, source: str) -> None:
+    """Make tracebacks show the lines of a source under a file name."""
+    lines = source.splitlines(keepends=True)
+    linecache.cache[name] = (len(source), None, lines, name)
+
+
+def _copied_namespace(module: types.ModuleType) -> dict[str, Any]:
+    """Return a namespace with the names of a module, which is that of a new module.
+
+    torch.compile looks global names up by their module's name, so the namespace needs a module of
+    its own.
+    """
+    namespace_module = types.ModuleType(f"{module.__name__}__regraft{next(_NUMBERS)}")
+    namespace_module.__dict__.update({**vars(module), "__name__": namespace_module.__name__})
+    sys.modules[namespace_module.__name__] = namespace_module
+    return vars(namespace_module)
+
+
+def _bind_super(function: types.FunctionType, cls: type) -> None:
+    """Make `super()` in a function that of a class."""
+    cells = function.__closure__ or ()
+    for variable, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        if variable == "__class__":
+            cell.cell_contents = cls
 
 
 def functions_of(method: object) -> Iterator[types.FunctionType]:
     """Yield the plain functions in a method, below `staticmethod`, `property`, `__wrapped__` and in
     closures."""
-    pending, seen_ids = [method], set()
+    pending, visited_ids = [method], set()
     while pending:
         candidate = pending.pop()
-        if candidate is None or id(candidate) in seen_ids:
+        if candidate is None or id(candidate) in visited_ids:
             continue
-        seen_ids.add(id(candidate))
+        visited_ids.add(id(candidate))
         if isinstance(candidate, types.FunctionType):
             yield candidate
             pending += [

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from regraft.dsl.syntax import Const, Node, Position, Var, WholeBody
 from regraft.matching.pattern import PatternProblem
 from regraft.source.names import Names
-from regraft.structure.frame import Function
 from regraft.structure.module import Module
+from regraft.structure.scope import Function
 
 _VARIABLE = "regraft_variable_"
 
@@ -26,8 +26,9 @@ _VARIABLE = "regraft_variable_"
 class BodyPattern:
     """The statements of a rule's body, and the kernel call that replaces them.
 
-    local_names  names that the statements bind words        attributes of local names and of
-    variables, all of which a function with this body contains
+    local_names  names that the statements bind
+    words        attributes of local names and of variables, all of which a function with this body
+                 contains
     """
 
     statements: tuple[ast.stmt, ...]
@@ -50,6 +51,22 @@ class BodyMatch:
 
 def compile_body(rule_body: WholeBody) -> BodyPattern:
     """Return the pattern of a rule's body; raise PatternProblem."""
+    tree = _parse_body(rule_body)
+    names = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Name)]
+    local_names = frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
+    bound = {name.id.removeprefix(_VARIABLE) for name in names if name.id.startswith(_VARIABLE)}
+    _check_kernel_arguments(rule_body.target, bound)
+    words = set()
+    for ast_node in ast.walk(tree):
+        if isinstance(ast_node, ast.Attribute):
+            root = _root(ast_node)
+            if root in local_names or root.startswith(_VARIABLE):
+                words.add(ast_node.attr.encode())
+    return BodyPattern(tuple(tree.body), rule_body.target, local_names, frozenset(words))
+
+
+def _parse_body(rule_body: WholeBody) -> ast.Module:
+    """Return the syntax tree of a rule's body, which ends with `return`; raise PatternProblem."""
     try:
         tree = ast.parse(rule_body.code.replace("$", _VARIABLE))
     except SyntaxError as error:
@@ -58,26 +75,19 @@ def compile_body(rule_body: WholeBody) -> BodyPattern:
         raise PatternProblem(f"the body is not Python: {error.msg}", place) from None
     if not tree.body or not isinstance(tree.body[-1], ast.Return):
         raise PatternProblem("a body ends with `return`", rule_body.at)
-    names = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Name)]
-    local_names = frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
-    bound = {name.id.removeprefix(_VARIABLE) for name in names if name.id.startswith(_VARIABLE)}
-    for operand in (
-        *rule_body.target.apply.args,
-        *(value for _, value in rule_body.target.apply.keywords),
-    ):
-        if not isinstance(operand, Const) and not (
-            isinstance(operand, Var) and operand.name in bound
-        ):
+    return tree
+
+
+def _check_kernel_arguments(target: Node, bound: Collection[str]) -> None:
+    """Raise PatternProblem where the kernel takes something else than `bound` variables and
+    constants."""
+    operands = (*target.apply.args, *(value for _, value in target.apply.keywords))
+    for operand in operands:
+        is_bound = isinstance(operand, Var) and operand.name in bound
+        if not is_bound and not isinstance(operand, Const):
             raise PatternProblem(
-                "the kernel of a body takes its variables and constants", rule_body.target.at
+                "the kernel of a body takes its variables and constants", target.at
             )
-    attributes = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Attribute)]
-    words = {
-        attribute.attr.encode()
-        for attribute in attributes
-        if _root(attribute) in local_names or _root(attribute).startswith(_VARIABLE)
-    }
-    return BodyPattern(tuple(tree.body), rule_body.target, local_names, frozenset(words))
 
 
 def find_bodies(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[BodyMatch]:
@@ -114,13 +124,7 @@ def _match_function(
 ) -> BodyMatch | None:
     """Return the match of a function's body, less its docstring, with a pattern; None where they
     differ."""
-    body = function.body
-    if (
-        isinstance(body[0], ast.Expr)
-        and isinstance(body[0].value, ast.Constant)
-        and isinstance(body[0].value.value, str)
-    ):
-        body = body[1:]
+    body = _without_docstring(function.body)
     if len(body) != len(pattern.statements) or isinstance(function, ast.AsyncFunctionDef):
         return None
     arguments = function.args
@@ -130,30 +134,29 @@ def _match_function(
     ]
     receiver = parameters[0] if cls is not None and parameters else ""
     unifier = _Unifier(pattern, names, frozenset(parameters), receiver)
-    starred = {
-        parameter.arg for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None
-    }
     if not all(unifier.unify(*pair) for pair in zip(pattern.statements, body, strict=True)):
         return None
-    local_names = set(unifier.renaming.values())
-    if (
-        len(local_names) < len(unifier.renaming)
-        or local_names & {*parameters, *dir(builtins)}
-        or local_names & unifier.global_roots
-    ):
-        return None
-    if starred & (local_names | unifier.global_roots):
+    starred = [parameter.arg for parameter in (arguments.vararg, arguments.kwarg) if parameter]
+    if not unifier.has_distinct_names(starred):
         return None
     return BodyMatch(pattern, cls, function, tuple(body), unifier.bindings)
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a function less its docstring."""
+    first = body[0].value if isinstance(body[0], ast.Expr) else None
+    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return body[1:] if is_text else body
 
 
 @dataclass(slots=True)
 class _Unifier:
     """The state of one comparison of a pattern with a body.
 
-    renaming      the pattern's local names with those of the body bindings      the variables with
-    the expressions that they stand for global_roots  first parts of the names in the body that the
-    file, not the body, gives their meaning
+    renaming      the pattern's local names with those of the body
+    bindings      the variables with the expressions that they stand for
+    global_roots  first parts of the names in the body that the file, not the body, gives their
+                  meaning
     """
 
     pattern: BodyPattern
@@ -164,32 +167,27 @@ class _Unifier:
     bindings: dict[str, ast.expr] = field(default_factory=dict)
     global_roots: set[str] = field(default_factory=set)
 
+    def has_distinct_names(self, starred: Collection[str]) -> bool:
+        """Return whether the local names of the body differ from each other and from all names
+        with another meaning.
+
+        starred  the parameters `*args` and `**kwargs`, which the body may not use at all
+        """
+        local_names = set(self.renaming.values())
+        if len(local_names) < len(self.renaming):
+            return False
+        outer_names = {*self.parameters, *dir(builtins), *self.global_roots}
+        if not local_names.isdisjoint(outer_names):
+            return False
+        return local_names.isdisjoint(starred) and self.global_roots.isdisjoint(starred)
+
     def unify(self, pattern_node: object, node: object) -> bool:
         """Return whether two nodes, lists of nodes or constants are equal under the renaming and
         the bindings."""
-        if isinstance(pattern_node, ast.Name) and pattern_node.id.startswith(_VARIABLE):
-            return isinstance(node, ast.expr) and self._bind(
-                pattern_node.id.removeprefix(_VARIABLE), node
-            )
-        if isinstance(pattern_node, ast.Name) and pattern_node.id in self.pattern.local_names:
-            return (
-                isinstance(node, ast.Name)
-                and self.renaming.setdefault(pattern_node.id, node.id) == node.id
-            )
-        name = _dotted(pattern_node)
-        if (
-            name
-            and _root(pattern_node) not in self.pattern.local_names
-            and not name.startswith(_VARIABLE)
-        ):
-            return isinstance(node, ast.expr) and self._refers_to(node, name)
+        if isinstance(pattern_node, ast.Name | ast.Attribute):
+            return isinstance(node, ast.expr) and self._unify_path(pattern_node, node)
         if isinstance(pattern_node, ast.AST):
-            if type(pattern_node) is not type(node):
-                return False
-            return all(
-                self.unify(getattr(pattern_node, field_name, None), getattr(node, field_name, None))
-                for field_name in pattern_node._fields
-            )
+            return self._unify_fields(pattern_node, node)
         if isinstance(pattern_node, list):
             is_same_length = isinstance(node, list) and len(node) == len(pattern_node)
             return is_same_length and all(
@@ -197,6 +195,28 @@ class _Unifier:
                 for pair in zip(pattern_node, node, strict=True)  # type: ignore[call-overload]
             )
         return type(pattern_node) is type(node) and pattern_node == node
+
+    def _unify_path(self, pattern_node: ast.Name | ast.Attribute, node: ast.expr) -> bool:
+        """Return whether an expression is equal to a name or an attribute.
+
+        The name is a variable, a local name, or one of the file.
+        """
+        name = _dotted(pattern_node)
+        is_outer = _root(pattern_node) not in self.pattern.local_names
+        if name and is_outer and not name.startswith(_VARIABLE):
+            return self._refers_to(node, name)
+        if isinstance(pattern_node, ast.Attribute):
+            return self._unify_fields(pattern_node, node)
+        if name.startswith(_VARIABLE):
+            return self._bind(name.removeprefix(_VARIABLE), node)
+        return isinstance(node, ast.Name) and self.renaming.setdefault(name, node.id) == node.id
+
+    def _unify_fields(self, pattern_node: ast.AST, node: object) -> bool:
+        """Return whether two nodes have the same type and equal fields."""
+        return type(pattern_node) is type(node) and all(
+            self.unify(getattr(pattern_node, field_name, None), getattr(node, field_name, None))
+            for field_name in pattern_node._fields
+        )
 
     def _bind(self, name: str, node: ast.expr) -> bool:
         """Bind a variable to a parameter or an attribute of the instance.

@@ -11,13 +11,13 @@ import ast
 from collections.abc import Iterator
 
 from regraft.dsl.syntax import Const
+from regraft.matching.constants import number_of
 from regraft.matching.pattern import Decorator
-from regraft.matching.predicates import number_of
 from regraft.matching.result import Match
 from regraft.structure import guards
-from regraft.structure.frame import Function
 from regraft.structure.model import Node, Value
 from regraft.structure.module import Module
+from regraft.structure.scope import Function
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
+from regraft.dsl.syntax import Attr, Operand, Predicate, Var, Wildcard
+from regraft.matching.arguments import (
+    argument_orders,
+    attribute_base,
+    default_arguments,
+    describe,
+    dimension_conditions,
+    is_same_value,
+    is_skipped_on_none,
+    none_subject,
+    unmentioned_argument,
+)
+from regraft.matching.constants import is_certainly, operand_text
 from regraft.matching.definitions import misfit
-from regraft.matching.pattern import (
-    OWN_CLASS,
-    RUN_TIME_TESTS,
-    LayerPattern,
-    Pattern,
-    PatternNode,
-    variables,
+from regraft.matching.layer_calls import (
+    bind_layer,
+    can_be_layer,
+    can_compute,
+    has_wanted_name,
+    may_be_passed_whole,
+    names_layer,
 )
-from regraft.matching.predicates import is_certainly, operand_text, unmet_reason
-from regraft.matching.result import Assumes, Condition, Holds, Match, NoMatch, Skips, Test
-from regraft.matching.uses import (
-    is_branching,
-    is_metadata,
-    only_reads_shapes,
-    uses,
-    uses_under,
-    writes_privately,
-)
-from regraft.structure import guards
-from regraft.structure.calls import changes_input, computed_op
-from regraft.structure.guards import Atom
-from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
+from regraft.matching.pattern import Pattern, PatternNode
+from regraft.matching.requirements import required_calls
+from regraft.matching.result import Condition, Holds, Match, NoMatch, Skips, Test
+from regraft.matching.soundness import unmet_condition, unsoundness, with_conditions
+from regraft.matching.uses import is_branching, writes_privately
+from regraft.structure.activations import RUN_TIME_TESTS
+from regraft.structure.calls import changes_input
+from regraft.structure.model import Body, Node, Structure, Value
 from regraft.structure.module import Module
-from regraft.structure.optable import COMMUTATIVE, table
-from regraft.structure.rank import same_dimension
 
 State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 
@@ -51,27 +54,6 @@ def find(
         yield _Matcher(pattern, where, module, structure, body, root).run()
 
 
-def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
-    """Yield the functions that a body must call for the conditions `feeds` on outputs of a pattern
-    to hold."""
-    for predicate in where:
-        if predicate.name == "feeds" and any(
-            variable in pattern.producers for variable in variables(predicate.args[0])
-        ):
-            yield operand_text(predicate.args[1])
-
-
-def required_classes(where: tuple[Predicate, ...]) -> tuple[str, ...]:
-    """Return the kinds of layers of the model's own classes that the conditions need: "rms_norm" or
-    none."""
-    return ("rms_norm",) if any(predicate.name == "rms_norm" for predicate in where) else ()
-
-
-def required_operations(where: tuple[Predicate, ...]) -> tuple[str, ...]:
-    """Return the operations that a body must contain for the conditions `attends` to hold."""
-    return ("softmax",) if any(predicate.name == "attends" for predicate in where) else ()
-
-
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
     """Return the nodes of a body that the first output of a pattern may match."""
     candidates = body.index.get(pattern.anchor.op, ())
@@ -81,31 +63,9 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
         )
     if pattern.anchor.layer in pattern.passed_whole:
         candidates += tuple(
-            node for node in body.index.get("call", ()) if _can_be_layer(node, pattern.anchor)
+            node for node in body.index.get("call", ()) if can_be_layer(node, pattern.anchor)
         )
     return candidates
-
-
-def _can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
-    """Return whether a call is one of a layer that an op of Regraft can look at when the model
-    runs.
-
-    The layer is of one of several types of `torch.nn`, that of the pattern among them, or is
-    replaced later. Where the rule names several types, the configuration may choose the layer, too.
-    """
-    if node.layer is None or node.args.keys() != {"0"}:
-        return False
-    certain_layers = [layer for layer in node.layer.layers if not layer.choice]
-    if len(certain_layers) < len(node.layer.layers):
-        return pattern_node.chosen and all(
-            table().layer(layer.type) is not None for layer in certain_layers if layer.type
-        )
-    types = {layer.type for layer in certain_layers if layer.type}
-    return (
-        len(certain_layers) > 1
-        and pattern_node.name in types
-        and all(table().layer(layer_type) is not None for layer_type in types)
-    )
 
 
 class _Matcher:
@@ -137,21 +97,24 @@ class _Matcher:
             self.pattern.outputs, (self.root,), ({}, {}, ())
         ):
             unconditional = self._as_match(bindings, nodes, tests)
-            for match in dict.fromkeys((unconditional, self._with_conditions(unconditional))):
-                reason = self._unsoundness(match) or next(
-                    filter(
-                        None,
-                        (
-                            *(self._unmet_condition(predicate, match) for predicate in self.where),
-                            misfit(match, self.module),
-                        ),
-                    ),
-                    None,
-                )
-                if reason is None:
+            for match in dict.fromkeys((unconditional, with_conditions(unconditional))):
+                objection = self._objection(match)
+                if objection is None:
                     return match
-                self._record_miss(len(nodes) + 1, reason[0], reason[1])
+                reason, at = objection
+                self._record_miss(len(nodes) + 1, reason, at)
         return self.miss
+
+    def _objection(self, match: Match) -> tuple[str, ast.AST] | None:
+        """Return why a match does not count, and the syntax node to blame; None where it does."""
+        reason = unsoundness(match, self.module)
+        if reason is not None:
+            return reason
+        for predicate in self.where:
+            reason = unmet_condition(predicate, match, self.module)
+            if reason is not None:
+                return reason
+        return misfit(match, self.module)
 
     def _as_match(
         self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Condition, ...]
@@ -196,27 +159,23 @@ class _Matcher:
         if not outputs:
             return ()
         pattern_node = self.pattern.producers[outputs[0]]
+        bindings = state[0]
         bound_values = [
-            state[0].get(operand.name)
+            bindings[operand.name]
             for _, operand in pattern_node.args
-            if isinstance(operand, Var)
+            if isinstance(operand, Var) and operand.name in bindings
         ]
-        if not any(bound_values):
-            return [
-                node for node in self.body.index.get(pattern_node.op, ()) if node.time > last.time
-            ]
-        candidates = dict.fromkeys(
-            use for value in bound_values if value is not None for use in value.uses
-        )
-        is_passed_whole = pattern_node.layer in self.pattern.passed_whole
+        if not bound_values:
+            nodes = self.body.index.get(pattern_node.op, ())
+            return [node for node in nodes if node.time > last.time]
+        users = dict.fromkeys(use for value in bound_values for use in value.uses)
         return [
-            use
-            for use in candidates
-            if use.time > last.time
-            and (
-                use.op == pattern_node.op or (is_passed_whole and _can_be_layer(use, pattern_node))
-            )
+            use for use in users if use.time > last.time and self._may_be_node(pattern_node, use)
         ]
+
+    def _may_be_node(self, pattern_node: PatternNode, node: Node) -> bool:
+        """Return whether a node has the pattern's operation, or may turn out to have it."""
+        return node.op == pattern_node.op or may_be_passed_whole(self.pattern, pattern_node, node)
 
     def _match_node(self, pattern_node: PatternNode, node: Node, state: State) -> Iterator[State]:
         """Yield the states in which a node of the pattern is matched by `node`."""
@@ -225,105 +184,60 @@ class _Matcher:
             if nodes[pattern_node.output] is node:
                 yield state
             return
-        depth = len(nodes)
-        args: Mapping[str, Value] = node.args
         is_private_write = node.op == f"{pattern_node.op}_" and writes_privately(node)
-        if (node.op != pattern_node.op and not is_private_write) or not _has_wanted_name(
-            node, pattern_node
-        ):
-            predicate = RUN_TIME_TESTS.get(pattern_node.op)
-            if pattern_node.layer in self.pattern.passed_whole and _can_be_layer(
-                node, pattern_node
-            ):
-                args = {"input": node.args["0"]}
-            elif predicate is None or not _can_compute(node, pattern_node.op):
-                self._record_miss(
-                    depth, f"expected {pattern_node.op}, found {describe(node)}", node.expr
-                )
-                return
-            else:
-                assert node.layer is not None
-                tests = (*tests, Test(predicate, node.layer))
-                args = {"input": node.args["0"], **_default_arguments(pattern_node.op)}
-        if node.op != "call" and not is_private_write and changes_input(node.op, node.args):
-            self._record_miss(depth, f"{describe(node)} changes its input in place", node.expr)
+        reading = self._read_as(pattern_node, node, is_private_write)
+        if reading is None:
+            reason = f"expected {pattern_node.op}, found {describe(node)}"
+            self._record_miss(len(nodes), reason, node.expr)
             return
-        if (
-            pattern_node.name
-            and not pattern_node.is_glue
-            and (pattern_node.op != "call" or pattern_node.name == OWN_CLASS)
-        ):
-            reason, bindings = self._bind_layer(pattern_node, node, bindings)
-            if reason:
-                self._record_miss(depth, reason, node.expr)
-                return
-        reason = (
-            "" if pattern_node.any_settings else _unmentioned_argument(pattern_node, node, args)
-        )
+        args, new_tests = reading
+        if node.op != "call" and not is_private_write and changes_input(node.op, node.args):
+            self._record_miss(len(nodes), f"{describe(node)} changes its input in place", node.expr)
+            return
+        reason, bindings = self._bind_settings(pattern_node, node, args, bindings)
         if reason:
-            self._record_miss(depth, reason, node.expr)
+            self._record_miss(len(nodes), reason, node.expr)
             return
         nodes = {**nodes, pattern_node.output: node}
         bindings = {**bindings, pattern_node.output: node.output}
-        for order in _argument_orders(pattern_node, args):
-            yield from self._match_arguments(
-                list(pattern_node.args), order, (bindings, nodes, tests), node
-            )
+        next_state = bindings, nodes, (*tests, *new_tests)
+        for order in argument_orders(pattern_node, args):
+            yield from self._match_arguments(list(pattern_node.args), order, next_state, node)
 
-    def _dimension_conditions(
-        self, operand: Operand, name: str, args: Mapping[str, Value]
-    ) -> tuple[Condition, ...] | None:
-        """Return the conditions under which an argument is the pattern's dimension, counted from
-        the other end.
-
-        Return None where the argument is no such dimension.
-        """
-        if not name.startswith("dim") or not isinstance(operand, Const) or "input" not in args:
+    def _read_as(
+        self, pattern_node: PatternNode, node: Node, is_private_write: bool
+    ) -> tuple[Mapping[str, Value], tuple[Test, ...]] | None:
+        """Return the arguments of a node as those of the pattern's operation, and the tests that
+        tell when the model runs that it is this operation; None where it is another one."""
+        has_op = node.op == pattern_node.op or is_private_write
+        if has_op and has_wanted_name(node, pattern_node):
+            return node.args, ()
+        if may_be_passed_whole(self.pattern, pattern_node, node):
+            return {"input": node.args["0"]}, ()
+        predicate = RUN_TIME_TESTS.get(pattern_node.op)
+        if predicate is None or node.layer is None or not can_compute(node, pattern_node.op):
             return None
-        input_rank = same_dimension(args["input"], operand.value, args[name].const)
-        if input_rank is None:
-            return None
-        return (
-            ()
-            if input_rank.certain
-            else (Assumes(f"it is not certain that the tensor has {input_rank.number} dimensions"),)
-        )
+        args = {"input": node.args["0"], **default_arguments(pattern_node.op)}
+        return args, (Test(predicate, node.layer),)
 
-    def _bind_layer(
-        self, pattern_node: PatternNode, node: Node, bindings: Mapping[str, Value]
+    def _bind_settings(
+        self,
+        pattern_node: PatternNode,
+        node: Node,
+        args: Mapping[str, Value],
+        bindings: Mapping[str, Value],
     ) -> tuple[str, Mapping[str, Value]]:
-        """Check the type and the constructor's arguments of a layer, and bind the layer variable.
+        """Check the layer of a node and the arguments that the pattern does not mention.
 
-        Return why the layer does not fit, "" where it does, and the bindings.
+        Return why these do not fit, "" where they do, and the bindings with those of the layer.
         """
-        if node.layer is None:
-            return (
-                f"expected a layer {pattern_node.name}, found a call of {describe(node)}",
-                bindings,
-            )
-        types = {layer.type for layer in node.layer.layers}
-        is_exact = types == {pattern_node.name} or pattern_node.name == OWN_CLASS
-        if not is_exact and not (
-            pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node)
-        ):
-            return (
-                f"expected a layer {pattern_node.name}, found {', '.join(sorted(types))}",
-                bindings,
-            )
-        if not pattern_node.layer:
+        if names_layer(pattern_node):
+            reason, bindings = bind_layer(self.pattern, pattern_node, node, bindings)
+            if reason:
+                return reason, bindings
+        if pattern_node.any_settings:
             return "", bindings
-        bound_layer = bindings.get(pattern_node.layer)
-        if bound_layer is not None and not is_same_value(bound_layer, node.layer):
-            return f"${pattern_node.layer} would stand for two different layers", bindings
-        bindings = {**bindings, pattern_node.layer: node.layer}
-        for layer in (
-            candidate for candidate in node.layer.layers if candidate.type == pattern_node.name
-        ):
-            extended = _bind_constructor(self.pattern.layers[pattern_node.layer], layer, bindings)
-            if isinstance(extended, str):
-                return extended, bindings
-            bindings = extended
-        return "", bindings
+        return unmentioned_argument(pattern_node, node, args), bindings
 
     def _match_arguments(
         self,
@@ -341,7 +255,7 @@ class _Matcher:
         if name not in args:
             self._record_miss(len(state[1]), f"{describe(node)} has no argument {name}", node.expr)
             return
-        conditions = self._dimension_conditions(operand, name, args)
+        conditions = dimension_conditions(operand, name, args)
         if conditions is not None:
             bindings, nodes, tests = state
             yield from self._match_arguments(
@@ -373,7 +287,7 @@ class _Matcher:
                     len(nodes), f"${operand.name} would stand for two different values", node.expr
                 )
         elif isinstance(operand, Attr):
-            base = _attribute_base(operand, value)
+            base = attribute_base(operand, value)
             if base is None:
                 self._record_miss(
                     len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr
@@ -455,274 +369,10 @@ class _Matcher:
         """
         if not pattern_node.bypass or len(value.options) != 2:
             return
-        for (guard, option), (_, bypassing_option) in (value.options, value.options[::-1]):
-            none_test = guard.operand if isinstance(guard, guards.Not) else None
-            if option.node is None or not isinstance(none_test, Atom) or none_test.kind != "none":
+        for (guard, option), (_, bypassing) in (value.options, value.options[::-1]):
+            subject = none_subject(guard)
+            if option.node is None or subject is None:
                 continue
-            for next_state in self._match_node(pattern_node, option.node, state):
-                names = [
-                    operand.name
-                    for name, operand in pattern_node.args
-                    if isinstance(operand, Var) and name != pattern_node.bypass
-                ]
-                bypassing_operand = dict(pattern_node.args)[pattern_node.bypass]
-                bypassing_arguments = [
-                    argument
-                    for argument in option.node.args.values()
-                    if argument is bypassing_option
-                ]
-                if (
-                    [next_state[0][name].key() for name in names] == [none_test.subject]
-                    and bypassing_arguments
-                    and isinstance(bypassing_operand, Var)
-                ):
-                    yield next_state[0], next_state[1], (*next_state[2], Skips(option.node))
-
-    # conditions that hold for every rule
-
-    def _with_conditions(self, match: Match) -> Match:
-        """Return the match with a condition for each use of an inner value elsewhere that only some
-        branch makes.
-
-        It is for matches that need a condition anyway, or whose other uses all are under
-        conditions: the original code stays as the other branch. Return the match unchanged where a
-        use is not under a condition.
-        """
-        matched, tests = set(match.nodes), list(match.tests)
-        base = match.fast
-        for node in match.nodes:
-            for guard, use in uses(node.output) if node not in match.roots else ():
-                if (
-                    use in matched
-                    or is_metadata(use)
-                    or not guards.satisfiable(guards.conjoin(base, guard))
-                ):
-                    continue
-                unimplied = [
-                    conjunct
-                    for conjunct in guards.conjuncts(guard)
-                    if not guards.implies(base, conjunct)
-                ]
-                if not unimplied:
-                    return match  # used wherever the root is
-                condition = guards.negate(
-                    unimplied[0] if len(unimplied) == 1 else guards.And(tuple(unimplied))
-                )
-                tests.append(Holds(condition))
-                base = guards.conjoin(base, condition)
-        return replace(match, tests=tuple(tests)) if len(tests) > len(match.tests) else match
-
-    def _unsoundness(self, match: Match) -> tuple[str, ast.AST] | None:
-        """Return why the kernel may not replace the match, and the syntax node to blame; None where
-        it may."""
-        matched = set(match.nodes)
-        for node in match.nodes:
-            if node in match.roots:
-                continue
-            for use in self._forbidding_uses(match, node):
-                if use not in matched and not only_reads_shapes(use, matched):
-                    line = getattr(use.expr, "lineno", use.statement.node.lineno)
-                    return f"the result of {describe(node)} is also used at line {line}", use.expr
-        if any(node.loop != match.root.loop for node in match.nodes):
-            return "the nodes are not in the same loop", match.root.expr
-        if not guards.satisfiable(guards.merge_readings(match.guard)):
-            return "the code runs only where the kernel does not apply", match.root.expr
-        return self._override_reason(match)
-
-    def _forbidding_uses(self, match: Match, node: Node) -> tuple[Node, ...]:
-        """Return the uses of an inner value that forbid the match, with those by the match
-        itself."""
-        if match.condition is not guards.TRUE:
-            base = match.fast
-            return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
-        same_block = node.statement.block == match.root.statement.block
-        return node.output.every_use() if same_block else uses_under(match.guard, node.output)
-
-    def _override_reason(self, match: Match) -> tuple[str, ast.AST] | None:
-        """Return a reason and a node where a subclass that inherits the method builds another
-        layer, else None.
-
-        The subclass would get the kernel, too.
-        """
-        cls = self.structure.cls
-        if cls is None:
-            return None
-        for node in match.nodes:
-            if node.layer is None or node.layer.origin != "path":
-                continue
-            root = ".".join(node.layer.name.split("[")[0].split(".")[:2])
-            own_types = _layer_types(self.structure.layers.get(root, ()))
-            for subclass in self.module.subclasses.get(cls.name, ()):
-                if (
-                    match.body.name not in self.module.methods(subclass)
-                    and _layer_types(self.module.layers(subclass).get(root, ())) != own_types
-                ):
-                    return f"subclass {subclass.name} builds {root} as another layer", node.expr
-        return None
-
-    def _unmet_condition(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
-        """Return why a condition does not hold, and the root; None where it holds or its variables
-        are unbound."""
-        names = [name for operand in predicate.args for name in variables(operand)]
-        if names and match.bindings.keys().isdisjoint(names):
-            return None  # it speaks of another alternative, or of a node that is not there
-        reason = unmet_reason(predicate, match.bindings, self.structure, self.module)
-        return (reason, match.root.expr) if reason else None
-
-
-def describe(node: Node) -> str:
-    """Return a name of a node for messages: its layer, its spelling, or its operation."""
-    if node.layer is not None and node.layer.name:
-        return node.layer.name
-    return node.spelling or node.op
-
-
-def is_same_value(left: Value, right: Value) -> bool:
-    """Return whether two values are certainly equal: one value, one constant, or one path to a
-    layer or global."""
-    if left is right:
-        return True
-    if left.const is not MISSING and right.const is not MISSING:
-        return type(left.const) is type(right.const) and left.const == right.const
-    # other attributes may change between two reads
-    fixed_path = left.origin == "path" and left.is_layer
-    return (
-        left.origin == right.origin
-        and (fixed_path or left.origin == "global")
-        and left.name == right.name
-    )
-
-
-def _layer_types(layers: tuple[Layer, ...]) -> frozenset[str]:
-    """Return the classes or types of layers, to compare two constructors."""
-    return frozenset(layer.source or layer.type for layer in layers)
-
-
-def _has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
-    """Return whether a node's function, layer or operator is the one that the pattern names."""
-    if pattern_node.op != "call":
-        return (
-            not pattern_node.is_glue or not pattern_node.name or node.spelling == pattern_node.name
-        )
-    name = pattern_node.name
-    if name == OWN_CLASS:
-        return (
-            node.layer is not None
-            and node.args.keys() == {"0"}
-            and all(map(_is_own, node.layer.layers))
-        )
-    return node.spelling == name or (
-        node.layer is not None and any(layer.type == name for layer in node.layer.layers)
-    )
-
-
-def _is_own(layer: Layer) -> bool:
-    """Return whether a layer is of a class that PyTorch does not have."""
-    return bool(layer.type) and not layer.choice and table().layer(layer.type) is None
-
-
-def _can_compute(node: Node, op: str) -> bool:
-    """Return whether a call with one argument is of a layer that may turn out to compute `op` at
-    run time."""
-    if node.op != "call" or node.layer is None or set(node.args) != {"0"}:
-        return False
-    layers = node.layer.layers
-    return any(
-        _can_choose(layer, op) if layer.choice else computed_op(layer.type) == op
-        for layer in layers
-    )
-
-
-def _can_choose(layer: Layer, op: str) -> bool:
-    """Return whether a table may give the operation, or a variant of it, for a key that it may be
-    asked for."""
-    return any(_can_mean(key.const, op) for key in layer.args["key"].alternatives())
-
-
-def _can_mean(key: object, op: str) -> bool:
-    """Return whether the entry under a key of a table may be the operation.
-
-    A text has to contain a name of the operation; any other key may stand for it.
-    """
-    names = ("silu", "swish") if op == "silu" else (op,)
-    return not isinstance(key, str) or (any(name in key for name in names) and key != f"quick_{op}")
-
-
-def _default_arguments(op: str) -> dict[str, Value]:
-    """Return the defaults of an operation's optional parameters, as constant values."""
-    signature = table().operation(op).signatures[0]
-    return {
-        parameter.name: Value(0, "const", const=parameter.default)
-        for parameter in signature
-        if parameter.optional
-    }
-
-
-def _unmentioned_argument(pattern_node: PatternNode, node: Node, args: Mapping[str, Value]) -> str:
-    """Return why an argument that the pattern does not mention forbids a match; "" where none does.
-
-    Nothing is dropped silently: such an argument must have its default.
-    """
-    mentioned = {name for name, _ in pattern_node.args}
-    if pattern_node.is_glue:
-        return "" if mentioned == args.keys() else f"{describe(node)} has another number of parts"
-    for name, value in args.items():
-        if name in mentioned or name in node.defaults or name.isdigit():
-            continue
-        default = _default_of(pattern_node.op, name)
-        if value.const is MISSING or value.const != default:
-            return f"{describe(node)} also has {name}"
-    return ""
-
-
-def _default_of(op: str, name: str) -> object:
-    """Return the default of an operation's parameter; MISSING where it has none."""
-    for signature in table().operation(op).signatures:
-        for parameter in signature:
-            if parameter.name == name and parameter.optional:
-                return parameter.default
-    return MISSING
-
-
-def _argument_orders(
-    pattern_node: PatternNode, args: Mapping[str, Value]
-) -> Iterator[Mapping[str, Value]]:
-    """Yield the arguments in each order that means the same: operands of commutative operations,
-    transposed dims."""
-    yield args
-    if pattern_node.op in COMMUTATIVE and "input" in args and "other" in args:
-        yield {**args, "input": args["other"], "other": args["input"]}
-    if pattern_node.op == "transpose" and "dim0" in args and "dim1" in args:
-        yield {**args, "dim0": args["dim1"], "dim1": args["dim0"]}
-
-
-def _bind_constructor(
-    layer_pattern: LayerPattern, layer: Layer, bindings: Mapping[str, Value]
-) -> Mapping[str, Value] | str:
-    """Return the bindings with a constructor's arguments, or why an argument does not fit."""
-    layer_type = table().layer(layer_pattern.type)
-    defaults = (
-        {parameter.name: parameter.default for parameter in layer_type.init if parameter.optional}
-        if layer_type
-        else {}
-    )
-    for name, operand in layer_pattern.args:
-        value = layer.args.get(name)
-        if value is None:
-            value = (
-                Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
-            )
-        if isinstance(operand, Var):
-            bindings = {**bindings, operand.name: value}
-        elif not isinstance(operand, Wildcard) and not is_certainly(operand, value):
-            return f"{layer.path or layer.type} is built with another {name}"
-    return bindings
-
-
-def _attribute_base(operand: Attr, value: Value) -> Value | None:
-    """Return the value of which `value` is the attribute that the operand names; None where it is
-    none."""
-    attribute = value.attribute()
-    if attribute is not None and attribute[1] == operand.name:
-        return attribute[0]
-    return None
+            for bindings, nodes, tests in self._match_node(pattern_node, option.node, state):
+                if is_skipped_on_none(pattern_node, option.node, bypassing, bindings, subject):
+                    yield bindings, nodes, (*tests, Skips(option.node))

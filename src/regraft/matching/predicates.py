@@ -3,15 +3,12 @@ hold, or ""."""
 
 from __future__ import annotations
 
-import ast
-import math
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from regraft.dsl.build import ELLIPSIS
-from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
+from regraft.dsl.syntax import Operand, Predicate, Var
+from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
 from regraft.structure.calls import own_op
@@ -26,25 +23,8 @@ Arguments = tuple[Operand, ...]
 _VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")
 _MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
 
-ONE_ROUNDING = 2.0**-23  # of float32, relative
-LARGEST = 1e300  # integers beyond it have no float
-_ARITHMETIC_FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": operator.pow,
-    "math.sqrt": math.sqrt,
-}
 # Operations on a parameter before it is used: casts and arithmetic.
-_ELEMENTWISE_OPS = frozenset({*_ARITHMETIC_FUNCTIONS, "to", "neg", "py.attr"})
-_OPERATORS: Mapping[type[ast.operator], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.Pow: "pow",
-}
+_ELEMENTWISE_OPS = frozenset({*ARITHMETIC_FUNCTIONS, "to", "neg", "py.attr"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,70 +47,6 @@ def unmet_reason(
 ) -> str:
     """Return why the condition does not hold; "" when it does."""
     return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure, module))
-
-
-def is_certainly(operand: Operand, value: Value) -> bool:
-    """Return whether a value is certainly the constant or name that the operand is.
-
-    A number with a decimal point is any number that is equal to it in float32, however it is
-    written: `1`, `1.0`, `math.sqrt(2.0)`. Other constants must have the same type: `1` is not
-    `True`.
-    """
-    if isinstance(operand, Const) and isinstance(operand.value, float):
-        number = number_of(value)
-        return number is not None and math.isclose(number, operand.value, rel_tol=ONE_ROUNDING)
-    if isinstance(operand, Const):
-        return type(value.const) is type(operand.value) and value.const == operand.value
-    if operand == ELLIPSIS:
-        return value.const is ...
-    if isinstance(operand, Ref):
-        return value.name == operand.path and value.origin in ("path", "global")
-    return False
-
-
-def number_of(value: Value) -> float | None:
-    """Return the number that a value certainly is, computed from constants of the source; None if
-    it is unknown."""
-    if isinstance(value.const, int | float) and not isinstance(value.const, bool):
-        return value.const if abs(value.const) < LARGEST else None
-    if value.origin == "global" and value.name == "math.pi":
-        return math.pi
-    node = value.node
-    if node is None or value.origin == "phi":
-        return None
-    function = _ARITHMETIC_FUNCTIONS.get(_operation_name(node))
-    if function is None:
-        return None
-    numbers = [
-        number_of(argument) for name, argument in node.args.items() if name not in node.defaults
-    ]
-    # powers of integers can be endless
-    operands = [float(number) for number in numbers if number is not None]
-    if len(operands) < len(numbers):
-        return None
-    try:
-        result = function(*operands)
-    except (ArithmeticError, ValueError, TypeError):
-        return None
-    return result if isinstance(result, float) else None
-
-
-def _operation_name(node: Node) -> str:
-    """Return the name of a node's computation: an operator of two numbers by name, a function by
-    its spelling."""
-    if node.op == "py.binary":
-        expr = node.inner or node.expr
-        return _OPERATORS.get(type(expr.op), "") if isinstance(expr, ast.BinOp) else ""
-    return node.spelling if node.op == "py.call" else node.op
-
-
-def operand_text(operand: Operand) -> str:
-    """Return an operand in words for messages."""
-    if isinstance(operand, Const):
-        return repr(operand.value)
-    if isinstance(operand, Ref):
-        return operand.path
-    return "the operand of the rule" if isinstance(operand, Apply) else str(operand)
 
 
 def _used_once(args: Arguments, scope: Scope) -> str:
@@ -345,9 +261,14 @@ _POSTPONED_OPS = frozenset(
         "contiguous",
         "dropout",
         "identity",
-        "softmax",
     }
 )
+
+
+# Ops of Regraft that compute an operation of PyTorch.
+_OWN_OPS = {"regraft.ops.softmax": "softmax"}
+# Operations that multiply values by weights, with the parameter of the weights; None for any.
+_WEIGHTED_SUMS = {"einsum": None, "matmul": "input"}
 
 
 def _attends(args: Arguments, scope: Scope) -> str:
@@ -356,38 +277,47 @@ def _attends(args: Arguments, scope: Scope) -> str:
 
     Other uses on the way that need the elements must be in branches.
     """
-    value = scope.value(args[0])
-    pending = [(value, False)] if value is not None else []
-    visited: set[tuple[Value, bool]] = set(pending)
-    is_attended, reason = (
-        False,
-        f"{_variable_text(args[0])} does not become the weights of attention",
-    )
+    scores = scope.value(args[0])
+    is_attended = False
+    pending = [(scores, False)] if scores is not None else []
+    visited = set(pending)
     while pending:
         current, is_softmaxed = pending.pop()
         for use in current.every_use():
-            op = (
-                "softmax"
-                if own_op(use.spelling) == "regraft.ops.softmax"
-                else use.op.removesuffix("_")
-            )
-            if is_softmaxed and (
-                op == "einsum" or (op == "matmul" and use.args["input"] is current)
-            ):
+            op = _computed_op(use)
+            if is_softmaxed and _weights_values(use, op, current):
                 is_attended = True
-            elif op in _POSTPONED_OPS and not (
-                op == "softmax" and (is_softmaxed or not _can_be_last_dimension(use))
-            ):
+            elif _is_postponed(use, op, is_softmaxed):
                 following = (use.output, is_softmaxed or op == "softmax")
                 pending += [following] if following not in visited else []
                 visited.add(following)
-            elif _needs_elements(use) and guards.implies(_guard_of(value), use.guard):
+            elif _needs_elements(use) and guards.implies(_guard_of(scores), use.guard):
                 line = getattr(use.expr, "lineno", use.statement.node.lineno)
-                return (
-                    f"{use.spelling or use.op} at line {line} needs the elements of"
-                    f" {_variable_text(args[0])}"
-                )
-    return "" if is_attended else reason
+                name = use.spelling or use.op
+                return f"{name} at line {line} needs the elements of {_variable_text(args[0])}"
+    return (
+        "" if is_attended else f"{_variable_text(args[0])} does not become the weights of attention"
+    )
+
+
+def _computed_op(use: Node) -> str:
+    """Return the operation that a node computes, whether in place, by PyTorch or by Regraft."""
+    return _OWN_OPS.get(own_op(use.spelling) or "") or use.op.removesuffix("_")
+
+
+def _weights_values(use: Node, op: str, weights: Value) -> bool:
+    """Return whether a node that computes `op` multiplies values by the weights."""
+    if op not in _WEIGHTED_SUMS:
+        return False
+    parameter = _WEIGHTED_SUMS[op]
+    return parameter is None or use.args[parameter] is weights
+
+
+def _is_postponed(use: Node, op: str, is_softmaxed: bool) -> bool:
+    """Return whether a postponed tensor follows a node that computes `op`: one softmax at most."""
+    if op == "softmax":
+        return not is_softmaxed and _can_be_last_dimension(use)
+    return op in _POSTPONED_OPS
 
 
 def _guard_of(value: Value | None) -> guards.Guard:
@@ -420,6 +350,11 @@ def _variable_text(operand: Operand) -> str:
     """Return a variable with its `$`, and another operand in words."""
     return f"${operand.name}" if isinstance(operand, Var) else operand_text(operand)
 
+
+# Operations that a body must contain for a condition to hold.
+REQUIRED_OPERATIONS = {"attends": ("softmax",)}
+# Kinds of layers of the model's own classes that it must call.
+REQUIRED_CLASSES = {"rms_norm": ("rms_norm",)}
 
 # Each condition: the least and the greatest number of its arguments, and the function that decides
 # it.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn import functional
 
@@ -36,7 +36,19 @@ def is_gelu(activation: Any) -> bool:
     return name is not None and getattr(activation, name) is functional.gelu
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _stays_constant(
+    function: Callable[[type[nn.Module]], str | None],
+) -> Callable[[type[nn.Module]], str | None]:
+    """Mark a function whose result a compiler may take for a constant.
+
+    `torch.compiler.assume_constant_result` does it, too, and imports the compiler first: seconds
+    that every program with an op would wait for.
+    """
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
+@_stays_constant
 def _called_attribute(kind: type[nn.Module]) -> str | None:
     """Return the name `a` of a class whose `forward` is `return self.a(x)`, without overridden
     calls; else None."""

@@ -13,6 +13,9 @@ from regraft.ops.layer_norm import layer_norm_reference
 from regraft.ops.plain import differentiable_once, is_plain, library_function, on_one_gpu
 from regraft.ops.rms_norm import rms_norm_reference
 
+apex_rms_norm_reference = rms_norm_reference
+apex_layer_norm_reference = layer_norm_reference
+
 
 def apex_rms_norm(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """Return `rms_norm` with its weight, by

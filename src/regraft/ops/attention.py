@@ -148,41 +148,60 @@ def attention_implementation(
     scales: tuple[Any, ...] = (),
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not all(
-        isinstance(operand, torch.Tensor)
-        for operand in (
-            query,
-            key,
-            value,
-            *(optional for optional in (mask, keep) if optional is not None),
-        )
-    ):
+    masks = [tensor for tensor in (mask, keep) if tensor is not None]
+    if not all(isinstance(operand, torch.Tensor) for operand in (query, key, value, *masks)):
         return "reference"
-    is_plain_dropout = dropout is None or is_plain(dropout, nn.Dropout)
-    one_dtype = (
-        len({tensor.dtype for tensor in (query, key, value, mask) if tensor is not None}) == 1
+    if dropout is not None and not is_plain(dropout, nn.Dropout):
+        return "reference"
+    fits = (
+        _are_scales_constant(scales)
+        and _kernel_takes_dtype(query, key, value, mask)
+        and _do_shapes_fit(query, key, value, masks)
+        and query.numel()
+        and (keep is None or _is_fill_lowest(fill, query))
     )
-    shapes_fit = (
-        query.dim() == key.dim() == value.dim() >= 3
-        and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
-    )
-    shapes_fit = shapes_fit and all(
-        _mask_fits(tensor, (*query.shape[:-1], key.shape[-2]))
-        for tensor in (mask, keep)
-        if tensor is not None
-    )
-    scales_fit = all(isinstance(number, int | float) for number in scales) and all(scales[1:])
-    dtype_fits = (
-        scales_fit
-        and query.dtype.is_floating_point
-        and not torch.is_autocast_enabled(query.device.type)
-    )
-    if query.device.type == "cpu" and query.dtype not in (torch.float32, torch.float64):
-        dtype_fits = False  # there the kernel is slower than the composition, and less exact
-    fits = is_plain_dropout and one_dtype and shapes_fit and dtype_fits and query.numel()
-    if fits and keep is not None and fill is not None:
-        fits = isinstance(fill, int | float) and fill <= torch.finfo(query.dtype).min
     return "torch-native" if fits else "reference"
+
+
+def _are_scales_constant(scales: tuple[Any, ...]) -> bool:
+    """Return whether all scales are numbers, and all but the first, which are divisors, are not
+    zero."""
+    return all(isinstance(number, int | float) for number in scales) and all(scales[1:])
+
+
+def _is_fill_lowest(fill: Any, query: torch.Tensor) -> bool:
+    """Return whether a fill is None or a number of at most the lowest one of the query's dtype."""
+    if fill is None:
+        return True
+    return isinstance(fill, int | float) and fill <= torch.finfo(query.dtype).min
+
+
+def _kernel_takes_dtype(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+) -> bool:
+    """Return whether the tensors have one floating point dtype for which the kernel pays, outside
+    of autocast."""
+    dtype, device = query.dtype, query.device.type
+    mask_fits = mask is None or mask.dtype == dtype
+    if not mask_fits or not key.dtype == value.dtype == dtype or not dtype.is_floating_point:
+        return False
+    if torch.is_autocast_enabled(device):
+        return False
+    # in half precision on CPU the kernel is slower than the composition, and less exact
+    return device != "cpu" or dtype in (torch.float32, torch.float64)
+
+
+def _do_shapes_fit(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masks: list[torch.Tensor]
+) -> bool:
+    """Return whether query, key and value have equal leading sizes, and the masks broadcast to the
+    scores."""
+    if not query.dim() == key.dim() == value.dim() >= 3:
+        return False
+    if not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        return False
+    scores_shape = (*query.shape[:-1], key.shape[-2])
+    return all(_mask_fits(mask, scores_shape) for mask in masks)
 
 
 def _mask_fits(mask: torch.Tensor, scores: tuple[int, ...]) -> bool:

@@ -77,36 +77,52 @@ def experts_implementation(
 ) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
     tensors = (x, gate_up, down, weights)
-    if any(
-        not isinstance(tensor, torch.Tensor) for tensor in (*tensors, index)
-    ) or not can_run_liger(*tensors, columns=_ANY_SIZE):
+    if not all(isinstance(tensor, torch.Tensor) for tensor in (*tensors, index)):
         return "reference"
-    if (
-        any(tensor.dtype != x.dtype for tensor in tensors)
-        or activation_kind(activation, "none") != "silu"
-    ):
+    if not can_run_liger(*tensors, columns=_ANY_SIZE) or not _liger_takes_dtypes(*tensors):
         return "reference"
-    if x.is_cuda and x.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32:
+    if activation_kind(activation, "none") != "silu":
         return "reference"
     if type(index) is not torch.Tensor or index.dtype != torch.int64 or index.device != x.device:
         return "reference"
-    if (
-        torch.is_autocast_enabled(x.device.type)
-        or x.dim() != 2
-        or index.dim() != 2
-        or weights.shape != index.shape
-    ):
+    if torch.is_autocast_enabled(x.device.type) or not do_choices_fit(x, index, weights):
         return "reference"
-    inner = gate_up.shape[1] // 2 if gate_up.dim() == 3 else 0
-    fits = gate_up.shape == (number, 2 * inner, x.shape[1]) and down.shape == (
-        number,
-        x.shape[1],
-        inner,
-    )
-    if not fits or index.shape[0] != x.shape[0] or liger_module("fused_moe") is None:
+    if not expert_width(x, gate_up, down, number) or liger_module("fused_moe") is None:
         return "reference"
+    return "liger" if chooses_experts(index, number) else "reference"
+
+
+def _liger_takes_dtypes(x: torch.Tensor, *tensors: torch.Tensor) -> bool:
+    """Return whether all tensors have the dtype of `x`, and products of float32 on CUDA may use
+    TF32, as Liger's do."""
+    if any(tensor.dtype != x.dtype for tensor in tensors):
+        return False
+    needs_tf32 = x.is_cuda and x.dtype == torch.float32
+    return not needs_tf32 or torch.backends.cuda.matmul.allow_tf32
+
+
+def do_choices_fit(x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> bool:
+    """Return whether `x` is `(T, H)`, and the indices of experts and their weights are `(T, K)`."""
+    if x.dim() != 2 or index.dim() != 2:
+        return False
+    return bool(weights.shape == index.shape and index.shape[0] == x.shape[0])
+
+
+def expert_width(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, number: int) -> int:
+    """Return I for `gate_up` of the shape `(number, 2 * I, H)` and `down` of `(number, H, I)`; 0 if
+    the shapes differ."""
+    if gate_up.dim() != 3:
+        return 0
+    features, width = x.shape[1], gate_up.shape[1] // 2
+    do_shapes_fit = gate_up.shape == (number, 2 * width, features)
+    return width if do_shapes_fit and down.shape == (number, features, width) else 0
+
+
+def chooses_experts(index: torch.Tensor, number: int) -> bool:
+    """Return whether all indices, of which there is at least one, are less than `number` and not
+    negative; the device is asked."""
     lowest_index, highest_index = index.aminmax()
-    return "liger" if lowest_index >= 0 and highest_index < number else "reference"
+    return bool(lowest_index >= 0 and highest_index < number)
 
 
 class _LigerContext(SimpleNamespace):

@@ -12,10 +12,14 @@ from torch import nn
 from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm,
     dropout_add_layer_norm_implementation,
+    dropout_add_layer_norm_reference,
 )
 from regraft.ops.plain import differentiable_once, is_plain, library_function, on_one_gpu
 
 _MAX_BYTES = 65536  # bytes of one row that the kernel takes
+
+
+flash_add_layer_norm_reference = dropout_add_layer_norm_reference
 
 
 def flash_add_layer_norm(

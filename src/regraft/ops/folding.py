@@ -35,9 +35,9 @@ def can_fold(
     """Return whether `norm(layer(x))` can run as `layer` with other weights, as exactly and, by its
     size, faster.
 
-    layer      a convolution or Linear, with `weight` and `bias` (or None) norm       a batch
-    normalisation of the class `kind`, or a known layer derived from it; False for one that uses the
-               statistics of the batch
+    layer      a convolution or Linear, with `weight` and `bias` (or None)
+    norm       a batch normalisation of the class `kind`, or a known layer derived from it; False
+               for one that uses the statistics of the batch
     channels   number of outputs of `layer`
     positions  number of elements of the result for each channel
     """
@@ -45,27 +45,38 @@ def can_fold(
         return False  # the surrounding compiler folds by itself, and sees the hooks
     if not _folding_pays(positions * channels, layer.weight) or not is_plain(layer, type(layer)):
         return False
-    is_known_layer = isinstance(norm, kind) and _class_name(norm) in _MEMBERS_AFTER
-    if (
-        not are_tensors(x)
-        or x.dtype not in _FOLDED_TYPES
-        or not is_plain(norm, type(norm) if is_known_layer else kind)
-    ):
+    if not are_tensors(x) or x.dtype not in _FOLDED_TYPES or not _is_foldable(norm, kind):
         return False
     if torch.is_grad_enabled() and norm.weight is not None and norm.weight.requires_grad:
         return False  # through folded weights this gradient is a difference of large sums
-    device = x.device.type
-    if norm.training or (
-        torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    ):
+    if norm.training or _is_autocast_enabled(x.device.type):
         return False
+    return _do_weights_fit(x, layer, norm, channels)
+
+
+def _is_foldable(norm: Any, kind: type[nn.Module]) -> bool:
+    """Return whether a normalisation is plain: of the class `kind`, or a known layer derived
+    from it."""
+    is_known_layer = isinstance(norm, kind) and _class_name(norm) in _MEMBERS_AFTER
+    return is_plain(norm, type(norm) if is_known_layer else kind)
+
+
+def _is_autocast_enabled(device: str) -> bool:
+    """Return whether `torch.autocast` is enabled; also on devices that have none."""
+    has_autocast = torch.amp.is_autocast_available(device)
+    return bool(has_autocast and torch.is_autocast_enabled(device))
+
+
+def _do_weights_fit(x: torch.Tensor, layer: Any, norm: Any, channels: int) -> bool:
+    """Return whether the statistics and parameters are vectors of `channels` numbers in the dtype
+    of `x`, as is the strided weight of the layer."""
     if any(type(tensor) is not torch.Tensor for tensor in (norm.running_mean, norm.running_var)):
         return False
     vectors = (norm.running_mean, norm.running_var, norm.weight, norm.bias, layer.bias)
     present: list[Any] = [tensor for tensor in vectors if tensor is not None]
     if any(tensor.shape != (channels,) or tensor.dtype is not x.dtype for tensor in present):
         return False
-    weight: Any = layer.weight
+    weight = layer.weight
     return bool(weight.layout is torch.strided and weight.dtype is x.dtype)
 
 

@@ -57,6 +57,10 @@ def gelu_mlp_reference(
     return result
 
 
+apex_gelu_mlp_reference = gelu_mlp_reference
+flash_gelu_mlp_reference = gelu_mlp_reference
+
+
 def mlp_through_apex(
     kernel: Callable[..., torch.Tensor], x: torch.Tensor, up: Any, down: Any
 ) -> torch.Tensor:

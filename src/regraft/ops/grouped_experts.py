@@ -8,11 +8,19 @@ import torch
 from torch.nn import functional
 
 from regraft.ops.activations import activation_kind, is_gelu
-from regraft.ops.experts import experts_reference
+from regraft.ops.experts import (
+    chooses_experts,
+    do_choices_fit,
+    expert_width,
+    experts_reference,
+)
 from regraft.ops.plain import are_tensors, is_transformed
 
 _ALIGNMENT = 16  # bytes of which the grouped product requires multiples in strides, on CPU, too
 _GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+grouped_experts_reference = experts_reference
 
 
 def grouped_experts(
@@ -64,39 +72,38 @@ def grouped_experts_implementation(
         return "reference"
     if any(tensor.device.type != "cpu" for tensor in tensors) or torch.is_autocast_enabled("cpu"):
         return "reference"
-    if (
-        x.dtype not in _GROUPED_DTYPES
-        or not x.dtype == gate_up.dtype == down.dtype
-        or index.dtype != torch.int64
-    ):
+    if not _do_dtypes_fit(*tensors) or not do_choices_fit(x, index, weights):
         return "reference"
-    if (
-        x.dim() != 2
-        or index.dim() != 2
-        or weights.shape != index.shape
-        or index.shape[0] != x.shape[0]
-    ):
+    width = expert_width(x, gate_up, down, number)
+    if not width or not index.numel() or not (is_gelu(activation) or activation_kind(activation)):
         return "reference"
-    inner = gate_up.shape[1] // 2 if gate_up.dim() == 3 else 0
-    fits = gate_up.shape == (number, 2 * inner, x.shape[1]) and down.shape == (
-        number,
-        x.shape[1],
-        inner,
+    if not _are_aligned(x, gate_up, down, width):
+        return "reference"
+    return "torch-native" if chooses_experts(index, number) else "reference"
+
+
+def _do_dtypes_fit(
+    x: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+) -> bool:
+    """Return whether the grouped product takes the dtype of the rows and parameters, and the
+    weights are floating point."""
+    return (
+        x.dtype in _GROUPED_DTYPES
+        and x.dtype == gate_up.dtype == down.dtype
+        and index.dtype == torch.int64
+        and weights.is_floating_point()
     )
-    is_rowwise = is_gelu(activation) or activation_kind(activation)
-    if (
-        not fits
-        or not is_rowwise
-        or not inner
-        or not index.numel()
-        or not weights.is_floating_point()
-    ):
-        return "reference"
-    widths = (x.shape[1] * x.element_size(), inner * x.element_size())
+
+
+def _are_aligned(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, width: int) -> bool:
+    """Return whether the parameters are contiguous, and start and continue at multiples of
+    _ALIGNMENT bytes."""
+    row_sizes = (x.shape[1] * x.element_size(), width * x.element_size())
     starts = (gate_up.data_ptr(), down.data_ptr())
-    if any(size % _ALIGNMENT for size in (*widths, *starts)) or not (
-        gate_up.is_contiguous() and down.is_contiguous()
-    ):
-        return "reference"
-    lowest_index, highest_index = index.aminmax()
-    return "torch-native" if lowest_index >= 0 and highest_index < number else "reference"
+    if any(size % _ALIGNMENT for size in (*row_sizes, *starts)):
+        return False
+    return bool(gate_up.is_contiguous() and down.is_contiguous())

@@ -23,10 +23,10 @@ class LigerKernel:
 
     forward    inputs → the result and the tensors of the computation to save for the backward pass
     backward   inputs, saved tensors, the gradient of the result → for each input its gradient or
-    None reference  inputs → the result by PyTorch's operations, for second derivatives; None if the
-    inputs are too large to
-               be saved for that: then there are no second derivatives, and `backward` gets no
-               inputs
+               None
+    reference  inputs → the result by PyTorch's operations, for second derivatives; None if the
+               inputs are too large to be saved for that: then there are no second derivatives, and
+               `backward` gets no inputs
     """
 
     forward: Callable[..., tuple[torch.Tensor, tuple[torch.Tensor, ...]]]
@@ -104,17 +104,24 @@ def can_run_liger(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) ->
         return False
     if not first.is_cuda and not (is_interpreting() and first.device.type == "cpu"):
         return False
-    if any(tensor.device != first.device for tensor in present):
-        return False
-    if any(
-        tensor.dtype not in _FLOATS or not tensor.numel() or tensor.shape[-1] > columns
-        for tensor in present
-    ):
+    if not _do_rows_fit(present, columns):
         return False
     if is_transformed() or liger_module("rms_norm") is None:
         return False
     return first.is_cuda or (
         all(tensor.dtype != torch.bfloat16 for tensor in present) and is_call_drawn(present)
+    )
+
+
+def _do_rows_fit(tensors: list[torch.Tensor], columns: int) -> bool:
+    """Return whether floating point tensors, none of them empty, are on one device and have at most
+    `columns` elements in a row."""
+    device = tensors[0].device
+    if any(tensor.device != device for tensor in tensors):
+        return False
+    return all(
+        tensor.dtype in _FLOATS and tensor.numel() and tensor.shape[-1] <= columns
+        for tensor in tensors
     )
 
 

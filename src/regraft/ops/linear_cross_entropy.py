@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.plain import are_tensors, is_plain, is_transformed
+from regraft.ops.plain import are_tensors, is_plain, is_transformed, linear_operands
 
 CHUNK = 256  # number of rows of logits that exist at once
 
@@ -97,39 +97,52 @@ def linear_cross_entropy_implementation(
     reduction: str = "mean",
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if (
-        not hasattr(nn, "LinearCrossEntropyOptions")
-        or is_transformed()
-        or not is_plain(linear, nn.Linear)
-    ):
+    if not hasattr(nn, "LinearCrossEntropyOptions") or is_transformed():
         return "reference"
-    if layer is not None:
-        if (
-            not is_plain(layer, nn.CrossEntropyLoss)
-            or layer.weight is not None
-            or layer.label_smoothing
-        ):
-            return "reference"
-        reduction = layer.reduction
-    tensors = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
-    if any(tensor.dtype != torch.float32 or tensor.device != x.device for tensor in tensors):
+    if not is_plain(linear, nn.Linear) or not _is_plain_loss(layer):
         return "reference"
-    if not are_tensors(x) or type(target) is not torch.Tensor or target.device != x.device:
+    if not _kernel_takes_tensors(x, target, linear) or not _are_inputs(x, linear, flat):
         return "reference"
-    if x.dim() < 2 or (x.dim() > 2 and not flat) or x.shape[-1] != linear.in_features:
+    reduction = reduction if layer is None else layer.reduction
+    if reduction not in ("mean", "sum") or classes not in (None, linear.out_features):
         return "reference"
-    rows = x[..., 0].numel() // x.shape[-2] * (x.shape[-2] - shift) if x.shape[-2] else 0
-    fits = target.dtype == torch.int64 and target.shape == (rows,) and reduction in ("mean", "sum")
-    fits = (
-        fits
-        and classes in (None, linear.out_features)
-        and not torch.is_autocast_enabled(x.device.type)
-    )
-    return (
-        "torch-native"
-        if fits and rows > CHUNK and linear.out_features > linear.in_features
-        else "reference"
-    )
+    rows = _count_rows(x, shift)
+    if target.dtype != torch.int64 or target.shape != (rows,):
+        return "reference"
+    chunking_pays = rows > CHUNK and linear.out_features > linear.in_features
+    is_autocast = torch.is_autocast_enabled(x.device.type)
+    return "torch-native" if chunking_pays and not is_autocast else "reference"
+
+
+def _kernel_takes_tensors(x: torch.Tensor, target: torch.Tensor, linear: Any) -> bool:
+    """Return whether the input and the parameters are float32, and on one device with the
+    target."""
+    operands = linear_operands(x, linear)
+    if any(tensor.dtype != torch.float32 or tensor.device != x.device for tensor in operands):
+        return False
+    return are_tensors(x) and type(target) is torch.Tensor and target.device == x.device
+
+
+def _are_inputs(x: torch.Tensor, linear: Any, flat: bool) -> bool:
+    """Return whether `x` is `(N, H)`, or with `flat` `(..., N, H)`, for the H of the layer."""
+    if x.dim() < 2 or (x.dim() > 2 and not flat):
+        return False
+    return bool(x.shape[-1] == linear.in_features)
+
+
+def _is_plain_loss(layer: Any) -> bool:
+    """Return whether a loss is None or a plain `torch.nn.CrossEntropyLoss` without class weights
+    and label smoothing."""
+    if layer is None:
+        return True
+    is_plain_layer = is_plain(layer, nn.CrossEntropyLoss)
+    return is_plain_layer and layer.weight is None and not layer.label_smoothing
+
+
+def _count_rows(x: torch.Tensor, shift: bool) -> int:
+    """Return the number of rows of `x`, with `shift` without the last position of each sequence."""
+    positions = x.shape[-2]
+    return x[..., 0].numel() // positions * (positions - shift) if positions else 0
 
 
 class _DifferentiableOnce(torch.autograd.Function):  # type: ignore[misc]

@@ -42,6 +42,11 @@ def are_tensors(*values: Any) -> bool:
     return all(type(value) in _TENSORS for value in values)
 
 
+def linear_operands(x: torch.Tensor, linear: Any) -> tuple[torch.Tensor, ...]:
+    """Return the input of a Linear layer with its weight and, if there is one, its bias."""
+    return (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
+
+
 def is_transformed() -> bool:
     """Return whether the caller is traced or compiled, under a transformation of functions, or in
     forward mode."""

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from regraft.ops.liger import can_run_liger
-from regraft.ops.plain import is_plain, is_transformed
-from regraft.ops.postponed import PostponedTensor, autocast_dtype
+from regraft.ops.plain import is_plain, linear_operands
+from regraft.ops.postponed import autocast_dtype
 from regraft.ops.postponed_logits import postpone_logits
 
 _UNLIMITED_COLUMNS = 1 << 30
@@ -44,16 +44,23 @@ def postponed_linear_implementation(x: torch.Tensor, linear: Any) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
     if not is_plain(linear, nn.Linear) or not linear.training or not torch.is_grad_enabled():
         return "reference"
-    tensors = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
-    if not can_run_liger(*tensors, columns=_UNLIMITED_COLUMNS):
+    operands = linear_operands(x, linear)
+    if not can_run_liger(*operands, columns=_UNLIMITED_COLUMNS) or x.is_inference():
         return "reference"
-    if autocast_dtype(x) is None and any(tensor.dtype != x.dtype for tensor in tensors):
+    if not _loss_takes_dtypes(x, operands):
         return "reference"
-    if isinstance(x, PostponedTensor) or x.dim() < 2 or x.shape[-1] != linear.in_features:
+    if x.dim() < 2 or x.shape[-1] != linear.in_features:
         return "reference"
-    if (autocast_dtype(x) or x.dtype) == torch.float16:
-        return "reference"  # gradients of a loss that is not scaled yet are too small for float16
-    fits = linear.out_features > linear.in_features and any(
-        tensor.requires_grad for tensor in tensors
-    )
-    return "liger" if fits and not x.is_inference() and not is_transformed() else "reference"
+    needs_gradients = any(tensor.requires_grad for tensor in operands)
+    return "liger" if needs_gradients and linear.out_features > linear.in_features else "reference"
+
+
+def _loss_takes_dtypes(x: torch.Tensor, operands: tuple[torch.Tensor, ...]) -> bool:
+    """Return whether the layer computes in one dtype other than float16.
+
+    Gradients of a loss that is not scaled yet are too small for float16.
+    """
+    cast = autocast_dtype(x)
+    if cast is None and any(tensor.dtype != x.dtype for tensor in operands):
+        return False
+    return bool((cast or x.dtype) != torch.float16)

@@ -1,5 +1,5 @@
-"""Postponed logits of a Linear layer, and their cross entropy, which is computed a few rows of
-logits at a time."""
+"""Postponed logits of a Linear layer, whose cross entropy is computed a few rows of logits at a
+time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.cross_entropy import cross_entropy
+from regraft.ops.linear_sources import LinearSources, source_gradients
 from regraft.ops.plain import is_transformed
 from regraft.ops.postponed import PostponedTensor, autocast_dtype, creation_modes
+from regraft.ops.rows_loss import RowsLoss, RowsLossOptions, RowsLossRecord
 
 _Tensor = torch.Tensor
 _Call = Callable[[torch.Tensor], torch.Tensor]
@@ -38,54 +39,43 @@ _ELEMENTWISE = frozenset(
 _ROWS = frozenset(
     {_Tensor.view, _Tensor.reshape, torch.reshape, _Tensor.contiguous, _Tensor.__getitem__}
 )
+_STEPS = _ELEMENTWISE | _ROWS
 # Functions for which the gradient of a loss by rows has to lead through the tensor.
 _HOOKS = frozenset({_Tensor.register_hook, _Tensor.retain_grad, _Tensor.grad_fn.__get__})
+# the parameters of `torch.nn.functional.cross_entropy` that calls give by position
+_LOSS_PARAMETERS = (
+    "input",
+    "target",
+    "weight",
+    "size_average",
+    "ignore_index",
+    "reduce",
+    "reduction",
+)
 
 
 @dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
 class _Family:
     """The Linear layer behind postponed tensors, and the tensors that were made of its output.
 
-    sources   the layer's input, weight and bias versions  the version counters of the sources when
-    the output was postponed cast      the dtype in which `torch.autocast` makes the layer compute;
-    None outside of autocast members   weak references to the records of the tensors, in the order
-    in which they were made aliases   the views of the sources from which the output was computed;
-    no view leads to another in the graph losses    the losses that were computed by rows, each with
-    the records (and their calls) that led to it bit_sums  a checksum of each source when a loss was
-    differentiated, because some optimizers write past the versions
+    sources  the layer's input and parameters
+    cast     the dtype in which `torch.autocast` makes the layer compute; None outside of autocast
+    members  weak references to the records of the tensors, in the order in which they were made
+    losses   the losses that were computed by rows, each with the records (and their calls) that led
+             to it
     """
 
-    sources: tuple[torch.Tensor | None, ...]
-    versions: tuple[int, ...]
+    sources: LinearSources
     cast: torch.dtype | None
     members: list[weakref.ref[_Record]] = field(default_factory=list)
-    aliases: tuple[torch.Tensor | None, ...] = ()
-    losses: list[tuple[_Loss, list[tuple[weakref.ref[_Record], _Call | None]]]] = field(
+    losses: list[tuple[RowsLossRecord, list[tuple[weakref.ref[_Record], _Call | None]]]] = field(
         default_factory=list
     )
-    bit_sums: list[torch.Tensor] | None = None
-
-    def layer_output(self) -> torch.Tensor:
-        """Compute the layer's output; RuntimeError if a source was changed in place or its memory
-        was freed."""
-        changed = self.versions != _versions(self.sources) or (
-            self.bit_sums and self.bit_sums != _bit_sums(self.sources)
-        )
-        if changed or any(
-            source is not None and not source.untyped_storage().size() for source in self.sources
-        ):
-            raise RuntimeError(
-                "the input or the parameters of a postponed Linear layer were changed in place"
-            )
-        x, weight, bias = self.aliases = tuple(
-            source if source is None else source.view_as(source) for source in self.sources
-        )
-        return functional.linear(x, weight, bias)
 
     def compute(self) -> None:
         """Compute all members in the order in which they were made, before any operation can change
         one of them."""
-        with creation_modes(self.sources[0], self.cast):
+        with creation_modes(self.sources.tensors[0], self.cast):
             for member in [
                 record for reference in self.members if (record := reference()) is not None
             ]:
@@ -95,7 +85,7 @@ class _Family:
         """Lead the gradients of losses that were computed by rows through the tensors that are
         still referenced."""
         self.compute()
-        with creation_modes(self.sources[0], self.cast):
+        with creation_modes(self.sources.tensors[0], self.cast):
             for loss, path in self.losses:
                 scores: Any = None
                 for reference, call in path:
@@ -104,38 +94,7 @@ class _Family:
                         scores = record.compute()
                     elif call is not None:
                         scores = call(scores)
-                loss.scores, loss.aliases = scores, self.aliases
-
-
-@dataclass(slots=True, eq=False)
-class _Loss:
-    """A loss that was computed by rows.
-
-    scores   the logits of the loss; None until their gradients are watched
-    aliases  the views of the sources from which the logits were computed
-    """
-
-    scores: torch.Tensor | None = None
-    aliases: tuple[torch.Tensor | None, ...] = ()
-
-
-def _source_gradients(
-    result: torch.Tensor,
-    aliases: tuple[torch.Tensor | None, ...],
-    needed: tuple[bool, ...],
-    gradient: torch.Tensor,
-) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients of a layer's sources, where they are needed, for a result that depends
-    on its output."""
-    differentiated = [
-        alias
-        for alias, is_needed in zip(aliases, needed, strict=True)
-        if is_needed and alias is not None
-    ]
-    gradients = iter(
-        torch.autograd.grad(result, differentiated, gradient, True, torch.is_grad_enabled())
-    )
-    return tuple(next(gradients) if is_needed else None for is_needed in needed)
+                loss.scores, loss.aliases = scores, self.sources.aliases
 
 
 @dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
@@ -143,11 +102,12 @@ class _Record:
     """The record of postponed logits.
 
     previous    the record of the tensor that `call` was applied to; None for the layer's output
-    itself call        from the previous tensor to this one; None for the layer's output itself rows
-    the layer's input for the rows of this tensor selections  the calls that selected and arranged
-    these rows steps       the calls that changed elements since the layer meta        a tensor on
-    the meta device with the same shape, strides and dtype value       the elements; None until they
-    are computed
+    call        from the previous tensor to this one; None for the layer's output
+    rows        the layer's input for the rows of this tensor
+    selections  the calls that selected and arranged these rows
+    steps       the calls that changed elements since the layer
+    meta        a tensor on the meta device with the same shape, strides and dtype
+    value       the elements; None until they are computed
     """
 
     family: _Family
@@ -169,14 +129,19 @@ class _Record:
             self.value = (
                 self.call(self.previous.compute())
                 if self.call and self.previous
-                else self.family.layer_output()
+                else self.family.sources.compute_output()
             )
         return self.value
+
+    def can_defer(self) -> bool:
+        """Return whether the elements are not computed yet, and autograd records without tracing
+        and transforms."""
+        return self.value is None and torch.is_grad_enabled() and not is_transformed()
 
     def make_tensor(self) -> torch.Tensor:
         """Make the postponed tensor of this record, and add the record to its family."""
         self.family.members.append(weakref.ref(self))
-        result: torch.Tensor = _Edge.apply(self, *self.family.sources)
+        result: torch.Tensor = _Edge.apply(self, *self.family.sources.tensors)
         return result
 
     def ordinary_tensor(self, tensor: PostponedTensor) -> torch.Tensor:
@@ -211,8 +176,8 @@ class _Edge(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         record = ctx.record
         record.family.compute()
-        return None, *_source_gradients(
-            record.compute(), record.family.aliases, ctx.needs_input_grad[1:], gradient
+        return None, *source_gradients(
+            record.compute(), record.family.sources.aliases, ctx.needs_input_grad[1:], gradient
         )
 
 
@@ -222,24 +187,9 @@ def postpone_logits(
     """Return the output of a Linear layer with these parameters, postponed; `x` is `(..., H)`,
     `weight` `(C, H)`."""
     cast = autocast_dtype(x)
-    family = _Family((x, weight, bias), _versions((x, weight, bias)), cast)
+    family = _Family(LinearSources((x, weight, bias)), cast)
     meta = torch.empty(*x.shape[:-1], weight.shape[0], dtype=cast or x.dtype, device="meta")
     return _Record(family, None, None, x, (), (), meta).make_tensor()
-
-
-def _versions(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
-    """Return the version counters of the tensors, without those that are None."""
-    return tuple(tensor._version for tensor in tensors if tensor is not None)
-
-
-def _bit_sums(tensors: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
-    """Return the sum of each tensor's bits read as integers, a checksum of its elements."""
-    integer_dtypes = {8: torch.int64, 4: torch.int32, 2: torch.int16}
-    return [
-        tensor.detach().view(integer_dtypes[tensor.itemsize]).sum(dtype=torch.int64)
-        for tensor in tensors
-        if tensor is not None
-    ]
 
 
 def _logits_record(value: Any) -> _Record | None:
@@ -267,27 +217,17 @@ def _defer_step(function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
     """Return the result of a step on a postponed tensor, postponed as well; None if the step needs
     the elements."""
     previous, operands = _logits_record(args[0]) if args else None, args[1:]
-    if function not in _ELEMENTWISE | _ROWS or previous is None:
+    if function not in _STEPS or previous is None or not previous.can_defer():
         return None
-    constants = (*operands, *kwargs.values())
-    if (
-        previous.value is not None
-        or not torch.is_grad_enabled()
-        or is_transformed()
-        or not all(map(_is_constant, constants))
-    ):
+    if not _are_constant(function, (*operands, *kwargs.values())):
         return None
 
     def call(tensor: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = function(tensor, *operands, **kwargs)
         return result
 
-    if function is _Tensor.to and any(
-        isinstance(constant, int | str | torch.device) for constant in constants
-    ):
-        return None  # the argument may be another device
     try:
-        meta = function(previous.meta, *operands, **kwargs)
+        meta = call(previous.meta)
     except (RuntimeError, TypeError, IndexError):
         return None  # the call on the real tensor will raise the error
     rows, selections, steps = previous.rows, previous.selections, previous.steps
@@ -295,14 +235,22 @@ def _defer_step(function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         if not meta.is_floating_point() or meta.dtype == torch.float16:
             return None
         steps = (*steps, call)
-    elif meta.dtype != previous.meta.dtype or not _keeps_rows(
-        function, operands, previous.meta, meta
-    ):
-        return None
-    else:
+    elif _keeps_rows(function, operands, previous.meta, meta):
         select = functools.partial(_select_rows, function, operands, meta)
         rows, selections = select(rows), (*selections, select)
+    else:
+        return None
     return _Record(previous.family, previous, call, rows, selections, steps, meta).make_tensor()
+
+
+def _are_constant(function: Any, operands: tuple[Any, ...]) -> bool:
+    """Return whether all operands of a step are Python constants, and none of a cast may be another
+    device."""
+    if not all(map(_is_constant, operands)):
+        return False
+    return function is not _Tensor.to or not any(
+        isinstance(operand, int | str | torch.device) for operand in operands
+    )
 
 
 def _is_constant(value: Any) -> bool:
@@ -322,9 +270,9 @@ def _is_constant(value: Any) -> bool:
 def _keeps_rows(
     function: Any, operands: Any, meta: torch.Tensor, result_meta: torch.Tensor
 ) -> bool:
-    """Return whether a step keeps rows whole: the last dimension stays, and an index does not
-    select from it."""
-    if result_meta.shape[-1:] != meta.shape[-1:]:
+    """Return whether a step keeps rows complete: the dtype and the last dimension stay, and an
+    index does not select from the last dimension."""
+    if result_meta.dtype != meta.dtype or result_meta.shape[-1:] != meta.shape[-1:]:
         return False
     if function is not torch.Tensor.__getitem__:
         return True
@@ -351,185 +299,60 @@ def _select_rows(
 def _cross_entropy_by_rows(args: Any, kwargs: Any) -> torch.Tensor | None:
     """Return the cross entropy of a postponed tensor by rows; None if its elements are needed or
     already computed."""
-    settings = dict(
-        zip(
-            ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
-            args,
-            strict=False,
-        )
-    )
-    settings |= kwargs
+    settings = dict(zip(_LOSS_PARAMETERS, args, strict=False)) | kwargs
     x, target = settings.pop("input"), settings.pop("target")
     ignore_index, reduction = settings.pop("ignore_index", -100), settings.pop("reduction", "mean")
-    are_default = all(
-        value is None or (isinstance(value, float) and not value) for value in settings.values()
-    )
-    if not are_default or reduction not in ("mean", "sum"):
+    if not all(map(_is_default, settings.values())) or reduction not in ("mean", "sum"):
         return None  # class weights, label smoothing, or deprecated options of the reduction
     record = _logits_record(x)
-    if record is None or type(target) is not torch.Tensor or not torch.is_grad_enabled():
+    if record is None or type(target) is not torch.Tensor or not record.can_defer():
         return None
-    family = record.family
-    if (
-        record.value is not None
-        or is_transformed()
-        or x.dim() != 2
-        or autocast_dtype(record.rows) != family.cast
-    ):
+    if not _loss_takes_logits(x, record) or not _has_label_per_row(target, x):
         return None
-    if x.dtype == torch.float64 or (family.cast is not None and x.dtype != torch.float32):
-        return None  # parts are added up in float32, and autocast would choose a dtype for the loss
-    if (
-        target.dtype != torch.int64
-        or target.shape != x.shape[:1]
-        or target.device != x.device
-        or not len(target)
-    ):
-        return None
-    if family.versions != _versions(family.sources):
+    sources = record.family.sources
+    if not sources.are_current():
         return None  # computing the output will raise the error
-    _, weight, bias = family.sources
-    row_loss = _Loss()
-    family.losses.append((row_loss, record.path()))
-    options = _Options(
+    _, weight, bias = sources.tensors
+    row_loss = RowsLossRecord()
+    record.family.losses.append((row_loss, record.path()))
+    options = RowsLossOptions(
         record.selections,
         record.steps,
         ignore_index,
         reduction,
         x.dtype,
-        family.cast,
+        record.family.cast,
         row_loss,
-        weakref.ref(family),
+        weakref.ref(sources),
     )
-    loss: torch.Tensor = _RowsLoss.apply(record.rows, weight, bias, target, options)
+    loss: torch.Tensor = RowsLoss.apply(record.rows, weight, bias, target, options)
     return loss
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The settings of a loss by rows, with its selections and steps from the record of its
-    logits."""
-
-    selections: tuple[_Call, ...]
-    steps: tuple[_Call, ...]
-    ignore_index: int
-    reduction: str
-    dtype: torch.dtype
-    cast: torch.dtype | None
-    row_loss: _Loss
-    family: weakref.ref[_Family]
+def _is_default(setting: Any) -> bool:
+    """Return whether a setting of the cross entropy is None or the number 0.0, which changes no
+    loss."""
+    return setting is None or (isinstance(setting, float) and not setting)
 
 
-class _RowsLoss(torch.autograd.Function):  # type: ignore[misc]
-    """The cross entropy of `steps(linear(rows))` and its gradients, some rows at a time, as in
-    Liger's fused loss."""
+def _loss_takes_logits(x: torch.Tensor, record: _Record) -> bool:
+    """Return whether pending logits are `(N, C)`, for the current autocast, in a dtype that the
+    loss by rows takes.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        target: torch.Tensor,
-        options: _Options,
-    ) -> torch.Tensor:
-        sources = (rows, weight, bias)
-        with torch.autocast(rows.device.type, enabled=False):
-            converted = [
-                source if source is None else source.to(options.cast or source.dtype)
-                for source in sources
-            ]
-            loss, gradients = _loss_and_gradients(
-                converted, ctx.needs_input_grad[:3], target, options
-            )
-        gradients = [
-            source_gradient if source_gradient is None else source_gradient.to(source.dtype)
-            for source_gradient, source in zip(gradients, sources, strict=True)
-        ]
-        ctx.options = options
-        ctx.save_for_backward(target, *gradients)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError("derivative for liger_backward is not implemented")
-        options, (target, *gradients) = ctx.options, ctx.saved_tensors
-        family, scores = options.family(), options.row_loss.scores
-        if family is not None and family.bit_sums is None:
-            family.bit_sums = _bit_sums(family.sources)
-        if scores is not None:
-            with torch.enable_grad():
-                loss = functional.cross_entropy(
-                    scores, target, ignore_index=options.ignore_index, reduction=options.reduction
-                )
-            gradients = list(
-                _source_gradients(
-                    loss, options.row_loss.aliases, ctx.needs_input_grad[:3], gradient
-                )
-            )
-            for select in options.selections if gradients[0] is not None else ():
-                gradients[0] = select(gradients[0])
-            return *gradients, None, None
-        return *(None if saved is None else saved * gradient for saved in gradients), None, None
+    Parts are added up in float32, and autocast would choose a dtype for the loss.
+    """
+    cast = record.family.cast
+    if x.dim() != 2 or autocast_dtype(record.rows) != cast:
+        return False
+    return bool(x.dtype != torch.float64 if cast is None else x.dtype == torch.float32)
 
 
-def _loss_and_gradients(
-    sources: list[Any], needed: tuple[bool, ...], target: torch.Tensor, options: _Options
-) -> tuple[torch.Tensor, list[Any]]:
-    """Compute the loss of all rows, and its gradients in float32 for rows, weight and bias where
-    they are needed."""
-    rows, weight, bias = sources
-    is_counted = target != options.ignore_index
-    is_valid = ~is_counted | ((target >= 0) & (target < len(weight)))
-    torch._assert_async(is_valid.all(), "a target is out of bounds")
-    count = is_counted.sum() if options.reduction == "mean" else target.new_ones(())
-    # in float32, because they are sums of many parts
-    gradients = [
-        torch.zeros_like(source, dtype=torch.float32) if is_needed else None
-        for source, is_needed in zip(sources, needed, strict=True)
-    ]
-    total = torch.zeros((), dtype=torch.float32, device=rows.device)
-    chunk_size = rows_at_once(len(rows), weight.shape[1], len(weight))
-    for start in range(0, len(rows), chunk_size):
-        chunk, labels = rows[start : start + chunk_size], target[start : start + chunk_size]
-        loss, logits_gradient = _chunk_loss_and_gradient(
-            functional.linear(chunk, weight, bias), labels, count.clamp(min=1), options
-        )
-        total += loss
-        if gradients[0] is not None:
-            gradients[0][start : start + chunk_size] = logits_gradient @ weight
-        if gradients[1] is not None:
-            gradients[1] += logits_gradient.t() @ chunk
-        if gradients[2] is not None:
-            gradients[2] += logits_gradient.sum(0)
-    # the mean is NaN if all rows are ignored
-    return (total / (count > 0)).to(options.dtype), gradients
-
-
-def _chunk_loss_and_gradient(
-    logits: torch.Tensor, target: torch.Tensor, count: torch.Tensor, options: _Options
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the share of a chunk of rows in the loss, and its gradient for the logits of the
-    Linear layer."""
-    # hooks on saved tensors (checkpoints use them to compute tensors again) are not for this graph,
-    # which ends here
-    with (
-        torch.enable_grad(),
-        torch.autograd.graph.saved_tensors_hooks(torch.Tensor.detach, lambda tensor: tensor),
-    ):
-        logits.requires_grad_()
-        scores = logits
-        for step in options.steps:
-            scores = step(scores)
-        losses = cross_entropy(scores, target, ignore_index=options.ignore_index, reduction="none")
-        loss = losses.sum(dtype=torch.float32) / count
-        (gradient,) = torch.autograd.grad(loss, logits)
-    return loss.detach(), gradient
-
-
-def rows_at_once(rows: int, features: int, classes: int) -> int:
-    """Return the number of rows, a power of two, whose logits take about as much memory as the
-    layer's input."""
-    row_count = -(-rows // -(-classes // features))
-    return 1 << (row_count - 1).bit_length()
+def _has_label_per_row(target: torch.Tensor, x: torch.Tensor) -> bool:
+    """Return whether the target holds the number of a class for each of the rows, at least one, on
+    their device."""
+    return (
+        target.dtype == torch.int64
+        and target.shape == x.shape[:1]
+        and target.device == x.device
+        and len(target) > 0
+    )

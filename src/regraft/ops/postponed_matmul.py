@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from regraft.ops.attention_form import Form, parse_scores, snapshot
+from regraft.ops.attention_form import Form, snapshot
+from regraft.ops.einsum_equations import parse_scores
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 from regraft.ops.postponed_scores import postponed_scores
 

@@ -11,16 +11,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.attention_form import (
-    FOLLOWED,
-    IN_PLACE,
-    PRODUCTS,
-    Form,
-    Product,
-    attend,
-    attention_product,
-    follow,
-)
+from regraft.ops.attention_form import Form
+from regraft.ops.attention_product import PRODUCTS, Product, attend, attention_product
+from regraft.ops.attention_steps import FOLLOWED, IN_PLACE, follow
 from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.postponed import PostponedTensor, creation_modes, materialise
 
@@ -59,8 +52,7 @@ class _ScoresFamily:
 
     records   weak references to the records of the tensors, in the order in which they were made
     products  records of weights that were multiplied by a value with gradients: these gradients
-    lead through the
-              weights once the gradients of any of the tensors are watched
+              lead through the weights once the gradients of any of the tensors are watched
     """
 
     modes: _Modes
@@ -110,12 +102,15 @@ class _Scores:
     """The record of postponed scores.
 
     previous  the record of the scores that this step was applied to; None for the product of a
-    query and a key call      from the elements of `previous`, if there is one, and the sources to
-    the elements sources   the tensors that `call` reads; no other code can change them meta      a
-    tensor on the meta device with the same shape and dtype form      the scores as arguments of a
-    kernel value     the elements; None until they are computed version   the version counter of the
-    value when it was computed tensor    returns the postponed tensor; None when it is freed keeper
-    returns the keeper of the node in the graph; None without a node
+              query and a key
+    call      from the elements of `previous`, if there is one, and the sources to the elements
+    sources   the tensors that `call` reads; no other code can change them
+    meta      a tensor on the meta device with the same shape and dtype
+    form      the scores as arguments of a kernel
+    value     the elements; None until they are computed
+    version   the version counter of the value when it was computed
+    tensor    returns the postponed tensor; None when it is freed
+    keeper    returns the keeper of the node in the graph; None without a node
     """
 
     modes: _Modes
@@ -195,44 +190,51 @@ class _Scores:
     def defer(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         if function not in FOLLOWED and function not in PRODUCTS:
             return None
-        position = next(
-            (index for index, argument in enumerate(args) if isinstance(argument, PostponedTensor)),
-            None,
-        )
-        if position is None or any(
-            isinstance(argument, PostponedTensor) for argument in kwargs.values()
-        ):
+        position = _scores_position(args, kwargs)
+        if position is None:
             return None
         args = [
             argument if index == position else materialise(argument)
             for index, argument in enumerate(args)
         ]
-        tensor = args[position]
-        while "moved" in tensor.__dict__:
-            tensor = tensor.__dict__["moved"]
-        record = tensor.record
-        operands = [
-            argument
-            for argument in (*args, *kwargs.values())
-            if isinstance(argument, torch.Tensor) and argument is not args[position]
-        ]
-        if (
-            record.value is not None
-            or not self.modes.are_current()
-            or not all(map(self.accepts, operands))
-        ):
+        tensor = _moved_tensor(args[position])
+        record: Any = tensor.record
+        if record.value is not None or not self.modes.are_current():
             return None
-        if not record.has_own_node(tensor):
+        operands = (
+            argument for argument in (*args, *kwargs.values()) if argument is not args[position]
+        )
+        if not all(map(self.accepts, operands)) or not record.has_own_node(tensor):
             return None
         if function in PRODUCTS:
             product = attention_product(function, args, kwargs, position, record.meta, record.form)
             return None if product is None else _multiply(tensor, record, product)
         return _postpone_step(function, args, kwargs, position, tensor, record)
 
-    def accepts(self, operand: torch.Tensor) -> bool:
-        """Return whether an operand is a plain tensor on the same device, or one without
+    def accepts(self, operand: Any) -> bool:
+        """Return whether an operand is no tensor, or a plain one on the same device or without
         dimensions."""
+        if not isinstance(operand, torch.Tensor):
+            return True
         return are_tensors(operand) and (operand.device == self.modes.device or not operand.dim())
+
+
+def _scores_position(args: Any, kwargs: Any) -> int | None:
+    """Return the position of the first postponed tensor among the arguments; None if it has none or
+    a postponed tensor is given by name."""
+    if any(isinstance(argument, PostponedTensor) for argument in kwargs.values()):
+        return None
+    positions = (
+        index for index, argument in enumerate(args) if isinstance(argument, PostponedTensor)
+    )
+    return next(positions, None)
+
+
+def _moved_tensor(tensor: PostponedTensor) -> PostponedTensor:
+    """Return the tensor after all operations in place on it, which make new tensors."""
+    while "moved" in tensor.__dict__:
+        tensor = tensor.__dict__["moved"]
+    return tensor
 
 
 def _postpone_step(
@@ -242,13 +244,7 @@ def _postpone_step(
     the elements."""
     family = tensor.__dict__["family"]
     if function is functional.dropout:
-        rate = kwargs.get("p")
-        is_inactive = (
-            isinstance(rate, int | float)
-            and 0 <= rate <= 1
-            and not (rate and kwargs.get("training"))
-        )
-        return tensor if is_inactive and not kwargs.get("inplace") else None
+        return tensor if _is_identity(kwargs) else None
     if function in IN_PLACE and (record.modes.gradients or position or family.is_shared(tensor)):
         return None
     step = follow(function, args, kwargs, position, record.meta, record.form)
@@ -260,6 +256,15 @@ def _postpone_step(
     if function in IN_PLACE:
         tensor.__dict__["moved"] = result
     return result
+
+
+def _is_identity(options: Any) -> bool:
+    """Return whether a dropout with these arguments by name, its rate among them, returns its
+    input."""
+    rate = options.get("p")
+    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        return False
+    return not (rate and options.get("training")) and not options.get("inplace")
 
 
 def _make_postponed(

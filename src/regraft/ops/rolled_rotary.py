@@ -11,6 +11,9 @@ from regraft.ops.rotary import rotary_reference
 _ROLLED_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
+rolled_rotary_reference = rotary_reference
+
+
 def rolled_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Return `rotary(x, cos, sin)`, as `x * cos + roll(x) * sin` with the signs in the table of
     sines.

@@ -72,21 +72,22 @@ def rotary_pair_implementation(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
-    if (
-        not can_run_liger(query, key, cos, sin)
-        or len({tensor.dtype for tensor in (query, key, cos, sin)}) > 1
-    ):
+    tensors = (query, key, cos, sin)
+    if not can_run_liger(*tensors) or len({tensor.dtype for tensor in tensors}) > 1:
         return "reference"
     if cos.requires_grad or sin.requires_grad or query.shape[-1] % 2 or cos.shape != sin.shape:
         return "reference"
     heads = _heads_dimension(query, cos)
-    remaining_sizes = [
-        [size for dimension, size in enumerate(tensor.shape) if dimension != tensor.dim() - heads]
-        for tensor in (query, key)
-    ]
-    if not heads or heads != _heads_dimension(key, cos) or remaining_sizes[0] != remaining_sizes[1]:
+    if not heads or heads != _heads_dimension(key, cos):
+        return "reference"
+    if _sizes_beside_heads(query, heads) != _sizes_beside_heads(key, heads):
         return "reference"
     return "liger" if _is_mirrored(cos) and _is_mirrored(sin) else "reference"
+
+
+def _sizes_beside_heads(x: torch.Tensor, heads: int) -> list[int]:
+    """Return the sizes of all dimensions but that of the heads, `heads` counted from the end."""
+    return [size for dimension, size in enumerate(x.shape) if dimension != x.dim() - heads]
 
 
 def _heads_dimension(x: torch.Tensor, cos: torch.Tensor) -> int:

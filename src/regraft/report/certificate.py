@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from regraft import __version__
 from regraft.verify import Verdict
@@ -32,23 +32,26 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
     ]
     lines += [_row(verdict) for verdict in verdicts]
     for verdict in verdicts:
-        if verdict.evidence.get("domain"):
-            domain = domain_summary(verdict.evidence["domain"])
-            lines += ["", f"**{verdict.definition}** ran beyond its first inputs: {domain}"]
-        if kills := kills_summary(verdict.evidence.get("mutants")):
-            lines += ["", f"**{verdict.definition}**: the inputs kill {kills}"]
-        if verdict.reason:
-            lines += ["", f"**{verdict.definition}** is {verdict.status}: {verdict.reason}"]
-        if verdict.evidence.get("given up"):
-            lines += [
-                "",
-                f"**{verdict.definition}** gives up: {_join_members(verdict.evidence['given up'])}",
-            ]
-        for loss in loss_lines(verdict):
-            lines += ["", f"**{verdict.definition}** loses {loss}"]
-        if verdict.evidence.get("reproducer"):
-            lines += ["", f"Shown by `python {verdict.evidence['reproducer']}`"]
+        for remark in _remarks(verdict):
+            lines += ["", remark]
     return "\n".join(lines)
+
+
+def _remarks(verdict: Verdict) -> Iterator[str]:
+    """Yield the paragraphs below the table that a verdict needs."""
+    evidence, name = verdict.evidence, f"**{verdict.definition}**"
+    if evidence.get("domain"):
+        yield f"{name} ran beyond its first inputs: {domain_summary(evidence['domain'])}"
+    if kills := kills_summary(evidence.get("mutants")):
+        yield f"{name}: the inputs kill {kills}"
+    if verdict.reason:
+        yield f"{name} is {verdict.status}: {verdict.reason}"
+    if evidence.get("given up"):
+        yield f"{name} gives up: {_join_members(evidence['given up'])}"
+    for loss in loss_lines(verdict):
+        yield f"{name} loses {loss}"
+    if evidence.get("reproducer"):
+        yield f"Shown by `python {evidence['reproducer']}`"
 
 
 def loss_lines(verdict: Verdict) -> tuple[str, ...]:

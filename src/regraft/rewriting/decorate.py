@@ -15,7 +15,7 @@ from regraft.source.imports import Imports
 from regraft.source.layout import indentation
 from regraft.source.names import walk
 from regraft.source.text import Edit, Span
-from regraft.structure.frame import Function
+from regraft.structure.scope import Function
 
 
 def decorate(match: Match, imports: Imports) -> Patch:
@@ -58,18 +58,19 @@ def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
         raise Withheld("a note in the definition speaks of kernels: read it first", line)
     if b"torch.jit.script" in source.text:
         raise Withheld("TorchScript may compile what calls this definition", line)
-    if isinstance(marked, ast.ClassDef):
-        return
-    callees = {ast_node.func for ast_node in walk(source.tree) if isinstance(ast_node, ast.Call)}
-    for ast_node in walk(source.tree):
-        if (
-            isinstance(ast_node, ast.Name)
-            and ast_node.id == marked.name
-            and ast_node not in callees
-        ):
+    if not isinstance(marked, ast.ClassDef):
+        _check_never_a_value(marked.name, source.tree)
+
+
+def _check_never_a_value(function: str, tree: ast.Module) -> None:
+    """Raise Withheld where a function is used other than by calls."""
+    callees = {ast_node.func for ast_node in walk(tree) if isinstance(ast_node, ast.Call)}
+    for ast_node in walk(tree):
+        is_name = isinstance(ast_node, ast.Name) and ast_node.id == function
+        if is_name and ast_node not in callees:
             raise Withheld(
                 "the function is used as a value, and the decorator makes it a module",
-                ast_node.lineno,
+                ast_node.lineno,  # type: ignore[attr-defined]
             )
 
 

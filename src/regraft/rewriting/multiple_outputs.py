@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from regraft.dsl.syntax import Var
 from regraft.rewriting.render import Renderer, Withheld
-from regraft.rewriting.single_output import Patch, Rewriter, target_name
+from regraft.rewriting.single_output import Patch, Rewriter
+from regraft.rewriting.statements import StatementPlan, target_name
 from regraft.source.layout import Layout, indentation, without_parentheses
 from regraft.source.text import Edit, Span
-from regraft.structure.model import Node, Statement
+from regraft.structure.model import Node, Statement, Value
 
 _CONDITIONAL = (
     ast.IfExp,
@@ -30,77 +33,128 @@ _CONDITIONAL = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _CallPlace:
+    """The place of the kernel call.
+
+    span         the text from the first output's statement on that the call replaces or precedes
+    indent       the indentation of the line
+    time         the time at which the call runs; 0 for that of the first output
+    is_new_line  whether the call gets a line of its own before the first output's statement
+    """
+
+    span: Span
+    indent: str
+    time: int
+    is_new_line: bool
+
+
 class MultipleOutputRewriter(Rewriter):
     """A maker of the patch of one match with several outputs, in mode substitute."""
 
     def patch(self) -> Patch:
-        roots = self.match.roots
-        for root in roots:
+        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        for root in self.match.roots:
             self._check_root(root)
-        first_name = self._assigned_name(roots[0])
-        statements = list(dict.fromkeys(root.statement for root in roots))
-        first = statements[0]
-        inner = [node for node in self.match.nodes if node.statement not in statements]
-        for node in inner:
-            if node.statement.block != first.block or node.time > roots[0].time:
-                raise self._withholding("an inner step is part of another statement", node)
+        first_root = self.match.roots[0]
+        statements = list(dict.fromkeys(root.statement for root in self.match.roots))
+        inner_nodes = [node for node in self.match.nodes if node.statement not in statements]
+        self._check_inner(inner_nodes, statements[0])
         plan = self._plan()
-        reduced_names = {
-            value: target_name(statement.node) or "" for statement, value in plan.reduced.items()
-        }
-        self._check_reduced(plan, reduced_names)
-        self._check_between(
-            min(
-                roots[0].time if first_name else first.time,
-                *(node.time for node in inner),
-                roots[0].time,
-            )
-        )
-        first_lines = self._own_lines(first, self.source.span(first.node))
-        indent = indentation(self.source, first_lines.start)
-        adjacent = self._all_assigned(statements)
+        self._check_reduced(plan)
+        first_name = self._assigned_name(first_root)
+        start = first_root.time if first_name else statements[0].time
+        self._check_between(min(start, first_root.time, *(node.time for node in inner_nodes)))
+        place = self._call_place(statements[0], first_name)
+        binds_all = self._all_assigned(statements)
         names = (
             [target_name(statement.node) or "" for statement in statements]
-            if adjacent
+            if binds_all
             else self._new_names(first_name)
         )
-        span = Span(first_lines.start + len(indent), self.source.span(first.node).end)
-        if first_name:
-            self._check_comments(self.source.span(first.node), roots[0])
-        time = 0 if first_name else first.time + 1
-        renderer = Renderer(
-            self.match, self.imports, span, plan.deleted, reduced_names, root=roots[0], time=time
-        )
-        head = f"{', '.join(names)} = "
-        call = renderer.call(
-            self.match.pattern.target, Layout(self.source, span, indent, head).call
-        )
-        if not renderer.is_in_order():
-            raise self._withholding(
-                "the kernel would evaluate its arguments in another order", roots[0]
-            )
-        line = f"{head}{call}"
-        if adjacent:
-            edits = [
-                Edit(self.source.span(first.node), line),
-                *(self._deletion(statement) for statement in statements[1:]),
-            ]
+        line, used = self._call_line(plan, place, names)
+        if binds_all:
+            edits = self._replacing_edits(statements, line)
         else:
-            added = Edit(Span(span.start, span.start), f"{line}{self.source.newline}{indent}")
-            edits = [Edit(self.source.span(first.node), line) if first_name else added]
-            for name, root in list(zip(names, roots, strict=True))[bool(first_name) :]:
-                assert isinstance(root.expr, ast.expr)
-                edits.append(
-                    Edit(without_parentheses(self.source, self.source.span(root.expr)), name)
-                )
+            edits = self._separate_edits(place, names, line)
         edits += self._statement_edits(plan)
         starts = [
             self.source.span(statement.node).start for statement in (*plan.deleted, *plan.reduced)
         ]
-        extent = Span(min([first_lines.start, *starts]), self.source.span(statements[-1].node).end)
-        return Patch(
-            self.match, "substitute", tuple(sorted(edits)), extent, frozenset(renderer.used)
+        line_start = place.span.start - len(place.indent)
+        extent = Span(min([line_start, *starts]), self.source.span(statements[-1].node).end)
+        return Patch(self.match, "substitute", tuple(sorted(edits)), extent, frozenset(used))
+
+    def _check_inner(self, inner_nodes: Sequence[Node], first: Statement) -> None:
+        """Raise Withheld where a matched node outside of the outputs' statements is not computed in
+        the block of the first of these, before the first output."""
+        for node in inner_nodes:
+            if node.statement.block != first.block or node.time > self.match.roots[0].time:
+                raise self._withholding("an inner step is part of another statement", node)
+
+    # the kernel call
+
+    def _call_place(self, first: Statement, first_name: str) -> _CallPlace:
+        """Return the place of the call: that of the first output's statement where this binds a
+        name alone, else a line before it."""
+        span = self.source.span(first.node)
+        lines = self._own_lines(first, span)
+        indent = indentation(self.source, lines.start)
+        if first_name:
+            self._check_comments(span, self.match.roots[0])
+        time = 0 if first_name else first.time + 1
+        is_new_line = not first_name
+        return _CallPlace(Span(lines.start + len(indent), span.end), indent, time, is_new_line)
+
+    def _call_line(
+        self, plan: StatementPlan, place: _CallPlace, names: Sequence[str]
+    ) -> tuple[str, set[str]]:
+        """Return the statement that binds the outputs to names by one call of the kernel, and the
+        qualified names that it uses."""
+        renderer = Renderer(
+            self.match,
+            self.imports,
+            place.span,
+            plan.deleted,
+            plan.reduced_names(),
+            root=self.match.roots[0],
+            time=place.time,
         )
+        head = f"{', '.join(names)} = "
+        layout = Layout(self.source, place.span, place.indent, head)
+        call = renderer.call(self.match.pattern.target, layout.call)
+        if not renderer.is_in_order():
+            raise self._withholding(
+                "the kernel would evaluate its arguments in another order", self.match.roots[0]
+            )
+        return f"{head}{call}", renderer.used
+
+    # edits
+
+    def _replacing_edits(self, statements: Sequence[Statement], line: str) -> list[Edit]:
+        """Return the edits that replace the outputs' statements by a line."""
+        return [
+            Edit(self.source.span(statements[0].node), line),
+            *(self._deletion(statement) for statement in statements[1:]),
+        ]
+
+    def _separate_edits(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:
+        """Return the edits that write the line of the call, and a name in the place of each
+        output that its statement does not bind."""
+        roots = self.match.roots
+        if place.is_new_line:
+            text = f"{line}{self.source.newline}{place.indent}"
+            edits = [Edit(Span(place.span.start, place.span.start), text)]
+        else:
+            edits = [Edit(self.source.span(roots[0].statement.node), line)]
+        start = 0 if place.is_new_line else 1  # the line binds the first output itself
+        for name, root in list(zip(names, roots, strict=True))[start:]:
+            assert isinstance(root.expr, ast.expr)
+            span = without_parentheses(self.source, self.source.span(root.expr))
+            edits.append(Edit(span, name))
+        return edits
+
+    # checks
 
     def _check_root(self, root: Node) -> None:
         """Raise Withheld where an output is not computed unconditionally in the same block as the
@@ -167,41 +221,47 @@ class MultipleOutputRewriter(Rewriter):
         is_alone = isinstance(statement, ast.Assign) and statement.value is root.expr
         return (target_name(statement) or "") if is_alone else ""
 
+    # names
+
     def _new_names(self, first: str) -> list[str]:
         """Return a name for each output, after its layer or its input, that neither the function
         nor the file uses.
 
         first  the name that the first output has already; "" where it has none
         """
-        function = ast.walk(self.match.body.node)
-        used = {ast_node.id for ast_node in function if isinstance(ast_node, ast.Name)} | set(
-            self.match.body.log
-        )
-        used |= self.imports.names.bound | set(dir(builtins))
-        names: list[str] = []
+        used = self._used_names()
         inputs = [
             self.match.bindings[operand.name]
             for operand in self.match.pattern.target.args
             if isinstance(operand, Var)
         ]
+        names: list[str] = []
         for number, root in enumerate(self.match.roots):
-            base = (root.layer.name if root.layer is not None else "").rpartition(".")[2]
-            if root.layer is None and number < len(inputs):
-                base = next(
-                    (name for name in inputs[number].names if name.isidentifier()),
-                    inputs[number].name,
-                )
-            base = base if base.isidentifier() else "output"
+            base = _base_name(root, inputs[number] if number < len(inputs) else None)
             candidates = (
                 base,
                 f"{base}_output",
-                *(f"{base}_output{number}" for number in range(2, 99)),
+                *(f"{base}_output{suffix}" for suffix in range(2, 99)),
             )
-            names.append(
-                next(
-                    candidate
-                    for candidate in candidates
-                    if candidate not in used and candidate not in names
-                )
-            )
+            names.append(next(name for name in candidates if name not in used))
+            used.add(names[-1])
         return [first or names[0], *names[1:]]
+
+    def _used_names(self) -> set[str]:
+        """Return the names that the function reads or binds, and those that the file or Python
+        binds for it."""
+        ast_nodes = ast.walk(self.match.body.node)
+        names = {ast_node.id for ast_node in ast_nodes if isinstance(ast_node, ast.Name)}
+        names |= set(self.match.body.log)
+        return names | self.imports.names.bound | set(dir(builtins))
+
+
+def _base_name(root: Node, operand: Value | None) -> str:
+    """Return a name for an output: that of its layer, else that of the input `operand`, else
+    `output`."""
+    base = ""
+    if root.layer is not None:
+        base = root.layer.name.rpartition(".")[2]
+    elif operand is not None:
+        base = next((name for name in operand.names if name.isidentifier()), operand.name)
+    return base if base.isidentifier() else "output"

@@ -49,11 +49,13 @@ class Withheld(Exception):
 class Renderer:
     """A writer of the source text of one kernel call for one match.
 
-    deleted        statements that will be gone when the call runs reduced_names  value → name, for
-    the values that a statement of which only they remain binds to a name used           qualified
-    names that the written text uses, which have to be imported spliced        nodes of the replaced
-    text whose expressions the call repeats, in the order of the text mentioned      identifiers
-    that the matched expressions contain
+    deleted        statements that will be gone when the call runs
+    reduced_names  value → name, for the values that a statement of which only they remain binds to
+                   a name
+    used           qualified names that the written text uses, which have to be imported
+    spliced        nodes of the replaced text whose expressions the call repeats, in the order of
+                   the text
+    mentioned      identifiers that the matched expressions contain
     """
 
     match: Match
@@ -300,37 +302,41 @@ class Renderer:
         node = value.node
         if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
             return None
-        body = self.match.body
-        for ast_node in ast.walk(node.expr):
-            if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
-                binding = body.reaching(ast_node.id, node.time)
-                is_number = binding is not None and (
-                    binding.kind in ("int", "scalar")
-                    or (binding.origin, binding.name) == ("param", self._receiver())
-                )
-                if (
-                    not is_number
-                    or body.reaching(ast_node.id, self.time, self.deleted) is not binding
-                ):
-                    return None
-            elif (
-                isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node)
-            ) or not isinstance(ast_node, _ARITHMETIC_SYNTAX):
-                return None
+        if not all(self._keeps_number(ast_node, node.time) for ast_node in ast.walk(node.expr)):
+            return None
         if self._can_change_attributes(*sorted((self.time, node.time))):
             return None
         return self.imports.source.segment(node.expr)
 
+    def _keeps_number(self, ast_node: ast.AST, time: int) -> bool:
+        """Return whether a part of an arithmetic expression gives at the call what it gives at
+        `time`, unless attributes change; False for what is no arithmetic."""
+        if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
+            binding = self._stable_binding(ast_node.id, time)
+            return binding is not None and (
+                binding.kind in ("int", "scalar")
+                or (binding.origin, binding.name) == ("param", self._receiver())
+            )
+        if isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node):
+            return False
+        return isinstance(ast_node, _ARITHMETIC_SYNTAX)
+
+    def _stable_binding(self, name: str, time: int) -> Value | None:
+        """Return the value that a local name has at `time` and at the call; None where it has
+        another one at the call, or none."""
+        body = self.match.body
+        binding = body.reaching(name, time)
+        if binding is None or body.reaching(name, self.time, self.deleted) is not binding:
+            return None
+        return binding
+
     def _transposition_text(self, value: Value) -> str | None:
         """Return the text that transposes a tensor, where it gives the same tensor at the call;
         else None."""
-        node, body = value.node, self.match.body
-        if (
-            node is None
-            or node.op not in _TRANSPOSING_OPS
-            or not isinstance(node.expr, ast.Call)
-            or node.inner is not None
-        ):
+        node = value.node
+        if node is None or node.op not in _TRANSPOSING_OPS or node.inner is not None:
+            return None
+        if not isinstance(node.expr, ast.Call):
             return None
         first, last = sorted((self.time, node.time))
         if any(
@@ -339,9 +345,8 @@ class Renderer:
         ):
             return None
         for ast_node in ast.walk(node.expr):
-            if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
-                binding = body.reaching(ast_node.id, self.time, self.deleted)
-                if binding is None or binding is not body.reaching(ast_node.id, node.time):
+            if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
+                if self._stable_binding(ast_node.id, node.time) is None:
                     return None
             elif ast_node is not node.expr and not isinstance(ast_node, _TRANSPOSITION_SYNTAX):
                 return None

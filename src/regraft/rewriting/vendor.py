@@ -6,6 +6,7 @@ import ast
 import itertools
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from regraft import __version__
 from regraft.rules.kernels import OPS
@@ -36,50 +37,61 @@ def vendor_source(names: Sequence[str]) -> str:
     unknown = sorted(set(names) - _ops())
     if unknown:
         raise KeyError(f"no op is called {', '.join(unknown)}")
-    texts = {
-        path: path.read_text("utf-8")
-        for path in sorted(OPS.glob("*.py"))
-        if path.name != "__init__.py"
-    }
-    statements = [(path, node) for path, text in texts.items() for node in ast.parse(text).body]
-    defined = {name: node for _, node in statements for name in _defines(node)}
-    needed = [defined[name] for name in _reachable(names, defined)]
-    chosen = [
-        (_segment(texts[path], node), isinstance(node, ast.Assign | ast.AnnAssign))
-        for path, node in statements
-        if node in needed
-    ]
-    used = {name for node in needed for name in _names(node)}
-    imports = sorted(
-        {line for _, node in statements for line in _import_lines(node, used)}, key=_import_order
-    )
-    groups = [
-        "\n".join(lines)
-        for _, lines in itertools.groupby(imports, lambda line: _import_order(line)[0])
-    ]
-    constants = "\n".join(text for text, constant in chosen if constant)
-    head = "\n\n".join(filter(None, [*groups, constants]))
+    statements = _op_statements()
+    defined = {name: statement for statement in statements for name in _defines(statement.node)}
+    needed = {defined[name].node for name in _reachable(names, defined)}
+    constants: list[str] = []
+    definitions: list[str] = []
+    for statement in statements:
+        if statement.node in needed:
+            is_constant = isinstance(statement.node, ast.Assign | ast.AnnAssign)
+            (constants if is_constant else definitions).append(statement.segment())
+    import_groups = _import_groups(statements, needed)
     header = HEADER.format(version=__version__, names=", ".join(sorted(set(names))))
-    return (
-        "\n\n\n".join([f"{header}\n{head}", *(text for text, constant in chosen if not constant)])
-        + "\n"
+    head = "\n\n".join(filter(None, [*import_groups, "\n".join(constants)]))
+    return "\n\n\n".join([f"{header}\n{head}", *definitions]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _OpStatement:
+    """A statement at the top of a file of the ops, with the text of the file."""
+
+    text: str
+    node: ast.stmt
+
+    def segment(self) -> str:
+        """Return the source text of the statement with its decorators."""
+        decorators = getattr(self.node, "decorator_list", ())
+        first = min([self.node.lineno, *(decorator.lineno for decorator in decorators)])
+        return "\n".join(self.text.splitlines()[first - 1 : self.node.end_lineno])
+
+
+def _op_statements() -> list[_OpStatement]:
+    """Return the statements at the top of the files of the ops, in order of the files' names."""
+    texts = [
+        path.read_text("utf-8") for path in sorted(OPS.glob("*.py")) if path.name != "__init__.py"
+    ]
+    return [_OpStatement(text, node) for text in texts for node in ast.parse(text).body]
+
+
+def _import_groups(statements: Iterable[_OpStatement], needed: Collection[ast.stmt]) -> list[str]:
+    """Return the imports that the needed statements use: a text for each group of packages."""
+    used = {name for node in needed for name in _names(node)}
+    lines = {line for statement in statements for line in _import_lines(statement.node, used)}
+    groups = itertools.groupby(
+        sorted(lines, key=_import_order), key=lambda line: _import_order(line)[0]
     )
+    return ["\n".join(group) for _, group in groups]
 
 
 def _ops() -> set[str]:
-    """Return the names of the ops: those that the package exports and its files define."""
-    exported = next(
-        ast.literal_eval(node.value)
-        for node in ast.parse((OPS / "__init__.py").read_bytes()).body
-        if isinstance(node, ast.Assign) and _defines(node) == ("__all__",)
-    )
-    files = (path for path in OPS.glob("*.py") if path.name != "__init__.py")
+    """Return the names of the ops: those that the package exports from its files."""
     return {
-        name
-        for path in files
-        for node in ast.parse(path.read_bytes()).body
-        for name in _defines(node)
-    } & {*exported}
+        alias.name
+        for node in ast.parse((OPS / "__init__.py").read_bytes()).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regraft.ops.")
+        for alias in node.names
+    }
 
 
 def _defines(node: ast.stmt) -> tuple[str, ...]:
@@ -97,7 +109,7 @@ def _names(node: ast.AST) -> set[str]:
     return {ast_node.id for ast_node in ast.walk(node) if isinstance(ast_node, ast.Name)}
 
 
-def _reachable(names: Iterable[str], defined: Mapping[str, ast.stmt]) -> set[str]:
+def _reachable(names: Iterable[str], defined: Mapping[str, _OpStatement]) -> set[str]:
     """Return the names that are defined, and those that their definitions use, directly or not.
 
     The files of the ops share no private names, so that one mapping holds the definitions of all
@@ -109,21 +121,22 @@ def _reachable(names: Iterable[str], defined: Mapping[str, ast.stmt]) -> set[str
         name = pending.pop()
         if name in defined and name not in reachable:
             reachable.add(name)
-            pending += _names(defined[name])
+            pending += _names(defined[name].node)
     return reachable
 
 
 def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
     """Yield a line for each imported name that is used; imports from Regraft itself are
     left out."""
-    if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("regraft"):
-        for alias in node.names:
-            if node.module == "__future__" or (alias.asname or alias.name) in used:
-                yield ast.unparse(ast.ImportFrom(node.module, [alias], 0))
-    elif isinstance(node, ast.Import):
+    if isinstance(node, ast.Import):
         for alias in node.names:
             if (alias.asname or alias.name.partition(".")[0]) in used:
                 yield ast.unparse(ast.Import([alias]))
+    if not isinstance(node, ast.ImportFrom) or (node.module or "").startswith("regraft"):
+        return
+    for alias in node.names:
+        if node.module == "__future__" or (alias.asname or alias.name) in used:
+            yield ast.unparse(ast.ImportFrom(node.module, [alias], 0))
 
 
 def _import_order(line: str) -> tuple[int, bool, str]:
@@ -132,11 +145,3 @@ def _import_order(line: str) -> tuple[int, bool, str]:
     package = line.split()[1].partition(".")[0]
     group = 0 if package == "__future__" else 1 if package in sys.stdlib_module_names else 2
     return group, line.startswith("from"), line
-
-
-def _segment(text: str, node: ast.stmt) -> str:
-    """Return the source text of a statement with its decorators."""
-    first = min(
-        [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
-    )
-    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])

@@ -9,12 +9,14 @@ read, before the first of these statements.
 from __future__ import annotations
 
 import ast
-from functools import cached_property
+from collections.abc import Sequence
 
-from regraft.matching.result import Holds, Skips, Test
+from regraft.matching.result import Test
 from regraft.matching.uses import uses
 from regraft.rewriting.render import Renderer
-from regraft.rewriting.single_output import Patch, Rewriter, target_name
+from regraft.rewriting.single_output import Patch
+from regraft.rewriting.statement_range import RangeRewriter
+from regraft.rewriting.statements import target_name
 from regraft.source.layout import Layout, indent_unit, indentation, without_parentheses
 from regraft.source.names import defaults
 from regraft.source.text import Edit, Span
@@ -36,10 +38,11 @@ _TESTABLE = (
 )
 
 
-class GuardedRewriter(Rewriter):
+class GuardedRewriter(RangeRewriter):
     """A maker of the patch of one match under conditions, in mode version."""
 
     def patch(self) -> Patch:
+        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
         root = self.root.expr
         if not isinstance(root, ast.expr):
             raise self._withholding("the last step is an in-place statement", self.root)
@@ -83,61 +86,7 @@ class GuardedRewriter(Rewriter):
             frozenset(renderer.used),
         )
 
-    # the range
-
-    @cached_property
-    def _preceding_statements(self) -> list[ast.stmt]:
-        """The statements of the root's block up to the root's.
-
-        Raises Withheld where that is the head of a statement.
-        """
-        root = self.root.statement.node
-        if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
-            raise self._withholding(
-                f"the kernel would stand in the head of a {type(root).__name__.lower()}", self.root
-            )
-        block = self._block_around(root)
-        return block[: block.index(root) + 1]
-
-    @cached_property
-    def _statement_numbers(self) -> dict[int, int]:
-        """The index in `_preceding_statements` of each syntax node, by `id`."""
-        return {
-            id(ast_node): number
-            for number, outer in enumerate(self._preceding_statements)
-            for ast_node in ast.walk(outer)
-        }
-
-    def _statement_number(self, node: Node) -> int:
-        """Return the index in `_preceding_statements` of a node's statement.
-
-        Raise Withheld where it is not among them.
-        """
-        number = self._statement_numbers.get(id(node.expr))
-        if number is None:
-            raise self._withholding("the nodes are in different branches", node)
-        return number
-
-    @cached_property
-    def _range_statements(self) -> list[ast.stmt]:
-        """The statements from the first matched one to the root's."""
-        return self._preceding_statements[min(map(self._statement_number, self.match.nodes)) :]
-
-    @cached_property
-    def _range_nodes(self) -> list[Node]:
-        """The nodes of the body, matched or not, whose expressions lie in the range of
-        statements."""
-        first = len(self._preceding_statements) - len(self._range_statements)
-        return [
-            node
-            for node in self.match.body.nodes
-            if self._statement_numbers.get(id(node.expr), -1) >= first
-        ]
-
-    @cached_property
-    def _range_start(self) -> int:
-        """The time of the first node of the range."""
-        return min(node.time for node in self._range_nodes)
+    # what the fast branch leaves out
 
     def _is_versioned(self) -> bool:
         """Return whether the range is the other branch of the same kernel already, which an earlier
@@ -162,54 +111,6 @@ class GuardedRewriter(Rewriter):
         callees = (self.imports.names.resolve(call.func) or "" for call in calls)
         return any(kernel in (callee, own_op(callee)) for callee in callees)
 
-    # what the fast branch leaves out
-
-    @cached_property
-    def _entry_guard(self) -> Guard:
-        """The condition under which the range is reached."""
-        return self.match.body.entered[self._range_statements[0]]
-
-    @cached_property
-    def _needed_guards(self) -> tuple[Guard, ...]:
-        """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in
-        order of time."""
-        skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
-        parts = [
-            part
-            for test in self.match.tests
-            if isinstance(test, Holds)
-            for part in guards.conjuncts(test.guard)
-        ]
-        parts += [
-            part
-            for node in self.match.nodes
-            if node not in skipped
-            for part in guards.conjuncts(node.guard)
-        ]
-        implied, needed = self._entry_guard, []
-        for part in dict.fromkeys(parts):
-            if not guards.implies(implied, part):
-                needed.append(part)
-                implied = guards.conjoin(implied, part)
-        return tuple(
-            sorted(
-                needed,
-                key=lambda part: min((abs(atom.time) for atom in guards.atoms(part)), default=0),
-            )
-        )
-
-    @cached_property
-    def _fast_guard(self) -> Guard:
-        """The condition under which the kernel runs."""
-        result = self._entry_guard
-        for part in self._needed_guards:
-            result = guards.conjoin(result, part)
-        return result
-
-    def _can_run(self, guard: Guard) -> bool:
-        """Return whether code under a guard may run where the kernel runs."""
-        return guards.satisfiable(guards.conjoin(self._fast_guard, guard))
-
     def _check_skipped(self) -> None:
         """Raise Withheld where the fast branch misses something.
 
@@ -218,6 +119,7 @@ class GuardedRewriter(Rewriter):
         """
         self._check_values()
         self._check_names()
+        self._check_methods()
         self._check_statements()
 
     def _check_values(self) -> None:
@@ -231,25 +133,28 @@ class GuardedRewriter(Rewriter):
             if not self._can_run(node.guard):
                 continue
             if node not in self.matched:
-                if node.effect or node.random:
-                    raise self._withholding(
-                        "a step in between may have effects, or leave the function", node
-                    )
-                if any(
-                    use.time > self.root.time and self._can_run(guard)
-                    for guard, use in uses(node.output)
-                ):
-                    raise self._withholding(
-                        "a value that is computed in between is used later", node
-                    )
+                self._check_unmatched(node)
             elif node is not self.root:
-                for guard, use in uses(node.output):
-                    if (
-                        use not in self.matched
-                        and self._can_run(guard)
-                        and not self._only_for_match(use)
-                    ):
-                        raise self._withholding(f"{use.spelling} of an inner value is read", use)
+                self._check_uses(node)
+
+    def _check_unmatched(self, node: Node) -> None:
+        """Raise Withheld where an unmatched node has an effect or its value is used later."""
+        if node.effect or node.random:
+            raise self._withholding(
+                "a step in between may have effects, or leave the function", node
+            )
+        if any(
+            use.time > self.root.time and self._can_run(guard) for guard, use in uses(node.output)
+        ):
+            raise self._withholding("a value that is computed in between is used later", node)
+
+    def _check_uses(self, node: Node) -> None:
+        """Raise Withheld where more than the match uses the value of a matched inner node."""
+        for guard, use in uses(node.output):
+            if use in self.matched or not self._can_run(guard):
+                continue
+            if not self._only_for_match(use):
+                raise self._withholding(f"{use.spelling} of an inner value is read", use)
 
     def _check_names(self) -> None:
         """Raise Withheld where a name that the range binds to a value from outside is read or
@@ -258,50 +163,51 @@ class GuardedRewriter(Rewriter):
         inside_ids = {
             id(ast_node) for outer in self._range_statements for ast_node in ast.walk(outer)
         }
+        ast_nodes = list(ast.walk(self.match.body.node))
         changed_ids = {
-            id(ast_node.target)
-            for ast_node in ast.walk(self.match.body.node)
-            if isinstance(ast_node, ast.AugAssign)
+            id(ast_node.target) for ast_node in ast_nodes if isinstance(ast_node, ast.AugAssign)
         }
-        for ast_node in ast.walk(self.match.body.node):
-            if (
-                not isinstance(ast_node, ast.Name)
-                or ast_node.id not in bound
-                or id(ast_node) in inside_ids
-            ):
+        for ast_node in ast_nodes:
+            if not isinstance(ast_node, ast.Name) or ast_node.id not in bound:
                 continue
-            if not isinstance(ast_node.ctx, ast.Store) or id(ast_node) in changed_ids:
+            is_read = not isinstance(ast_node.ctx, ast.Store) or id(ast_node) in changed_ids
+            if is_read and id(ast_node) not in inside_ids:
                 raise self._withholding(
                     f"{ast_node.id} is bound in between and read elsewhere", self.root
                 )
 
+    def _check_methods(self) -> None:
+        """Raise Withheld where the fast branch would skip a method that a subclass may override."""
+        first = len(self._preceding_statements) - len(self._range_statements)
+        for site, name in self.match.body.inlined.items():
+            is_in_range = self._statement_numbers.get(id(site), -1) >= first
+            if not name.startswith("self.") or not is_in_range:
+                continue
+            if self._may_run([node for node in self._range_nodes if node.expr is site]):
+                raise self._withholding(
+                    f"{name}, which a subclass may override, would not be called", self.root
+                )
+
     def _check_statements(self) -> None:
-        """Raise Withheld where the fast branch would skip an overridable method or a statement with
-        an effect on flow.
+        """Raise Withheld where the fast branch would skip a statement with an effect on flow.
 
         These statements are `raise`, `return`, `break`, `continue`, `assert` and `del`.
         """
-        first = len(self._preceding_statements) - len(self._range_statements)
-        for site, name in self.match.body.inlined.items():
-            if name.startswith("self.") and self._statement_numbers.get(id(site), -1) >= first:
-                place_nodes = [node for node in self._range_nodes if node.expr is site]
-                if not place_nodes or any(self._can_run(node.guard) for node in place_nodes):
-                    raise self._withholding(
-                        f"{name}, which a subclass may override, would not be called", self.root
-                    )
+        last = self._range_statements[-1]
         for ast_node in (inner for outer in self._range_statements for inner in ast.walk(outer)):
-            if (
-                isinstance(ast_node, ast.stmt)
-                and isinstance(ast_node, _UNSKIPPABLE)
-                and ast_node is not self._range_statements[-1]
+            if not isinstance(ast_node, _UNSKIPPABLE) or ast_node is last:
+                continue
+            if self._may_run(
+                [node for node in self._range_nodes if node.statement.node is ast_node]
             ):
-                place_nodes = [
-                    node for node in self._range_nodes if node.statement.node is ast_node
-                ]
-                if not place_nodes or any(self._can_run(node.guard) for node in place_nodes):
-                    raise self._withholding(
-                        f"a {type(ast_node).__name__.lower()} stands in between", self.root
-                    )
+                raise self._withholding(
+                    f"a {type(ast_node).__name__.lower()} stands in between", self.root
+                )
+
+    def _may_run(self, nodes: Sequence[Node]) -> bool:
+        """Return whether code with these nodes may run where the kernel runs; code without nodes
+        may."""
+        return not nodes or any(self._can_run(node.guard) for node in nodes)
 
     def _only_for_match(self, use: Node) -> bool:
         """Return whether only matched nodes use what a node reads of an inner value, like the dtype
@@ -317,15 +223,16 @@ class GuardedRewriter(Rewriter):
         The uses of these values do not tell who reads the names.
         """
         outputs = {node.output for node in self._range_nodes}
-        names = set()
-        for name, events in self.match.body.log.items():
-            for event in events:
-                if (
-                    self._range_start <= event.time <= self.root.time
-                    and event.statement
-                    and event.value not in outputs
-                ):
-                    names.add(name)
+        names = {
+            name
+            for name, events in self.match.body.log.items()
+            if any(
+                self._range_start <= event.time <= self.root.time
+                and event.statement
+                and event.value not in outputs
+                for event in events
+            )
+        }
         return names - {target_name(self._range_statements[-1])}
 
     # conditions
@@ -357,55 +264,43 @@ class GuardedRewriter(Rewriter):
         """Return whether an atom certainly has the same truth value before the range as where the
         source tests it."""
         try:
-            expression = ast.parse(atom.text, mode="eval")
+            expression = ast.parse(atom.text, mode="eval").body
         except SyntaxError:
             return False
-        body = self.match.body
-        names = [
-            ast_node for ast_node in ast.walk(expression.body) if isinstance(ast_node, ast.Name)
-        ]
-        for ast_node in ast.walk(expression.body):
-            chained = isinstance(ast_node, ast.Compare) and (
-                len(ast_node.ops) > 1 or isinstance(ast_node.left, ast.Compare)
-            )
-            if not isinstance(ast_node, _TESTABLE) or chained:
-                return False  # not to be recognised as the same test in another place
-            if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
-                binding = body.reaching(ast_node.id, self._range_start)
-                if (
-                    binding is None
-                    or binding is not body.reaching(ast_node.id, atom.time)
-                    or binding.origin == "unknown"
-                ):
-                    return False
-            if isinstance(ast_node, ast.Name) and ast_node.id in self.imports.names.rebound:
-                return False
-        fixed = atom.kind == "none" or all(self._is_immutable(name) for name in names)
-        attributes = any(
-            isinstance(ast_node, ast.Attribute) for ast_node in ast.walk(expression.body)
-        )
+        ast_nodes = list(ast.walk(expression))
+        names = [ast_node for ast_node in ast_nodes if isinstance(ast_node, ast.Name)]
+        if not all(map(_is_recognisable, ast_nodes)):
+            return False
+        if not all(self._is_stable(name, atom.time) for name in names):
+            return False
+        is_fixed = atom.kind == "none" or all(self._is_immutable(name) for name in names)
+        reads_attribute = any(isinstance(ast_node, ast.Attribute) for ast_node in ast_nodes)
         return atom.time > 0 and (
-            (fixed and not attributes) or not self._can_change_attributes(atom.time)
+            (is_fixed and not reads_attribute) or not self._can_change_attributes(atom.time)
         )
+
+    def _is_stable(self, name: ast.Name, time: int) -> bool:
+        """Return whether a name certainly has the value before the range that it has at `time`."""
+        body = self.match.body
+        if name.id in self.imports.names.rebound:
+            return False
+        if name.id not in body.log:
+            return True
+        binding = body.reaching(name.id, self._range_start)
+        if binding is None or binding.origin == "unknown":
+            return False
+        return binding is body.reaching(name.id, time)
 
     def _is_immutable(self, name: ast.Name) -> bool:
         """Return whether a name certainly holds a number, a string or None, which nobody can change
         from outside."""
         value = self.match.body.reaching(name.id, self._range_start)
-        if value is not None and value.kind in ("int", "bool", "str", "none", "scalar"):
-            return True
-        if value is None or value.origin != "param":
+        if value is None:
             return False
-        arguments = self.match.body.node.args
-        default_by_name = {parameter.arg: default for parameter, default in defaults(arguments)}
-        constant = isinstance(default_by_name.get(value.name), ast.Constant)
-        parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        annotations = (
-            parameter.annotation for parameter in parameters if parameter.arg == value.name
-        )
-        return constant or any(
-            annotation is not None and "bool" in ast.unparse(annotation)
-            for annotation in annotations
+        if value.kind in ("int", "bool", "str", "none", "scalar"):
+            return True
+        return value.origin == "param" and _is_plain_parameter(
+            self.match.body.node.args, value.name
         )
 
     def _can_change_attributes(self, time: int) -> bool:
@@ -415,3 +310,24 @@ class GuardedRewriter(Rewriter):
             node.effect and self._can_run(node.guard)
             for node in self.match.between(self._range_start, time)
         )
+
+
+def _is_recognisable(ast_node: ast.AST) -> bool:
+    """Return whether a part of a test is of a kind that can be recognised as the test of another
+    place."""
+    is_chained = isinstance(ast_node, ast.Compare) and (
+        len(ast_node.ops) > 1 or isinstance(ast_node.left, ast.Compare)
+    )
+    return isinstance(ast_node, _TESTABLE) and not is_chained
+
+
+def _is_plain_parameter(arguments: ast.arguments, name: str) -> bool:
+    """Return whether a parameter has a constant as its default or an annotation with `bool`."""
+    default_by_name = {parameter.arg: default for parameter, default in defaults(arguments)}
+    if isinstance(default_by_name.get(name), ast.Constant):
+        return True
+    parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    annotations = (parameter.annotation for parameter in parameters if parameter.arg == name)
+    return any(
+        annotation is not None and "bool" in ast.unparse(annotation) for annotation in annotations
+    )

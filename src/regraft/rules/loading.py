@@ -5,24 +5,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
 from regraft.dsl import parse_rule
-from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Wildcard
-from regraft.matching.pattern import (
-    alternatives,
-    bound_variables,
-    nodes_of,
-    output_variables,
-    variables,
-)
-from regraft.matching.predicates import PREDICATES
-from regraft.rules.kernels import kernel_parameters, positional_parameters
-from regraft.structure.model import MISSING
+from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
+from regraft.rules.checking import check_rule
 
 BUILT_IN = Path(__file__).parent / "packs"
 TEMPLATE = Path(__file__).parent / "template" / "NAME.rule"  # its page stands beside it
@@ -83,20 +74,39 @@ def load_rules(
     ]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
-        if any(_selects(selector, name) for selector in ignore) or (
-            select and not any(_selects(selector, name) for selector in select)
-        ):
+        if not _is_chosen(name, select, ignore):
             continue
         loaded = load_rule(path)
         if not isinstance(loaded, Rule):
             problems += loaded
-        elif loaded.syntax.off and not any(
-            _selects(selector, name) for selector in select if selector != loaded.pack
-        ):
-            continue
-        elif select or all(need.package == "torch" for need in loaded.syntax.needs):
+        elif _is_active(loaded, select):
             rules.append(loaded)
     return tuple(rules), tuple(problems)
+
+
+def _is_chosen(name: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
+    """Return whether the selectors choose the rule of this id; without `select` all are chosen."""
+    if _is_selected(name, ignore):
+        return False
+    return not select or _is_selected(name, select)
+
+
+def _is_active(rule: Rule, select: Sequence[str]) -> bool:
+    """Return whether a chosen rule is on.
+
+    A rule that is off by default needs a selector besides the name of its pack. Without selectors
+    only the rules are on that need nothing but PyTorch.
+    """
+    if rule.syntax.off:
+        narrow_selectors = [selector for selector in select if selector != rule.pack]
+        if not _is_selected(rule.id, narrow_selectors):
+            return False
+    return bool(select) or all(need.package == "torch" for need in rule.syntax.needs)
+
+
+def _is_selected(name: str, selectors: Sequence[str]) -> bool:
+    """Return whether one of the selectors selects the rule of this id."""
+    return any(_selects(selector, name) for selector in selectors)
 
 
 def _selects(selector: str, name: str) -> bool:
@@ -142,113 +152,17 @@ def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
         text = page.read_text("utf-8") if page.is_file() else ""
     except (OSError, UnicodeDecodeError) as error:
         return (RuleProblem(str(page), 1, 1, f"cannot be read: {error}"),)
-    problems = [*_check_rule(path, syntax), *_check_page(page, text)]
+    problems = [*_rule_problems(path, syntax), *_check_page(page, text)]
     if problems:
         return tuple(problems)
     return Rule(f"{path.parent.name}/{path.stem}", path.parent.name, syntax, path, text)
 
 
-def _check_rule(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
-    """Yield the problems of a rule that parses: its name, unbound variables, kernels and
-    conditions."""
-
-    def problem(message: str, at: Position | None) -> RuleProblem:
-        return RuleProblem(str(path), at.line if at else 1, at.column if at else 1, message)
-
-    if syntax.name != path.stem:
-        yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
-    constructed = {
-        name for transformation in syntax.init for name in bound_variables(transformation)
-    }
-    layers = {
-        name
-        for transformation in syntax.init
-        for node in nodes_of(transformation.source)
-        for name in output_variables(node)
-    }
-    for transformation in (*syntax.init, *syntax.forward):
-        bound_names = constructed | bound_variables(transformation)
-        names_by_alternative = [
-            constructed - layers | bound_variables(alternative, certainly=True)
-            for alternative in alternatives(transformation)
-        ]
-        for node in transformation.target:
-            if isinstance(node, Wildcard):
-                continue
-            for name in dict.fromkeys(variables(node.apply)):
-                if name not in bound_names:
-                    yield problem(
-                        f"${name} is not bound by the source", node.at or transformation.at
-                    )
-            for name in dict.fromkeys(
-                name for operand in node.apply.args for name in variables(operand)
-            ):
-                if name in bound_names and any(name not in names for names in names_by_alternative):
-                    message = (
-                        f"${name} is not bound by every alternative: only a keyword argument can be"
-                        " left out"
-                    )
-                    yield problem(message, node.at or transformation.at)
-            for message in _check_kernel(node.apply):
-                yield problem(message, node.at or transformation.at)
-    for rule_body in syntax.bodies:
-        for message in _check_kernel(rule_body.target.apply):
-            yield problem(message, rule_body.target.at)
-    # A condition is tested in the alternatives that bind its variables.
-    bound_names = constructed | set().union(
-        *(
-            bound_variables(alternative)
-            for transformation in syntax.forward
-            for alternative in alternatives(transformation)
-        )
-    )
-    for predicate in syntax.where:
-        for message in _check_predicate(predicate, bound_names):
-            yield problem(message, predicate.at)
-
-
-def _check_predicate(predicate: Predicate, bound_names: Collection[str]) -> Iterator[str]:
-    """Yield the problems of a condition: its name, its number of arguments, unbound variables."""
-    if predicate.name not in PREDICATES:
-        matches = difflib.get_close_matches(predicate.name, PREDICATES, 1)
-        hint = (
-            f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(PREDICATES)}"
-        )
-        yield f"{predicate.name} is not a condition{hint}"
-        return
-    minimum, maximum, _ = PREDICATES[predicate.name]
-    if not minimum <= len(predicate.args) <= maximum:
-        number = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
-        yield f"{predicate.name} takes {number} argument{'s' * (maximum > 1)}"
-    for name in dict.fromkeys(name for operand in predicate.args for name in variables(operand)):
-        if name not in bound_names:
-            yield f"${name} is not bound by the source"
-
-
-def _check_kernel(apply: Apply) -> Iterator[str]:
-    """Yield a problem where the kernel does not exist or does not take the arguments that the rule
-    gives it."""
-    if not isinstance(apply.callee, Ref) or not apply.callee.path.startswith(
-        ("regraft.ops.", "torch.")
-    ):
-        return
-    parameters = kernel_parameters(apply.callee.path)
-    if not parameters:
-        yield f"there is no kernel {apply.callee.path}"
-        return
-    positional_names = list(parameters)[: len(apply.args)]
-    positional = positional_parameters(apply.callee.path)
-    if len(apply.args) > positional:
-        yield f"{apply.callee.path} takes {positional} positional arguments"
-    for name in positional_names:
-        if name in dict(apply.keywords):
-            yield f"{apply.callee.path} gets {name} twice"
-    passed_names = {*positional_names, *(name for name, _ in apply.keywords)}
-    for name in sorted(passed_names - set(parameters)):
-        yield f"{apply.callee.path} has no parameter {name}"
-    for name, default in parameters.items():
-        if default is MISSING and name not in passed_names:
-            yield f"{apply.callee.path} needs {name}"
+def _rule_problems(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
+    """Yield the problems of a rule that parses, each with its place in the rule's file."""
+    for message, at in check_rule(path, syntax):
+        line, column = (at.line, at.column) if at else (1, 1)
+        yield RuleProblem(str(path), line, column, message)
 
 
 def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:

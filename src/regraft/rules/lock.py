@@ -17,7 +17,7 @@ from typing import Any
 
 from regraft import __version__
 from regraft.rules.loading import BUILT_IN, Rule, RuleProblem, load_rules
-from regraft.source.text import write_whole
+from regraft.source.text import write_atomically
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,7 +99,7 @@ def write(path: Path, lock: Lock) -> None:
         "measured": dict(lock.measured),
         "rule": [{"id": rule.id, "sha256": rule.sha256, **rule.measured} for rule in lock.rules],
     }
-    write_whole(path, (HEAD + tomli_w.dumps(document)).encode())
+    write_atomically(path, (HEAD + tomli_w.dumps(document)).encode())
 
 
 def read(path: Path) -> Lock:

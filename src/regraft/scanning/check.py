@@ -7,13 +7,21 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from regraft.matching.bodies import find_bodies
 from regraft.matching.matcher import find
 from regraft.matching.result import Match, NoMatch
 from regraft.rules import Rule
-from regraft.scanning.findings import FileReport, Miss, body_finding_of, finding_of, withhold
+from regraft.scanning.findings import (
+    FileReport,
+    Finding,
+    Miss,
+    body_finding_of,
+    finding_of,
+    withhold,
+)
 from regraft.scanning.rules import CompiledRule
 from regraft.source import text
 from regraft.source.imports import Imports
@@ -94,53 +102,24 @@ def _scan_source(
 ) -> FileReport:
     """Return the report of one parsed file; a file that cannot be analysed has an error."""
     started = time.perf_counter()
-    if (
-        b"torch" not in source.text
-    ):  # also keeps methods of other libraries' tensors from looking like PyTorch's
+    # keeps methods of other libraries' tensors from looking like PyTorch's, too
+    if b"torch" not in source.text:
         return FileReport(source.path, source, (), (), (), (), 0, 0, time.perf_counter() - started)
     try:
         module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)
-        rule_matches: list[tuple[Rule, Match]] = []
-        misses: list[Miss] = []
-        opaque: list[Opaque] = []
-        nodes = 0
-        relevance = Relevance(module, [needs for rule in rules for needs in rule.needs])
-        for structure in module.structures() if explain else module.structures(relevance.may_match):
-            for body in structure.bodies:
-                nodes += len(body.nodes)
-                opaque += body.opaque
-                for rule in rules:
-                    matches, rule_misses = _apply_rule(rule, module, structure, body)
-                    rule_matches += ((rule.rule, match) for match in matches)
-                    misses += rule_misses
+        results = _match_bodies(module, rules, explain)
         classes = sum(bool(module.methods(cls)) for cls in module.classes.values())
-        findings = [
-            finding_of(rule, match, imports) for rule, match in _without_repeats(rule_matches)
-        ]
-        findings += [
-            body_finding_of(rule.rule, match, imports)
-            for rule in rules
-            for match in find_bodies(rule.bodies, module)
-        ]
-        reasons = {rule.rule.id: rule.withheld for rule in rules}
-        findings = [withhold(finding, reasons[finding.rule.id]) for finding in findings]
+        findings = _findings(results.matches, module, rules, imports)
         module.release()
     except RecursionError:
-        error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
-        return FileReport(
-            source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started
-        )
+        return _failure_report(source, "nested too deeply to analyse", started)
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
-        error = SourceError(source.path, 0, 0, f"cannot be analysed: {problem}")
-        return FileReport(
-            source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started
-        )
-    if not explain:
-        misses, opaque = [], []  # they are of some functions only
+        return _failure_report(source, f"cannot be analysed: {problem}", started)
+    # without `explain` the misses and opaque nodes are those of some functions only
+    misses, opaque = (results.misses, results.opaque) if explain else ([], [])
     findings.sort(key=lambda finding: (finding.start, finding.rule.id))
     misses.sort(key=lambda miss: (miss.line, miss.column))
-    seconds = time.perf_counter() - started
     return FileReport(
         source.path,
         source,
@@ -149,10 +128,64 @@ def _scan_source(
         tuple(opaque),
         (),
         classes,
-        nodes,
-        seconds,
+        results.nodes,
+        time.perf_counter() - started,
         module.package_files.followed,
     )
+
+
+def _failure_report(source: SourceFile, message: str, started: float) -> FileReport:
+    """Return the report of a file whose analysis, begun at the time `started`, failed."""
+    error = SourceError(source.path, 0, 0, message)
+    seconds = time.perf_counter() - started
+    return FileReport(source.path, source, (), (), (), (error,), 0, 0, seconds)
+
+
+@dataclass(slots=True)
+class _BodyResults:
+    """The results of matching rules with the bodies of a file.
+
+    opaque  the places that were not followed
+    nodes   the number of nodes of the bodies
+    """
+
+    matches: list[tuple[Rule, Match]] = field(default_factory=list)
+    misses: list[Miss] = field(default_factory=list)
+    opaque: list[Opaque] = field(default_factory=list)
+    nodes: int = 0
+
+
+def _match_bodies(module: Module, rules: Sequence[CompiledRule], explain: bool) -> _BodyResults:
+    """Match every rule with every body, without `explain` only those in which a rule may match."""
+    results = _BodyResults()
+    relevance = Relevance(module, [needs for rule in rules for needs in rule.needs])
+    for structure in module.structures() if explain else module.structures(relevance.may_match):
+        for body in structure.bodies:
+            results.nodes += len(body.nodes)
+            results.opaque += body.opaque
+            for rule in rules:
+                matches, misses = _apply_rule(rule, module, structure, body)
+                results.matches += ((rule.rule, match) for match in matches)
+                results.misses += misses
+    return results
+
+
+def _findings(
+    matches: Sequence[tuple[Rule, Match]],
+    module: Module,
+    rules: Sequence[CompiledRule],
+    imports: Imports,
+) -> list[Finding]:
+    """Return the findings of the matches, then those of whole bodies; those of a rule that is
+    withheld have no patch."""
+    findings = [finding_of(rule, match, imports) for rule, match in _without_repeats(matches)]
+    findings += [
+        body_finding_of(rule.rule, match, imports)
+        for rule in rules
+        for match in find_bodies(rule.bodies, module)
+    ]
+    reasons = {rule.rule.id: rule.withheld for rule in rules}
+    return [withhold(finding, reasons[finding.rule.id]) for finding in findings]
 
 
 def _without_repeats(rule_matches: Sequence[tuple[Rule, Match]]) -> Iterator[tuple[Rule, Match]]:
@@ -163,12 +196,13 @@ def _without_repeats(rule_matches: Sequence[tuple[Rule, Match]]) -> Iterator[tup
     }
     yielded_keys: set[tuple[str, ast.AST, ast.AST | None]] = set()
     for rule, match in rule_matches:
-        key = (rule.id, match.root.expr, match.root.inner)
-        if all(node.in_other_file for node in match.nodes) and not _is_specialised(match.root.expr):
+        root = match.root
+        is_imported = all(node.in_other_file for node in match.nodes)
+        if is_imported and not _is_specialised(root.expr):
             continue
-        if (
-            match.root.inner is None or (rule.id, match.root.inner) not in own_keys
-        ) and key not in yielded_keys:
+        is_repeated = root.inner is not None and (rule.id, root.inner) in own_keys
+        key = (rule.id, root.expr, root.inner)
+        if not is_repeated and key not in yielded_keys:
             yielded_keys.add(key)
             yield rule, match
 
@@ -178,17 +212,16 @@ def _is_specialised(call: ast.AST) -> bool:
 
     The called function may then show in the call what it does not show by itself.
     """
-    arguments = (
-        (*call.args, *(keyword.value for keyword in call.keywords))
-        if isinstance(call, ast.Call)
-        else ()
-    )
-    return any(
-        isinstance(
-            argument.operand if isinstance(argument, ast.UnaryOp) else argument, ast.Constant
-        )
-        for argument in arguments
-    )
+    if not isinstance(call, ast.Call):
+        return False
+    arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+    return any(map(_is_signed_constant, arguments))
+
+
+def _is_signed_constant(expression: ast.expr) -> bool:
+    """Return whether an expression is a constant, or one operator before a constant: `-1`."""
+    operand = expression.operand if isinstance(expression, ast.UnaryOp) else expression
+    return isinstance(operand, ast.Constant)
 
 
 def _apply_rule(
@@ -210,15 +243,7 @@ def _apply_rule(
                 nearest_misses.get(result.root), "depth", 0
             ):
                 nearest_misses[result.root] = result
-    covered: set[Node] = set()
-    chosen = []
-    for _, match in sorted(
-        matches,
-        key=lambda candidate: (candidate[0], -len(candidate[1].nodes), candidate[1].root.time),
-    ):
-        if covered.isdisjoint(match.nodes):
-            covered.update(match.nodes)
-            chosen.append(match)
+    chosen, covered = _disjoint_matches(matches)
     scope = f"{structure.name}.{body.name}" if structure.cls is not None else body.name
     misses = [
         Miss(
@@ -232,6 +257,28 @@ def _apply_rule(
         if root not in covered and root.inner is None
     ]
     return chosen, misses
+
+
+def _disjoint_matches(matches: Sequence[tuple[int, Match]]) -> tuple[list[Match], set[Node]]:
+    """Return matches that share no node, chosen in order of precedence, and the nodes that they
+    cover.
+
+    matches  each with the number of its alternative
+    """
+    covered: set[Node] = set()
+    chosen: list[Match] = []
+    for _, match in sorted(matches, key=_precedence):
+        if covered.isdisjoint(match.nodes):
+            covered.update(match.nodes)
+            chosen.append(match)
+    return chosen, covered
+
+
+def _precedence(candidate: tuple[int, Match]) -> tuple[int, int, int]:
+    """Return the sort key of a match: the number of its alternative, then more nodes first, then
+    the time of its root."""
+    number, match = candidate
+    return number, -len(match.nodes), match.root.time
 
 
 def _position(source: SourceFile, node: ast.AST) -> tuple[int, int]:

@@ -22,14 +22,18 @@ from regraft.structure.model import Node, Opaque
 class Finding:
     """One place where a rule's kernel applies, as plain data but for the patch.
 
-    cls       the class around the place; None outside of classes function  the function around the
-    place start     line and column of the place; `end` likewise lines     source lines of all
-    matched nodes and of the constructors of their layers text      the source line on which the
-    place starts guard     the condition under which the kernel applies tests     the parts of it
-    that only the running program can decide mode      how the place is rewritten, or would have to
-    be reason    why the rewrite is withheld; "" when it is not patch     None when the rewrite is
-    withheld, or when a report comes from the cache or another process also      other definitions
-    that the patch changes
+    cls       the class around the place; None outside of classes
+    function  the function around the place
+    start     line and column of the place; `end` likewise
+    lines     source lines of all matched nodes and of the constructors of their layers
+    text      the source line on which the place starts
+    guard     the condition under which the kernel applies
+    tests     the parts of it that only the running program can decide
+    mode      how the place is rewritten, or would have to be
+    reason    why the rewrite is withheld; "" when it is not
+    patch     None when the rewrite is withheld, or when a report comes from the cache or another
+              process
+    also      other definitions that the patch changes
     """
 
     rule: Rule
@@ -71,10 +75,11 @@ class FileReport:
     """The results of scanning one file; `errors` stand instead of findings when the file cannot be
     read.
 
-    misses, opaque  near misses, and places that were not followed; only where the scan was asked to
-    explain classes         number of classes with methods nodes           number of nodes of the
-    functions that were analysed followed        digests of other files of the package whose text
-    matters, by path
+    misses, opaque  near misses, and places that were not followed; only where the scan was asked
+                    to explain
+    classes         number of classes with methods
+    nodes           number of nodes of the functions that were analysed
+    followed        digests of other files of the package whose text matters, by path
     """
 
     file: str

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from regraft.matching.bodies import BodyPattern, compile_body
-from regraft.matching.matcher import required_calls, required_classes, required_operations
+from regraft.matching.compiling import compile_rule
 from regraft.matching.pattern import (
     OWN_CLASS,
-    RUN_TIME_TESTS,
     Pattern,
     PatternNode,
     PatternProblem,
-    compile_rule,
 )
+from regraft.matching.requirements import required_calls, required_classes, required_operations
 from regraft.rules import Rule, RuleProblem
 from regraft.rules.requirements import missing_requirements
+from regraft.structure.activations import RUN_TIME_TESTS
 from regraft.structure.relevance import Need, Needs
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from regraft.source.text import write_whole
+from regraft.source.text import write_atomically
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -48,7 +48,7 @@ def write_entry(path: Path, content: bytes) -> None:
     """Write what is kept behind its check sum; raise OSError where the directory cannot be
     written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, _checksum(content) + b"\n" + content, 0o600)
+    write_atomically(path, _checksum(content) + b"\n" + content, 0o600)
 
 
 def entry_content(entry: bytes) -> bytes | None:

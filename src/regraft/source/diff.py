@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 _NEW_PATH = re.compile(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", re.MULTILINE)
@@ -30,6 +31,21 @@ def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
     git = shutil.which("git")
     if git is None:
         raise DiffError("a diff is applied with git, which is not installed")
+    names = _named_files(diff)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        _copy_files(names, root, folder)
+        _apply_diff(git, diff, folder)
+        return {
+            root / name: (folder / name).read_bytes()
+            for name in names
+            if name.endswith(".py") and (root / name).is_file() and (folder / name).is_file()
+        }
+
+
+def _named_files(diff: Path) -> list[str]:
+    """Return the paths of the files that a diff changes or adds; raise DiffError for none, or for
+    a diff that cannot be read."""
     try:
         text = diff.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -37,38 +53,41 @@ def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
     names = [name for name in dict.fromkeys(_NEW_PATH.findall(text)) if name != "/dev/null"]
     if not names:
         raise DiffError("no file is changed by it: is it a unified diff?")
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            parts = PurePosixPath(name)
-            if parts.is_absolute() or ".." in parts.parts:
-                raise DiffError(f"{name} lies outside of the directory that it is applied to")
-            target = Path(folder, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if (root / name).is_file():  # else it is a new file
-                shutil.copyfile(root / name, target)
-        # no repository around it counts
-        environment = {
-            **os.environ,
-            "GIT_CEILING_DIRECTORIES": str(Path(folder).parent),
-        }
-        command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
-        result = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        if result.returncode:
-            reverse_result = subprocess.run(
-                [*command, "--reverse", "--check"],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                check=False,
-            )
-            if reverse_result.returncode == 0:
-                raise DiffError("the files are changed already: apply it to the version before")
-            raise DiffError(result.stderr.strip() or "git apply fails")
-        changed = [name for name in names if name.endswith(".py") and (root / name).is_file()]
-        return {
-            root / name: Path(folder, name).read_bytes()
-            for name in changed
-            if Path(folder, name).is_file()
-        }
+    return names
+
+
+def _copy_files(names: Sequence[str], root: Path, folder: Path) -> None:
+    """Copy those of the files that exist below `root` to their places below `folder`.
+
+    Raise DiffError for a path that leads out of the root.
+    """
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise DiffError(f"{name} lies outside of the directory that it is applied to")
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (root / name).is_file():  # else it is a new file
+            shutil.copyfile(root / name, target)
+
+
+def _apply_diff(git: str, diff: Path, folder: Path) -> None:
+    """Apply a diff to the files below `folder`; raise DiffError where it does not fit."""
+    # no repository around the folder counts
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
+    result = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if not result.returncode:
+        return
+    reverse_result = subprocess.run(
+        [*command, "--reverse", "--check"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    if reverse_result.returncode == 0:
+        raise DiffError("the files are changed already: apply it to the version before")
+    raise DiffError(result.stderr.strip() or "git apply fails")

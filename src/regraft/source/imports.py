@@ -20,16 +20,17 @@ from regraft.source.text import Edit, SourceFile, Span
 class Imports:
     """Spellings of qualified names in one file.
 
-    home              the package that replaces `regraft.ops` in added imports, for ops vendored
-    beside the model local_names       qualified name → local name, for all that has to be imported
-    is_taken_by_name  answers of `_is_taken` by name
+    home                 the package that replaces `regraft.ops` in added imports, for ops vendored
+                         beside the model
+    local_names          qualified name → local name, for all that has to be imported
+    is_occupied_by_name  answers of `_is_occupied` by name
     """
 
     source: SourceFile
     names: Names
     home: str = "regraft.ops"
     local_names: dict[str, str] = field(default_factory=dict)
-    is_taken_by_name: dict[str, bool] = field(default_factory=dict)
+    is_occupied_by_name: dict[str, bool] = field(default_factory=dict)
 
     def spell(self, qualified: str) -> str:
         """Return a qualified name as this file may write it, by the shortest spelling through
@@ -52,7 +53,7 @@ class Imports:
         if qualified in self.local_names:
             return self.local_names[qualified]
         name = qualified.rpartition(".")[2]
-        local = f"regraft_{name}" if self._is_taken(name) else name
+        local = f"regraft_{name}" if self._is_occupied(name) else name
         self.local_names[qualified] = local
         return local
 
@@ -63,15 +64,12 @@ class Imports:
         lines = [node.lineno for node in self.source.tree.body if node not in block]
         if any(node.end_lineno in lines for node in block):
             return "an import shares its line with another statement"
-        for node in self.source.tree.body:
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += (
-                [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
-            )
-            if any(module.split(".")[0] == "torch" for module in modules):
-                return ""
-        imports_torch = any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
-        return "the file imports torch only under a condition" if imports_torch else ""
+        if any(map(_imports_torch, self.source.tree.body)):
+            return ""
+        is_torch_bound = any(
+            name.split(".")[0] == "torch" for name in self.names.qualified.values()
+        )
+        return "the file imports torch only under a condition" if is_torch_bound else ""
 
     def _module_spelling(self, module: str) -> str:
         """Return a module as this file imports from it: relative within its own package, where the
@@ -99,19 +97,19 @@ class Imports:
     def _package(self) -> str:
         return package_of(Path(self.source.path))
 
-    def _is_taken(self, name: str) -> bool:
+    def _is_occupied(self, name: str) -> bool:
         """Return whether the file uses the name on its own.
 
         The text is searched before the tree, because walking the tree is slow.
         """
         if self.names.stars:
             return True  # a star may bind any name
-        if name not in self.is_taken_by_name:
+        if name not in self.is_occupied_by_name:
             lines = _lines_with(name, self.source)
-            self.is_taken_by_name[name] = bool(lines) and name in _identifiers(
+            self.is_occupied_by_name[name] = bool(lines) and name in _identifiers(
                 self.source.tree, lines
             )
-        return self.is_taken_by_name[name]
+        return self.is_occupied_by_name[name]
 
     def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:
         """Return the edits that import those of the `used` qualified names that are missing."""
@@ -124,19 +122,11 @@ class Imports:
             return ()
         lines = [f"import {qualified}" for qualified in missing_names if "." not in qualified]
         edits: list[Edit] = []
-        modules: dict[str, list[str]] = {}
-        for qualified in sorted(
-            missing_names, key=lambda qualified: qualified.startswith("regraft.ops.")
-        ):
-            if "." in qualified:
-                modules.setdefault(self._module_spelling(qualified.rpartition(".")[0]), []).append(
-                    _import_clause(qualified, missing_names)
-                )
-        for module, imported in modules.items():
+        for module, clauses in self._clauses_by_module(missing_names).items():
             existing = _existing_import(self.source.tree, module)
-            line = f"from {module} import {', '.join(imported)}"
+            line = f"from {module} import {', '.join(clauses)}"
             if existing is not None:
-                edits.append(_extension_edit(self.source, existing, imported))
+                edits.append(_extension_edit(self.source, existing, clauses))
             elif module.startswith(".") and module != self.home:
                 edits.append(_relative_import_edit(self.source, module, line))
             else:
@@ -144,6 +134,28 @@ class Imports:
         if lines:
             edits.insert(0, _insertion_edit(self.source, lines))
         return tuple(edits)
+
+    def _clauses_by_module(self, missing_names: Mapping[str, str]) -> dict[str, list[str]]:
+        """Return what has to be imported from each module, as the parts of `from ... import ...`.
+
+        missing_names  qualified name → local name; names of `regraft.ops` come last
+        """
+        clauses: dict[str, list[str]] = {}
+        for qualified in sorted(missing_names, key=lambda name: name.startswith("regraft.ops.")):
+            package, dot, _ = qualified.rpartition(".")
+            if dot:
+                module = self._module_spelling(package)
+                clauses.setdefault(module, []).append(_import_clause(qualified, missing_names))
+        return clauses
+
+
+def _imports_torch(statement: ast.stmt) -> bool:
+    """Return whether a statement imports torch or from it."""
+    if isinstance(statement, ast.Import):
+        return any(alias.name.split(".")[0] == "torch" for alias in statement.names)
+    if isinstance(statement, ast.ImportFrom) and statement.level == 0:
+        return (statement.module or "").split(".")[0] == "torch"
+    return False
 
 
 def _import_clause(qualified: str, missing: Mapping[str, str]) -> str:
@@ -232,25 +244,13 @@ def _insertion_edit(source: SourceFile, lines: Sequence[str]) -> Edit:
     Without such a block the lines come after the docstring, or at the head of the file.
     """
     block = _last_block(source.tree.body)
-    text = source.newline.join(lines)
-    for node in block:
-        starts_line = node.col_offset == 0
-        if (
-            starts_line
-            and isinstance(node, ast.ImportFrom)
-            and (node.module or "") > lines[-1].split()[1]
-        ):
-            start = source.line_starts[node.lineno - 1]
-            return Edit(Span(start, start), text + source.newline)
     body = source.tree.body
-    anchor: ast.stmt | None = block[-1] if block else None
-    if (
-        anchor is None
-        and body
-        and isinstance(body[0], ast.Expr)
-        and isinstance(body[0].value, ast.Constant)
-    ):
-        anchor = body[0]
+    text = source.newline.join(lines)
+    next_import = _import_after(lines[-1].split()[1], block)
+    if next_import is not None:
+        start = source.line_starts[next_import.lineno - 1]
+        return Edit(Span(start, start), text + source.newline)
+    anchor = block[-1] if block else _docstring(body)
     if anchor is None:
         start = source.line_starts[(body[0].lineno if body else 1) - 1]
         return Edit(Span(start, start), text + source.newline * 2)
@@ -262,19 +262,37 @@ def _insertion_edit(source: SourceFile, lines: Sequence[str]) -> Edit:
     return Edit(Span(line_end, line_end), source.newline + gap + text)
 
 
+def _import_after(module: str, block: Sequence[ast.stmt]) -> ast.ImportFrom | None:
+    """Return the first import of a block, at the start of a line, whose module comes after `module`
+    in the alphabet; None where there is none."""
+    for node in block:
+        starts_line = node.col_offset == 0
+        if starts_line and isinstance(node, ast.ImportFrom) and (node.module or "") > module:
+            return node
+    return None
+
+
+def _docstring(body: Sequence[ast.stmt]) -> ast.stmt | None:
+    """Return the statement that is the docstring of a file; None where there is none."""
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        return body[0]
+    return None
+
+
 def _last_block(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return the last group of adjacent absolute imports before the first definition."""
     block: list[ast.stmt] = []
     for node in body:
-        is_absolute = isinstance(node, ast.Import) or (
-            isinstance(node, ast.ImportFrom) and node.level == 0
-        )
-        if is_absolute and block and node.lineno == (block[-1].end_lineno or 0) + 1:
-            block.append(node)
-        elif is_absolute:
-            block = [node]
+        if _is_absolute_import(node):
+            is_adjacent = block and node.lineno == (block[-1].end_lineno or 0) + 1
+            block = [*block, node] if is_adjacent else [node]
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             break
     if block and isinstance(block[-1], ast.ImportFrom) and block[-1].module == "__future__":
         return block[-1:]
     return block
+
+
+def _is_absolute_import(node: ast.stmt) -> bool:
+    """Return whether a statement is an import that is not relative to the file's package."""
+    return isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.level == 0)

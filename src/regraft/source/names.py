@@ -12,10 +12,11 @@ from pathlib import Path
 class Names:
     """The module-level names of one file.
 
-    qualified    local name → fully qualified name definitions  local name → the class or function
-    that the file defines stars        modules imported with `*` ambiguous    names bound to
-    different objects (the branches of `try: ... except ImportError: ...`), which resolve
-                 to nothing
+    qualified    local name → fully qualified name
+    definitions  local name → the class or function that the file defines
+    stars        modules imported with `*`
+    ambiguous    names bound to different objects (the branches of `try: ... except ImportError:
+                 ...`), which resolve to nothing
     bound        all names that the module's top level binds
     rebound      names that functions declare `global`
     """
@@ -76,20 +77,21 @@ def import_bindings(node: ast.Import | ast.ImportFrom, package: str) -> Iterator
         for alias in node.names:
             yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
         return
-    module = node.module or ""
-    if node.level:
-        base = package.split(".")[: -(node.level - 1) or None] if package else []
-        prefix = ".".join(base) or "." * node.level
-        module = (
-            f"{prefix}.{module}".rstrip(".")
-            if base and module
-            else (prefix + module if module else prefix)
-        )
+    module = _imported_module(node, package)
     for alias in node.names:
-        yield (
-            alias.asname or alias.name,
-            module if alias.name == "*" else f"{module}.{alias.name}",
-        )
+        qualified = module if alias.name == "*" else f"{module}.{alias.name}"
+        yield alias.asname or alias.name, qualified
+
+
+def _imported_module(node: ast.ImportFrom, package: str) -> str:
+    """Return the module of `from ... import ...`, absolute where the package is certain."""
+    module = node.module or ""
+    if not node.level:
+        return module
+    parents = package.split(".")[: -(node.level - 1) or None] if package else []
+    if not parents:
+        return "." * node.level + module
+    return ".".join((*parents, module)).rstrip(".") if module else ".".join(parents)
 
 
 def module_names(tree: ast.Module, package: str, declares_global: bool = True) -> Names:
@@ -99,51 +101,139 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
     Names that a function declares `global` are ambiguous; without `declares_global` there are none
     to look for.
     """
-    bound: dict[str, set[str]] = {}
-    definitions: dict[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = {}
-    stars: list[str] = []
+    bindings = _Bindings(package)
     for statement in _top_level(tree.body):
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            for local, qualified in import_bindings(statement, package):
-                if local == "*":
-                    stars.append(qualified)
-                else:
-                    bound.setdefault(local, set()).add(qualified)
-        elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            is_redefined = statement.name in definitions
-            definitions[statement.name] = statement
-            bound.setdefault(statement.name, set()).update(("", "?") if is_redefined else ("",))
-        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-            _add_other_stores(statement, bound)
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            alias = _alias_target(statement.value, bound)
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    bound.setdefault(target.id, set()).add(alias or "=")
-        else:
-            _add_other_stores(statement, bound)
-    rebound = {
-        name
-        for node in (statements(tree.body) if declares_global else ())
-        if isinstance(node, ast.Global)
-        for name in node.names
-    }
+        bindings.add(statement)
+    rebound = _global_names(tree) if declares_global else frozenset()
     for name in rebound:
-        bound.setdefault(name, set()).update(("", "?"))
-    qualified_names = {
-        name: next(iter(candidates - {"="}), "")
-        for name, candidates in bound.items()
-        if len(candidates) == 1
-    }
-    ambiguous = frozenset(name for name, candidates in bound.items() if len(candidates) > 1)
-    return Names(
-        {name: qualified for name, qualified in qualified_names.items() if qualified},
-        {name: node for name, node in definitions.items() if name not in ambiguous},
-        tuple(stars),
-        ambiguous,
-        frozenset(bound),
-        frozenset(rebound),
+        bindings.mark_ambiguous(name)
+    return bindings.names(rebound)
+
+
+def _global_names(tree: ast.Module) -> frozenset[str]:
+    """Return the names that functions of the module declare `global`."""
+    declarations = (node for node in statements(tree.body) if isinstance(node, ast.Global))
+    return frozenset(name for declaration in declarations for name in declaration.names)
+
+
+_DEFINITION = ""  # a class or function of the file
+_PLAIN_VALUE = "="
+_UNCERTAIN = "?"
+
+
+@dataclass(slots=True)
+class _Bindings:
+    """The names that the top level of a module binds, collected statement by statement.
+
+    package      the package of the module; "" for none
+    candidates   name → the objects that it may stand for: qualified names, _DEFINITION,
+                 _PLAIN_VALUE or _UNCERTAIN; a name with several of them is ambiguous
+    definitions  name → the last class or function of that name
+    stars        modules imported with `*`
+    """
+
+    package: str
+    candidates: dict[str, set[str]] = field(default_factory=dict)
+    definitions: dict[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = field(
+        default_factory=dict
     )
+    stars: list[str] = field(default_factory=list)
+
+    def add(self, statement: ast.stmt) -> None:
+        """Add the names that a statement binds."""
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            self._add_import(statement)
+        elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            self._add_definition(statement)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            self._add_assignment(statement, statement.value)
+        else:
+            self._add_head_stores(statement)
+
+    def mark_ambiguous(self, name: str) -> None:
+        """Make a name stand for no certain object."""
+        self.candidates.setdefault(name, set()).update((_DEFINITION, _UNCERTAIN))
+
+    def names(self, rebound: frozenset[str]) -> Names:
+        """Return the names of the module; `rebound` are those that functions declare `global`."""
+        ambiguous = frozenset(
+            name for name, candidates in self.candidates.items() if len(candidates) > 1
+        )
+        return Names(
+            self._qualified_names(),
+            {name: node for name, node in self.definitions.items() if name not in ambiguous},
+            tuple(self.stars),
+            ambiguous,
+            frozenset(self.candidates),
+            rebound,
+        )
+
+    def _add_candidate(self, name: str, candidate: str) -> None:
+        """Add an object that a name may stand for."""
+        self.candidates.setdefault(name, set()).add(candidate)
+
+    def _add_import(self, statement: ast.Import | ast.ImportFrom) -> None:
+        """Add the names that an import binds."""
+        for local, qualified in import_bindings(statement, self.package):
+            if local == "*":
+                self.stars.append(qualified)
+            else:
+                self._add_candidate(local, qualified)
+
+    def _add_definition(
+        self, statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> None:
+        """Add the name of a class or function, which is ambiguous where it is defined twice."""
+        is_redefined = statement.name in self.definitions
+        self.definitions[statement.name] = statement
+        if is_redefined:
+            self.mark_ambiguous(statement.name)
+        else:
+            self._add_candidate(statement.name, _DEFINITION)
+
+    def _add_assignment(self, statement: ast.Assign | ast.AnnAssign, value: ast.expr) -> None:
+        """Add the names that an assignment binds, each to the name that `value` is, if any."""
+        self._add_head_stores(statement)
+        alias = self._alias_target(value)
+        for target in _targets(statement):
+            if isinstance(target, ast.Name):
+                self._add_candidate(target.id, alias or _PLAIN_VALUE)
+
+    def _add_head_stores(self, statement: ast.stmt) -> None:
+        """Mark names as ambiguous that a statement binds in its head: loop targets, tuples, `with
+        ... as`, walrus."""
+        if isinstance(statement, ast.If | ast.Try):
+            return
+        plain_targets = (
+            _targets(statement) if isinstance(statement, ast.Assign | ast.AnnAssign) else []
+        )
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+                continue
+            if node not in plain_targets:
+                self.mark_ambiguous(node.id)
+
+    def _alias_target(self, value: ast.expr) -> str:
+        """Return the qualified name of the value in `LayerNorm = nn.LayerNorm`.
+
+        "" for an unknown name or another value.
+        """
+        return Names(self._qualified_names(), {}).resolve(value) or ""
+
+    def _qualified_names(self) -> dict[str, str]:
+        """Return the qualified name of each name that stands for a single one."""
+        qualified_names = {}
+        for name, candidates in self.candidates.items():
+            if len(candidates) == 1:
+                (candidate,) = candidates
+                if candidate not in (_DEFINITION, _PLAIN_VALUE):
+                    qualified_names[name] = candidate
+        return qualified_names
+
+
+def _targets(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    """Return the targets of an assignment."""
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
 
 
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator)
@@ -178,43 +268,6 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                     pending.append(child)
                 else:
                     pending += child.body
-
-
-def _add_other_stores(statement: ast.stmt, bound: dict[str, set[str]]) -> None:
-    """Mark names as ambiguous that a statement binds in its head: loop targets, tuples, `with ...
-    as`, walrus."""
-    if isinstance(statement, ast.If | ast.Try):
-        return
-    plain_targets: list[object] = []
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        plain_targets += (
-            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        )
-    for node in ast.walk(statement):
-        if (
-            isinstance(node, ast.Name)
-            and isinstance(node.ctx, ast.Store)
-            and node not in plain_targets
-        ):
-            bound.setdefault(node.id, set()).update(("", "?"))
-
-
-def _alias_target(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
-    """Return the qualified name of the value in `LayerNorm = nn.LayerNorm`.
-
-    "" for an unknown name or another value.
-    """
-    unique_names = {
-        name: next(iter(candidates - {"="}), "")
-        for name, candidates in bound.items()
-        if len(candidates) == 1
-    }
-    return (
-        Names(
-            {name: qualified for name, qualified in unique_names.items() if qualified}, {}
-        ).resolve(value)
-        or ""
-    )
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:

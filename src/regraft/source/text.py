@@ -30,9 +30,9 @@ class Span:
     start: int
     end: int
 
-    def touches(self, other: Span) -> bool:
+    def touches(self, span: Span) -> bool:
         """Return whether the two ranges share a byte, or are empty at the same place."""
-        return (self.start < other.end and other.start < self.end) or self == other
+        return (self.start < span.end and span.start < self.end) or self == span
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -244,7 +244,7 @@ def write(source: SourceFile, data: bytes) -> SourceError | None:
             return SourceError(
                 source.path, 0, 0, "file changed on disk after it was read; not overwritten"
             )
-        write_whole(path, data, path.stat().st_mode)
+        write_atomically(path, data, path.stat().st_mode)
     except OSError as error:
         return SourceError(source.path, 0, 0, f"cannot write: {error.strerror or error}")
     return None
@@ -259,13 +259,13 @@ def write_copy(path: Path, data: bytes) -> SourceError | None:
                 str(path), 0, 0, "is there already, with another content; not overwritten"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+        write_atomically(path, data)
     except OSError as error:
         return SourceError(str(path), 0, 0, f"cannot write: {error.strerror or error}")
     return None
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write `data` to a temporary file beside `path`, then rename it to `path`."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

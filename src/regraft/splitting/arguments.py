@@ -3,23 +3,27 @@ tensors one by one."""
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
 import torch
 from torch import nn
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.preconditions import text_of_parameter
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, holds_tensor
-from regraft.splitting.program.values import literal
-
-# {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
-Template = dict[str, Any]
+from regraft.splitting.program.templates import (
+    Template,
+    constant_text,
+    leaf_names,
+    make_template,
+    split_call,
+    take_leaves,
+    template_expression,
+    unsupported_message,
+)
 
 
 def unpack_arguments(
@@ -31,42 +35,57 @@ def unpack_arguments(
     The network puts the arguments together and calls the original. Without nested tensors, the
     original network, the original calls and None are returned.
     """
-    code = inspect.unwrap(type(model).forward).__code__
-    line = code.co_firstlineno
-    other_arguments = {
-        key: value for key, value in calls[0].items() if not isinstance(value, torch.Tensor)
-    }
-    packed = [
-        key for key, value in other_arguments.items() if holds_tensor(value) or type(value) is dict
-    ]
-    for key, value in other_arguments.items():
-        if key not in packed and constant_text(value) is None:
-            raise Unsplittable(path, line, unsupported_message(key, value))
-    if not packed:
-        return model, calls, None
-    used_names = {*calls[0], *code.co_varnames, *code.co_cellvars}
-    templates: dict[str, Template] = {}
-    for key in packed:
-        try:
-            templates[key] = make_template(key, calls[0][key], used_names)
-        except TypeError as problem:
-            raise Unsplittable(path, line, str(problem)) from problem
-    unpacked_calls = []
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    try:
+        nested = nested_arguments(calls[0])
+        if not nested:
+            return model, calls, None
+        templates = make_templates(model, calls[0], nested)
+    except TypeError as problem:
+        raise Unsplittable(path, line, str(problem)) from problem
     optional = [
         key
-        for key, structure in templates.items()
-        if not leaf_names(structure) and is_default(model, key, structure)
+        for key, template in templates.items()
+        if not leaf_names(template) and is_default(model, key, template)
     ]
+    unpacked_calls = []
     for number, call in enumerate(calls):
         try:
             unpacked_calls.append(split_call(templates, call))
         except ValueError as problem:
             raise Unsplittable(path, line, f"example call {number}: {problem}") from problem
-    return (
-        build_wrapper(model, f"{path}{WRAPPER_SUFFIX}", line, templates),
-        unpacked_calls,
-        Packed(list(calls[0]), templates, optional),
-    )
+    wrapper = build_wrapper(model, f"{path}{WRAPPER_SUFFIX}", line, templates)
+    return wrapper, unpacked_calls, Packed(list(calls[0]), templates, optional)
+
+
+def nested_arguments(call: dict[str, Any]) -> list[str]:
+    """Return the names of a call's arguments that hold tensors, or are dictionaries.
+
+    Raises TypeError for an argument that is neither such a one, nor a tensor, nor a constant.
+    """
+    plain_arguments = {
+        key: value for key, value in call.items() if not isinstance(value, torch.Tensor)
+    }
+    nested = [
+        key for key, value in plain_arguments.items() if holds_tensor(value) or type(value) is dict
+    ]
+    for key, value in plain_arguments.items():
+        if key not in nested and constant_text(value) is None:
+            raise TypeError(unsupported_message(key, value))
+    return nested
+
+
+def make_templates(
+    model: nn.Module, call: dict[str, Any], nested: list[str]
+) -> dict[str, Template]:
+    """Return the templates of a call's nested arguments, whose leaves get names that nothing in the
+    network's forward has.
+
+    Raises TypeError if an argument holds something that is not supported.
+    """
+    code = inspect.unwrap(type(model).forward).__code__
+    used_names = {*call, *code.co_varnames, *code.co_cellvars}
+    return {key: make_template(key, call[key], used_names) for key in nested}
 
 
 @dataclass(frozen=True)
@@ -93,84 +112,6 @@ class Packed:
         ):
             raise TypeError(f"the network takes {', '.join(self.names)}")
         return split_call(self.templates, call)
-
-
-def make_template(name: str, value: Any, used_names: set[str]) -> Template:
-    """Return the template of a value, with new names for its leaves, which are added to
-    `used_names`.
-
-    Raises TypeError if the value holds something that is not supported.
-    """
-    if isinstance(value, torch.Tensor):
-        while name in used_names:
-            name += "_"
-        used_names.add(name)
-        return {"leaf": name}
-    if type(value) in (list, tuple):
-        return {
-            type(value).__name__: [
-                make_template(f"{name}_{place}", element, used_names)
-                for place, element in enumerate(value)
-            ]
-        }
-    if type(value) is dict and all(isinstance(key, str) for key in value):
-        suffixes = [
-            key if key.isidentifier() and key.isascii() else place
-            for place, key in enumerate(value)
-        ]
-        leaf_prefixes = {
-            key: f"{name}_{suffix}" for key, suffix in zip(value, suffixes, strict=True)
-        }
-        return {
-            "dict": {
-                key: make_template(leaf_prefixes[key], element, used_names)
-                for key, element in value.items()
-            }
-        }
-    text = constant_text(value)
-    if text is None:
-        raise TypeError(unsupported_message(name, value))
-    return {"value": text}
-
-
-def split_call(templates: dict[str, Template], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call one by one; raise ValueError if they are put together
-    otherwise."""
-    arguments: dict[str, Any] = {}
-    for key, value in call.items():
-        if key in templates:
-            take_leaves(key, templates[key], value, arguments)
-        else:
-            arguments[key] = value
-    return arguments
-
-
-def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str, Any]) -> None:
-    """Add the leaves of a value to `leaf_values`; raise ValueError if the value does not fit the
-    template."""
-    ((kind, inner),) = template.items()
-    if kind == "leaf":
-        if not isinstance(value, (torch.Tensor, numpy.ndarray)):
-            raise ValueError(f"{name} is a {type(value).__name__}, not a tensor")
-        leaf_values[inner] = value
-    elif kind == "value":
-        if constant_text(value) != inner:
-            raise ValueError(f"{name} is {value!r}; the network was split for {inner}")
-    elif kind == "dict":
-        if type(value) is not dict or list(value) != list(inner):
-            keys = (
-                f"a dictionary with the keys {', '.join(inner)}, in this order"
-                if inner
-                else "an empty dictionary"
-            )
-            raise ValueError(f"{name} is not {keys}")
-        for key, element_template in inner.items():
-            take_leaves(f"{name}[{key!r}]", element_template, value[key], leaf_values)
-    else:
-        if type(value) is not {"list": list, "tuple": tuple}[kind] or len(value) != len(inner):
-            raise ValueError(f"{name} is not a {kind} of {len(inner)}")
-        for place, element_template in enumerate(inner):
-            take_leaves(f"{name}[{place}]", element_template, value[place], leaf_values)
 
 
 def check_unchanged(
@@ -225,35 +166,6 @@ def is_default(model: nn.Module, key: str, template: Template) -> bool:
     return True
 
 
-def template_expression(template: Template) -> str:
-    """Return the expression that puts a value together from its leaves."""
-    ((kind, inner),) = template.items()
-    if kind in ("leaf", "value"):
-        return str(inner)
-    if kind == "dict":
-        return (
-            "{"
-            + ", ".join(
-                f"{key!r}: {template_expression(element)}" for key, element in inner.items()
-            )
-            + "}"
-        )
-    elements = "".join(f"{template_expression(element)}, " for element in inner)
-    return f"[{elements}]" if kind == "list" else f"({elements})"
-
-
-def leaf_names(template: Template) -> list[str]:
-    """Return the names of a template's leaves, in order."""
-    ((kind, inner),) = template.items()
-    if kind in ("leaf", "value"):
-        return [inner] if kind == "leaf" else []
-    return [
-        leaf
-        for element_template in (inner.values() if kind == "dict" else inner)
-        for leaf in leaf_names(element_template)
-    ]
-
-
 def build_wrapper(
     model: nn.Module, file: str, line: int, templates: dict[str, Template]
 ) -> nn.Module:
@@ -295,13 +207,3 @@ def build_wrapper(
     wrapper: nn.Module = scope[type(model).__name__](model)
     wrapper.training = False  # `eval()` would reach into the model
     return wrapper
-
-
-def unsupported_message(name: str, value: Any) -> str:
-    return f"argument {name}: a {type(value).__name__} is not supported as an input"
-
-
-def constant_text(value: Any) -> str | None:
-    """Return a constant as text; None if the value is none."""
-    code = None if isinstance(value, torch.Size) else literal(value)
-    return None if code is None else ast.unparse(code)

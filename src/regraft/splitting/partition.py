@@ -42,36 +42,56 @@ def gather(steps: list[Step]) -> list[Step]:
 
     The branch is the step before them; at most `MAX_COPIES` of its sides get a copy.
     """
-    placed: list[Step] = []
-    for step in steps:
-        if not isinstance(step, TensorStep):
-            placed.append(step)
-            continue
-        place = len(placed)
-        while place and _commute(step, placed[place - 1]):
-            place -= 1
-        if place != len(placed) and place and isinstance(placed[place - 1], (TensorStep, Branch)):
-            placed.insert(place, step)
-        else:
-            placed.append(step)
-    result: list[Step] = []
-    for step in placed:
-        target = result[-1] if result else None
-        if (
-            isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels)
-        ):  # each side is checked
-            open_arms = [body for _, body in target.arms if not leaves(body)]
-            if len(open_arms) <= MAX_COPIES:
-                for body in open_arms:
-                    body.append(step)
-                continue
-        result.append(step)
-    for step in result:
+    gathered = copy_into_sides(move_up(steps))
+    for step in gathered:
         if isinstance(step, Branch):
             step.arms = [(test, gather(body)) for test, body in step.arms]
         elif isinstance(step, Loop):
             step.body = gather(step.body)
-    return result
+    return gathered
+
+
+def move_up(steps: list[Step]) -> list[Step]:
+    """Return the steps with each tensor statement as far up as it commutes with host statements.
+
+    A statement stays where it is unless a tensor statement or a branch stands before its new place.
+    """
+    placed: list[Step] = []
+    for step in steps:
+        place = len(placed)
+        if isinstance(step, TensorStep):
+            while place and _commute(step, placed[place - 1]):
+                place -= 1
+        joins_region = place > 0 and isinstance(placed[place - 1], (TensorStep, Branch))
+        placed.insert(place if joins_region else len(placed), step)
+    return placed
+
+
+def copy_into_sides(steps: list[Step]) -> list[Step]:
+    """Return the steps without the tensor statements directly after a branch that fit into its
+    sides."""
+    remaining: list[Step] = []
+    for step in steps:
+        may_move = bool(remaining) and isinstance(step, TensorStep)
+        bodies = bodies_for_copies(remaining[-1]) if may_move else None
+        if bodies is None:
+            remaining.append(step)
+        else:
+            for body in bodies:
+                body.append(step)
+    return remaining
+
+
+def bodies_for_copies(step: Step) -> list[list[Step]] | None:
+    """Return the sides of a branch that get a copy of what follows it: those that fall through.
+
+    Returns None for other steps, for a branch with a side that is not checked, and where there are
+    more than `MAX_COPIES` of these sides.
+    """
+    if not isinstance(step, Branch) or not all(step.labels):
+        return None
+    bodies = [body for _, body in step.arms if not leaves(body)]
+    return bodies if len(bodies) <= MAX_COPIES else None
 
 
 def _commute(step: TensorStep, previous: Step) -> bool:
@@ -153,30 +173,34 @@ class _Partitioner:
             if isinstance(step, RegionStep):
                 live = self.live_before_region(step, live)
             elif isinstance(step, HostStep):
-                statement = step.statement
-                if isinstance(statement, (ast.Return, ast.Raise)):
-                    live = set()
-                elif isinstance(statement, ast.Break):
-                    live = set(on_break)
-                elif isinstance(statement, ast.Continue):
-                    live = set(on_continue)
-                live = (live - writes(statement)) | self.variables_read(statement)
+                live = self.live_before_statement(step.statement, live, on_break, on_continue)
             elif isinstance(step, Branch):
-                tests = {
-                    key
-                    for test, _ in step.arms
-                    if test is not None
-                    for key in self.variables_read(test)
-                }
-                # live where no arm is taken
-                without_arm = live if step.arms[-1][0] is not None else set()
-                arms = (
-                    self.live_before(body, live, on_break, on_continue) for _, body in step.arms
-                )
-                live = without_arm.union(tests, *arms)
+                live = self.live_before_branch(step, live, on_break, on_continue)
             elif isinstance(step, Loop):
                 live = self.live_before_loop(step, live)
         return live
+
+    def live_before_statement(
+        self, statement: ast.stmt, live: set[str], on_break: set[str], on_continue: set[str]
+    ) -> set[str]:
+        """Return the names that are live before a statement of the host. live: those after it."""
+        if isinstance(statement, (ast.Return, ast.Raise)):
+            live = set()
+        elif isinstance(statement, ast.Break):
+            live = on_break
+        elif isinstance(statement, ast.Continue):
+            live = on_continue
+        return (live - writes(statement)) | self.variables_read(statement)
+
+    def live_before_branch(
+        self, step: Branch, live: set[str], on_break: set[str], on_continue: set[str]
+    ) -> set[str]:
+        """Return the names that are live before a branch, and set the inputs and outputs of the
+        regions in it. live: those after it."""
+        tests = [self.variables_read(test) for test, _ in step.arms if test is not None]
+        arms = [self.live_before(body, live, on_break, on_continue) for _, body in step.arms]
+        has_else = step.arms[-1][0] is None
+        return set().union(*tests, *arms, set() if has_else else live)
 
     def live_before_region(self, step: RegionStep, live: set[str]) -> set[str]:
         """Return the names that are live before a region, given those after it, and set its inputs

@@ -1,78 +1,63 @@
-"""`regraft.split`: a network with decisions on values becomes compiled sub-networks and a host."""
+"""`regraft.split`: a network with decisions on values becomes compiled sub-networks and a host.
+
+The steps are those of DyCL: specialise the network, partition the program into regions, sample the
+regions' inputs, compile the regions, emit the artefact; it is then checked against the network.
+"""
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import dataclasses
-import functools
-import importlib
-import itertools
-import json
-import tempfile
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import onnx
 import torch
 
-from regraft.splitting.arguments import Packed, check_unchanged, unpack_arguments
-from regraft.splitting.checking.check import CHECKED, check, check_batches, check_file, examples
-from regraft.splitting.checking.check import unseen_side_errors as unseen_errors
-from regraft.splitting.compiling.artifacts import Artifacts, digest
-from regraft.splitting.compiling.batch import compile_batches, has_samples
+from regraft.splitting.arguments import check_unchanged
+from regraft.splitting.checking.check import check, unseen_side_errors
+from regraft.splitting.checking.comparison import CheckResult, Original
+from regraft.splitting.compiling.batch import has_samples
 from regraft.splitting.compiling.compilers import Compiler, compiler_named
-from regraft.splitting.compiling.regions import compile_region
-from regraft.splitting.compiling.samples import common_sizes
-from regraft.splitting.emitting.host import host_source
-from regraft.splitting.emitting.host_batched import batched_source
-from regraft.splitting.emitting.single import FILE, SingleFile, note
-from regraft.splitting.emitting.single import single_file as as_file
-from regraft.splitting.errors import Unrunnable, Unsplittable
-from regraft.splitting.loaded import Report, SplitModel, load_split
-from regraft.splitting.observing.scratch import Attribute, record_stores, run_without
-from regraft.splitting.observing.state import State
+from regraft.splitting.compiling.network import (
+    CompiledNetwork,
+    compile_network,
+    count_models,
+    reasons_of_islands,
+)
+from regraft.splitting.emitting.directory import SplitModel
+from regraft.splitting.emitting.emit_directory import write_host
+from regraft.splitting.emitting.emitters import EMITTERS
+from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
+from regraft.splitting.emitting.report import Report
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.loaded import load_split
+from regraft.splitting.network import Network, Program, bind_network
 from regraft.splitting.partition import partition
-from regraft.splitting.preconditions import (
-    bind_arguments,
-    check_calls,
-    check_form,
-    check_state,
-    input_descriptions,
-    kind_of_call,
-    locate,
-    texts_of_parameters,
-)
-from regraft.splitting.program.records import Mutable
-from regraft.splitting.program.residual import (
-    Region,
-    Step,
-    all_steps,
-    close_regions,
-    close_sides,
-    number_sides,
-)
-from regraft.splitting.program.results import describe_class
-from regraft.splitting.sampling.explore import Explorer, RegionModule
-from regraft.splitting.sampling.record import Recorder, to_numpy
-from regraft.splitting.specialising.specialiser import Specialiser
+from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
+from regraft.splitting.program.residual import Side, close_regions, close_sides, number_sides
+from regraft.splitting.sampling.collect import collect_samples
+from regraft.splitting.sampling.explore import Explorer
+from regraft.splitting.sampling.record import Recorder
+from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 from regraft.splitting.stored import find_network, keep_network, key_of
-
-MAX_FOLLOWED = 8  # example calls that specialisation is tried on
-PERTURBED = 40  # perturbed inputs that are run for samples of other sizes
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a split that its result depends on; see `split`."""
+    """The options of a split that its result depends on; see `split`.
+
+    artefact: a key of `EMITTERS`.
+    """
 
     compiler: Compiler
     unseen: str
-    single_file: bool
-    batched: bool
+    artefact: str
     measure: bool
+
+    @property
+    def emitter(self) -> Emitter:
+        """The emitter of the artefact."""
+        return EMITTERS[self.artefact]
 
 
 def split(
@@ -84,7 +69,7 @@ def split(
     single_file: bool = False,
     batched: bool = False,
     measure: bool = True,
-) -> SplitModel | SingleFile:
+) -> SplitNetwork:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts
     of arguments).
 
@@ -103,312 +88,183 @@ def split(
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
-    options = Options(compiler_named(compiler), unseen, single_file, batched, measure)
+    artefact = "file" if single_file else "batches" if batched else "directory"
+    options = Options(compiler_named(compiler), unseen, artefact, measure)
     if single_file and compiler != "onnxruntime":
         raise ValueError("single files are for ONNX Runtime; leave the compiler out")
     if single_file and batched:
         raise ValueError("a single file takes one sample")
-    path = locate(model)
-    check_form(path, example_inputs)
-    arguments_of_calls = [bind_arguments(model, path, call) for call in example_inputs]
-    if model.training:
-        raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    network, calls, packed = unpack_arguments(model, path, arguments_of_calls)
-    if len({kind_of_call(call) for call in calls}) > 1:
-        raise Unsplittable(
-            path,
-            0,
-            "the example calls differ in types, dimensions or constants, which is not supported",
-        )
-    if batched and not all(
-        has_samples(value) for value in calls[0].values() if isinstance(value, torch.Tensor)
-    ):
-        raise Unsplittable(
-            path, 0, "batches need example calls of one sample: inputs whose first dimension is 1"
-        )
-    key = key_of(model, arguments_of_calls, (repr(options),)) if cache else None
-    entry = find_network(key) if key is not None else None
-    if entry is not None:
-        with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
-            return load_split(entry / FILE if single_file else entry)
-    if packed is not None:
-        check_unchanged(model, path, arguments_of_calls, packed)
-    result = build(network, path, calls, packed, options, started)
-    result.packed = packed
+    network = bind_network(model, example_inputs)
+    if batched:
+        require_one_sample(network)
+    key = key_of(model, network.original_calls, (repr(options),)) if cache else None
+    stored = load_stored(key, options.emitter)
+    if stored is not None:
+        return stored
+    if network.packed is not None:
+        check_unchanged(model, network.path, network.original_calls, network.packed)
+    result = build(network, options, started)
+    result.packed = network.packed
     if key is not None:
         keep_network(key, result.directory)
     return result
 
 
-def build(
-    model: torch.nn.Module,
-    path: str,
-    calls: list[dict[str, Any]],
-    packed: Packed | None,
-    options: Options,
-    started: float,
-) -> SplitModel | SingleFile:
-    """Split a checked network and write it into a new temporary directory.
+def require_one_sample(network: Network) -> None:
+    """Raise Unsplittable unless every tensor of the first example call is one sample."""
+    call = network.calls[0]
+    if not all(has_samples(call[key]) for key in network.tensor_inputs):
+        reason = "batches need example calls of one sample: inputs whose first dimension is 1"
+        raise Unsplittable(network.path, 0, reason)
 
-    calls: the arguments of the example calls, by parameter. packed: how the network's arguments
-    were taken apart; None where they were not. started: the value of time.monotonic() when the
-    split began. Raises Unsplittable.
+
+def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:
+    """Return the network of this key in the cache; None where it is not there, or is damaged."""
+    directory = find_network(key) if key is not None else None
+    if directory is not None:
+        with contextlib.suppress(ValueError, OSError, KeyError):
+            return load_split(directory / emitter.entry)
+    return None
+
+
+def build(network: Network, options: Options, started: float) -> SplitNetwork:
+    """Split a bound network and write it into a new temporary directory.
+
+    started: the value of time.monotonic() when the split began. Raises Unsplittable.
     """
-    compiler, parameter_texts = options.compiler, texts_of_parameters(model, path)
-    assigned = check_calls(model, path, calls)
-    # torch loads it at the first use of a mode, outside the analysis
-    importlib.import_module("torch._dynamo")
+    emitter = options.emitter
+    parameters = texts_of_parameters(network.model, network.path)
+    assigned = check_calls(network.model, network.path, network.calls)
+    load_lazy_modules()
     analysis_started = time.monotonic()
-    specialiser, steps = run_without(
-        model, assigned, lambda scratch: specialise(model, calls, options, scratch)
+    specialised = specialise(network.model, network.calls, assigned, emitter.partial)
+    program = partition_into_regions(
+        network, parameters, specialised, options.measure and emitter.measured
     )
-    builtin_names = {*vars(builtins), "math"} - specialiser.variables
-    outside = frozenset(
-        {"self", "numpy", *builtin_names, *specialiser.globals, *specialiser.results}
-    )
-    steps, regions = partition(steps, outside)
     analysis = round(time.monotonic() - analysis_started, 2)
-    modules = [RegionModule(region, model, specialiser.globals) for region in regions]
+    program, unreached = sample(program, options.unseen)
+    compiled = compile_network(program, options.compiler)
+    sides = number_sides(program.steps)
+    report = describe_parts(compiled, len(sides), analysis)
+    original = original_of(program)
+    guard = StateGuard(network.model, program.assigned)
+    checked = check_host(compiled, original, sides, report)
+    untaken = close_untaken(program, sides, checked.taken, options.unseen)
+    artefact = emitter.emit(compiled, report, guard)
+    checked = artefact.check(original, checked)
+    guard.check()
+    report = add_check(artefact.report, checked, [*untaken, *unreached])
+    return artefact.finish(replace(report, seconds=round(time.monotonic() - started, 2)))
+
+
+def partition_into_regions(
+    network: Network, parameters: list[str], specialised: Specialised, measured: bool
+) -> Program:
+    """Partition a specialised network into steps of the host and regions.
+
+    parameters: those of forward, as text. measured: whether regions stay eager where torch is
+    faster.
+    """
+    steps, regions = partition(specialised.steps, specialised.outside)
     for region in regions:
-        region.measured = options.measure and not (options.single_file or options.batched)
+        region.measured = measured
         region.open = tuple(
-            frozenset(specialiser.open_by_name.get(key, ())) for key in region.inputs
+            frozenset(specialised.open_by_name.get(key, ())) for key in region.inputs
         )
-    classes = {
-        name: describe_class(result_class) for name, result_class in specialiser.results.items()
-    }
-    explore(Explorer(path, regions, modules, classes), steps, calls)
+    return Program(
+        network,
+        parameters,
+        steps,
+        regions,
+        specialised.classes,
+        specialised.scope,
+        specialised.assigned,
+    )
+
+
+def sample(program: Program, unseen: str) -> tuple[Program, list[Unsplittable]]:
+    """Collect samples of the regions; return the program and a refusal for each region without one.
+
+    unseen: with "raise", the host raises an error in the place of these regions.
+    """
+    network = program.network
+    explorer = Explorer(network.path, program.regions, program.modules, program.classes)
+    collect_samples(explorer, program.steps, network.calls)
     unreached = [
         Unsplittable(*region.place, "no example leads here")
-        for region in regions
+        for region in program.regions
         if not region.samples
     ]
-    if unreached and options.unseen == "raise":
-        regions = close_regions(steps, regions)
-        modules = [RegionModule(region, model, specialiser.globals) for region in regions]
-    folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
-    directory = Path(folder.name)
-    artifacts = Artifacts(directory)
-    if compiler.prepare is not None:
-        compiler.prepare(regions, modules, directory)
-    pairs = zip(regions, modules, strict=True)
-    entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
-    islands, models = summarise_entries(entries)
-    sides = number_sides(steps)
-    versions = {
-        "torch": torch.__version__,
-        "onnx": onnx.__version__,
-        compiler.name: compiler.version,
-    }
-    manifest = {
-        "compiler": compiler.name,
-        "versions": versions,
-        "inputs": input_descriptions(calls),
-        "arguments": dataclasses.asdict(packed) if packed is not None else None,
-        "regions": entries,
-        **artifacts.manifest(),
-    }
-    host = functools.partial(
-        host_source,
-        type(model).__name__,
-        parameter_texts,
-        list(calls[0]),
-        steps,
-        bool(islands),
-        compiler,
-        classes,
-    )
-    scratch = sorted(specialiser.scratch)
+    if unreached and unseen == "raise":
+        program = replace(program, regions=close_regions(program.steps, program.regions))
+    return program, unreached
+
+
+def original_of(program: Program) -> Original:
+    """Return the network as that with which its split versions are compared."""
+    network = program.network
+    recorder = Recorder(network.path, program.regions, program.modules, program.classes)
+    return Original(network.model, network.calls, recorder, program.steps)
+
+
+def check_host(
+    compiled: CompiledNetwork, original: Original, sides: list[Side], report: Report
+) -> CheckResult:
+    """Write the host of the compiled network, and compare its decisions with the original's.
+
+    The host is checked first whatever the artefact, since only its decisions can be seen.
+    """
+    write_host(compiled, report)
+    return check(original, SplitModel(compiled.directory, report), sides)
+
+
+def close_untaken(
+    program: Program, sides: list[Side], taken: set[int], unseen: str
+) -> list[Unsplittable]:
+    """Let the sides that no checked input took raise an error; return a refusal for each.
+
+    unseen: with "refuse", the first refusal is raised.
+    """
+    untaken = unseen_side_errors(sides, taken)
+    if untaken and unseen == "refuse":
+        raise untaken[0]
+    close_sides(program.steps, taken)
+    return untaken
+
+
+def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) -> Report:
+    """Return the report of a compiled network that was not checked yet.
+
+    analysis: seconds until the regions were known.
+    """
+    program, entries = compiled.program, compiled.manifest["regions"]
+    wrapper_prefix = "network." if program.network.packed is not None else ""
     not_left = tuple(
-        ".".join(filter(None, attribute)).removeprefix("network." if packed else "")
-        for attribute in scratch
+        ".".join(filter(None, attribute)).removeprefix(wrapper_prefix)
+        for attribute in program.assigned
     )
-    report = Report(
-        len(regions),
-        models,
-        islands,
-        len(sides),
-        0,
-        (),
-        0,
-        (),
-        0.0,
+    return Report(
+        subnetworks=len(program.regions),
+        models=count_models(entries),
+        islands=reasons_of_islands(entries),
+        sides=side_count,
+        sides_run=0,
+        unseen=(),
+        inputs_checked=0,
+        at_threshold=(),
+        seconds=0.0,
         not_left=not_left,
         analysis=analysis,
     )
-    write_files(directory, host(), manifest, report)
-    recorder, state = Recorder(path, regions, modules, classes), State(model)
-    checked = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
-    untaken = unseen_errors(sides, checked.taken)
-    if untaken and options.unseen == "refuse":
-        raise untaken[0]
-    close_sides(steps, checked.taken)
-    graph = (
-        as_file(path, steps, regions, directory, manifest, classes) if options.single_file else None
-    )
-    if graph is not None:
-        onnx.save(graph, directory / FILE)
-        try:
-            file = SingleFile(directory / FILE, report)
-        except ValueError as problem:
-            raise Unsplittable(path, 0, f"as a single file: {problem}") from problem
-        checked = check_file(model, file, calls, recorder, steps, checked)
-    if options.batched:
-        folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
-        directory, source = (
-            Path(folder.name),
-            functools.partial(batched_source, type(model).__name__, parameter_texts),
-        )
-        artifacts = Artifacts(directory)
-        check_state(model, state, scratch)
-        batches = compile_batches(regions, model, specialiser.globals, artifacts, compiler)
-        state = State(model)  # an export gives modules copies of the dictionaries that they hold
-        islands, models = summarise_entries(
-            [entry[key] for entry in batches for key in ("together", "each") if key in entry]
-        )
-        tensors = [key for key, value in calls[0].items() if isinstance(value, torch.Tensor)]
-        host = functools.partial(
-            source, list(calls[0]), tensors, steps, bool(islands), compiler, classes
-        )
-        manifest = {**allow_any_number(manifest), "regions": batches, **artifacts.manifest()}
-        one_by_one = tuple(
-            place_of(region)
-            for region, entry in zip(regions, batches, strict=True)
-            if "together" not in entry
-        )
-        report = replace(report, models=models, islands=islands, one_by_one=one_by_one)
-        write_files(directory, host(), manifest, report)
-        checked = check_batches(
-            model, SplitModel(directory, report), calls, recorder, steps, checked
-        )
-    check_state(model, state, scratch)
-    report = replace(
+
+
+def add_check(report: Report, checked: CheckResult, unseen: list[Unsplittable]) -> Report:
+    """Return the report with the results of the check. unseen: what no checked input led to."""
+    return replace(
         report,
         sides_run=len(checked.taken),
-        unseen=tuple(map(str, (*untaken, *unreached))),
+        unseen=tuple(map(str, unseen)),
         inputs_checked=len(checked.equal),
         at_threshold=tuple(checked.at_threshold),
         rounding=tuple(checked.rounding),
-        seconds=round(time.monotonic() - started, 2),
     )
-    write_files(directory, host(), manifest, report)
-    if graph is None:
-        return SplitModel(directory, report, folder)
-    note(graph, report=dataclasses.asdict(report), arguments=manifest["arguments"])
-    onnx.save(graph, directory / FILE)
-    return SingleFile(directory / FILE, report, folder)
-
-
-def summarise_entries(entries: list[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
-    """Return the reasons for which sub-networks are eager islands, and the number of different
-    files of the others."""
-    models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
-    return tuple(entry["reason"] for entry in entries if "reason" in entry), len(models)
-
-
-def specialise(
-    model: torch.nn.Module, calls: list[dict[str, Any]], options: Options, scratch: set[Attribute]
-) -> tuple[Specialiser, list[Step]]:
-    """Specialise the network on the first call, or on a later one where something cannot be run on
-    the earlier ones.
-
-    Returns the specialiser and the residual program. scratch: attributes of modules that calls
-    assign. A program without loops that are never entered is preferred; raises Unrunnable where no
-    call can be followed.
-    """
-    first_error: Unrunnable | None = None
-    incomplete: tuple[Specialiser, list[Step]] | None = (
-        None  # a loop in it is over lists that are empty for this call
-    )
-    mutable: set[type] = set()
-    number = 0
-    while number < min(len(calls), MAX_FOLLOWED):
-        specialiser = Specialiser(model)
-        specialiser.mutable = mutable
-        try:
-            with record_stores(model) as specialiser.stored_attributes:
-                # where Python raises that a variable has no value, ONNX would compute with any
-                # value
-                steps = specialiser.specialise_network(
-                    calls[number:] + calls[:number], scratch, partial=not options.single_file
-                )
-        except Unrunnable as problem:
-            first_error = first_error or problem
-            number += 1
-        except Mutable as signal:
-            mutable.add(signal.kind)
-        else:
-            error_steps = {id(step) for step in specialiser.not_entered_errors}
-            if error_steps.isdisjoint(map(id, all_steps(steps))):
-                return specialiser, steps
-            incomplete = incomplete or (specialiser, steps)
-            number += 1
-    if incomplete is not None:
-        return incomplete
-    raise first_error or AssertionError("there are calls")
-
-
-def allow_any_number(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest with inputs that may have any number of samples."""
-    open_inputs = {
-        key: (
-            {**description, "shape": [None, *description["shape"][1:]]}
-            if "shape" in description
-            else description
-        )
-        for key, description in manifest["inputs"].items()
-    }
-    return {**manifest, "inputs": open_inputs}
-
-
-def place_of(region: Region) -> str:
-    """Return the file and line of the region's first statement, as text."""
-    return f"{region.place[0]}:{region.place[1]}"
-
-
-def write_files(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:
-    """Write the host and the manifest, which holds the report, into the directory."""
-    (directory / "host.py").write_text(host, "utf-8")
-    contents = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
-    (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")
-
-
-def lacks_samples(region: Region) -> bool:
-    """Return whether a region has no samples, or an open size is the same in all of them."""
-    if not region.samples:
-        return True
-    sizes_of_inputs = [
-        common_sizes([tensor.shape for tensor in tensors])
-        for tensors in zip(*region.samples, strict=True)
-    ]
-    return any(
-        sizes[dim] is not None
-        for sizes, dims in zip(sizes_of_inputs, region.open, strict=True)
-        for dim in dims
-    )
-
-
-def explore(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:
-    """Collect samples of every region by running the residual program on the calls.
-
-    Perturbed inputs are run, too, where sizes are open or a region lacks samples. Raises
-    Unsplittable where the program fails on an example call.
-    """
-    for number, call in enumerate(itertools.islice(examples(calls), len(calls) + CHECKED)):
-        enough = len(calls) + PERTURBED * any(any(region.open) for region in explorer.regions)
-        if number >= enough and not any(map(lacks_samples, explorer.regions)):
-            break
-        names = {key: to_numpy(value) for key, value in call.items()}
-        if number >= len(calls):
-            explorer.run_out_of_turn(steps, names)
-            continue
-        try:
-            explorer.run(steps, names)
-        except Unsplittable:
-            raise
-        except Exception as problem:
-            reason = (
-                f"the specialised program fails on example call {number}: {type(problem).__name__}:"
-                f" {problem}"
-            )
-            raise Unsplittable(explorer.path, 0, reason) from problem

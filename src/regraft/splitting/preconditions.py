@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.check import difference
+from regraft.splitting.checking.difference import difference
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.observing.probe import observe_effects
 from regraft.splitting.observing.scratch import Attribute, record_stores
@@ -33,31 +33,28 @@ def locate(model: torch.nn.Module) -> str:
             "a TorchScript model has no source; split the module it was made from",
         )
     forward = inspect.unwrap(type(model).forward)
-    path = (
-        inspect.getsourcefile(forward) or "<unknown>"
-        if inspect.isfunction(forward)
-        else "<unknown>"
-    )
-    if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
-        raise Unsplittable(
-            path, forward.__code__.co_firstlineno, "forward is a generator or coroutine"
-        )
-    parameters = list(inspect.signature(forward).parameters.values())[1:]
-    if any(
-        parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        for parameter in parameters
-    ):
-        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward takes * or ** arguments")
-    hooked_modules = [
-        module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks
-    ]
-    if hooked_modules or "forward" in vars(model):
-        raise Unsplittable(
-            path,
-            forward.__code__.co_firstlineno,
-            "modules with hooks or a replaced forward cannot be split",
-        )
+    source_path = inspect.getsourcefile(forward) if inspect.isfunction(forward) else None
+    path = source_path or "<unknown>"
+    reason = reason_against_forward(model, forward)
+    if reason:
+        raise Unsplittable(path, forward.__code__.co_firstlineno, reason)
     return path
+
+
+def reason_against_forward(model: torch.nn.Module, forward: Any) -> str:
+    """Return why a network's forward cannot be split, whatever is in it; "" where it may be."""
+    if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
+        return "forward is a generator or coroutine"
+    parameters = list(inspect.signature(forward).parameters.values())[1:]
+    variable_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind in variable_kinds for parameter in parameters):
+        return "forward takes * or ** arguments"
+    has_hooks = any(
+        module._forward_hooks or module._forward_pre_hooks for module in model.modules()
+    )
+    if has_hooks or "forward" in vars(model):
+        return "modules with hooks or a replaced forward cannot be split"
+    return ""
 
 
 def texts_of_parameters(model: torch.nn.Module, path: str) -> list[str]:
@@ -207,3 +204,19 @@ def check_state(model: torch.nn.Module, state: State, scratch: Collection[Attrib
             f"a call changes the attribute {changed[1]} of {changed[0] or 'the network'}"
             f" ({module.__name__})",
         )
+
+
+class StateGuard:
+    """Watches the attributes of a network's modules, but for those that are variables of a call."""
+
+    def __init__(self, model: torch.nn.Module, assigned: Collection[Attribute]) -> None:
+        self.model, self.assigned = model, assigned
+        self.state = State(model)
+
+    def check(self) -> None:
+        """Raise Unsplittable where an attribute has changed."""
+        check_state(self.model, self.state, self.assigned)
+
+    def renew(self) -> None:
+        """Take the attributes as they are now for unchanged."""
+        self.state = State(self.model)

@@ -36,47 +36,50 @@ class _StablePickler(pickle.Pickler):
         return sys.intern(repr(value)) if is_constant(value) else None
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            detached = value.detach()
-            tensor_bytes = (
-                detached.contiguous().view(torch.uint8)
-                if detached.ndim
-                else detached.reshape(1).view(torch.uint8)
-            )
-            content = (
-                str(value.dtype),
-                tuple(value.shape),
-                value.stride(),
-                type(value).__name__,
-                tensor_bytes.numpy().tobytes(),
-            )
-            return tuple, (content,)
-        if isinstance(value, (set, frozenset)):
-            return tuple, (sorted(map(repr, value)),)
-        if (
-            isinstance(value, FunctionType) and "<" in value.__qualname__
-        ):  # made by a function, or a lambda
-            cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
-            parts = (
-                value.__module__,
-                value.__qualname__,
-                value.__code__,
-                value.__defaults__,
-                value.__kwdefaults__,
-                cells,
-            )
-            return tuple, (parts,)
-        if isinstance(value, CodeType):
-            return tuple, (
-                (
-                    value.co_code,
-                    value.co_consts,
-                    value.co_names,
-                    value.co_varnames,
-                    value.co_freevars,
-                ),
-            )
-        return NotImplemented
+        content = content_of(value)
+        return NotImplemented if content is None else (tuple, (content,))
+
+
+def content_of(value: Any) -> Any:
+    """Return what a tensor, set, inner function or code consists of, in the same order in any
+    process; None for any other value, which has a content by itself."""
+    if isinstance(value, torch.Tensor):
+        return content_of_tensor(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    # a lambda, or a function that another function makes
+    if isinstance(value, FunctionType) and "<" in value.__qualname__:
+        cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
+        return (
+            value.__module__,
+            value.__qualname__,
+            value.__code__,
+            value.__defaults__,
+            value.__kwdefaults__,
+            cells,
+        )
+    if isinstance(value, CodeType):
+        return (
+            value.co_code,
+            value.co_consts,
+            value.co_names,
+            value.co_varnames,
+            value.co_freevars,
+        )
+    return None
+
+
+def content_of_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return the dtype, shape, strides, class and bytes of a tensor."""
+    detached = tensor.detach()
+    flat = detached.contiguous() if detached.ndim else detached.reshape(1)
+    return (
+        str(tensor.dtype),
+        tuple(tensor.shape),
+        tensor.stride(),
+        type(tensor).__name__,
+        flat.view(torch.uint8).numpy().tobytes(),
+    )
 
 
 def constants_of_class(kind: type) -> dict[str, Any]:

@@ -4,11 +4,12 @@ tuples."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from regraft.structure import calls
 from regraft.structure.frame import Frame
-from regraft.structure.model import Value
+from regraft.structure.layers import CONTAINERS
+from regraft.structure.model import Kind, Node, Value
+from regraft.structure.optable import SPLITTING_OPS
 
 
 def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
@@ -23,18 +24,39 @@ def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
 
 def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
     """Return the value that a loop over `source` binds at each step."""
-    if source.layers and source.layers[0].type in calls.CONTAINERS:
+    if source.layers and source.layers[0].type in CONTAINERS:
         return element(frame, source, expr)
-    kind = "tensor" if source.kind == "tensor" else "unknown"
+    kind: Kind = "tensor" if source.kind == "tensor" else "unknown"
+    value = frame.node("py.next", {"source": source}, expr, kind).output
     call = source.node
-    value = frame.node("py.next", {"source": source}, expr, kind).output  # type: ignore[arg-type]
-    if call is not None and call.op == "py.call" and call.spelling == "enumerate":
-        value.items = (frame.value("unknown", "int"), loop_element(frame, call.args["0"], expr))
-    elif call is not None and call.op == "py.call" and call.spelling == "zip":
-        value.items = tuple(loop_element(frame, iterable, expr) for iterable in call.args.values())
-    elif call is not None and call.op == "py.call" and call.spelling == "range":
-        value.kind = "int"
+    if call is not None and call.op == "py.call":
+        describe_step = _STEPS.get(call.spelling)
+        if describe_step is not None:
+            describe_step(frame, value, call, expr)
     return value
+
+
+def _describe_enumerated(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
+    """Set the parts of a step of `enumerate`: a number and an element."""
+    step.items = (frame.value("unknown", "int"), loop_element(frame, call.args["0"], expr))
+
+
+def _describe_zipped(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
+    """Set the parts of a step of `zip`: an element of each argument."""
+    step.items = tuple(loop_element(frame, iterable, expr) for iterable in call.args.values())
+
+
+def _describe_number(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
+    """Set the kind of a step of `range`."""
+    step.kind = "int"
+
+
+# What is known of the steps of a loop over a call of a built-in function, by its name.
+_STEPS: Mapping[str, Callable[[Frame, Value, Node, ast.AST], None]] = {
+    "enumerate": _describe_enumerated,
+    "zip": _describe_zipped,
+    "range": _describe_number,
+}
 
 
 def unpack(frame: Frame, target: ast.expr, value: Value) -> Iterator[tuple[ast.expr, Value]]:
@@ -57,23 +79,22 @@ def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Va
     has_star = any(isinstance(element, ast.Starred) for element in target.elts)
     if value.items is not None and len(value.items) == len(target.elts) and not has_star:
         return value.items
-    kind = "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
-    kind = (
-        "tensor"
-        if value.node is not None and value.node.op in ("split", "chunk", "unbind")
-        else kind
-    )
+    kind = _part_kind(value)
     parts = tuple(
         frame.node(
-            "py.item",
-            {"base": value, **_index(frame, number, has_star)},
-            element,
-            kind,  # type: ignore[arg-type]
+            "py.item", {"base": value, **_index(frame, number, has_star)}, element, kind
         ).output
         for number, element in enumerate(target.elts)
     )
     value.items = None if has_star else parts
     return parts
+
+
+def _part_kind(value: Value) -> Kind:
+    """Return the kind of the parts of a value: tensors of a split tensor, numbers of `x.shape`."""
+    if value.node is not None and value.node.op in SPLITTING_OPS:
+        return "tensor"
+    return "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
 
 
 def _index(frame: Frame, number: int, has_star: bool) -> dict[str, Value]:

@@ -4,31 +4,20 @@ a node."""
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Sequence
 
 from regraft.source.names import dotted
-from regraft.structure import calls, guards
-from regraft.structure.calls import Arguments, attribute, glue
+from regraft.structure import calls, guards, layers, operations
+from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS
+from regraft.structure.call_expressions import lower_call
+from regraft.structure.calls import attribute, glue
+from regraft.structure.conditions import comparison_guard, truth_guard
 from regraft.structure.containers import element, loop_element, unpack
-from regraft.structure.frame import Frame, Function, Scope
-from regraft.structure.guards import Atom, Guard
-from regraft.structure.inline import inline
-from regraft.structure.model import MISSING, Layer, Value
+from regraft.structure.frame import Frame
+from regraft.structure.guards import Guard
+from regraft.structure.model import Kind, Layer, Value
 from regraft.structure.optable import is_dtype
-
-# Names of other libraries whose meaning is documented: `transformers.activations` (a table from
-# configuration strings to activation modules, and the module it holds under "gelu").
-ACTIVATION_TABLES = frozenset({"transformers.activations.ACT2FN"})
-ACTIVATIONS = {
-    "gelu": "torch.nn.GELU",
-    "relu": "torch.nn.ReLU",
-    "silu": "torch.nn.SiLU",
-    "swish": "torch.nn.SiLU",
-    "tanh": "torch.nn.Tanh",
-    "sigmoid": "torch.nn.Sigmoid",
-    "relu6": "torch.nn.ReLU6",
-    "leaky_relu": "torch.nn.LeakyReLU",
-}
 
 
 def lower(frame: Frame, expr: ast.expr) -> Value:
@@ -41,94 +30,21 @@ def condition(frame: Frame, expr: ast.expr) -> Guard:
     if isinstance(expr, ast.BoolOp):
         parts = [condition(frame, value) for value in expr.values]
         join = guards.conjoin if isinstance(expr.op, ast.And) else guards.disjoin
-        result = parts[0]
-        for part in parts[1:]:
-            result = join(result, part)
-        return result
+        return functools.reduce(join, parts)
     if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.Not):
         return guards.negate(condition(frame, expr.operand))
     if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
         return _comparison(frame, expr)
     value = lower(frame, expr)
     glue(frame, "py.test", (value,), expr)
-    if value.const is not MISSING:
-        return guards.TRUE if value.const else guards.FALSE
-    node = value.node
-    predicate = calls.predicate(node.spelling) if node is not None and node.op == "call" else None
-    if node is not None and predicate is not None and "0" in node.args:
-        return Atom(
-            "call",
-            f"{predicate}({node.args['0'].key()})",
-            None,
-            _text(frame, expr),
-            _test_time(frame),
-        )
-    return Atom("truth", value.key(), None, _text(frame, expr), _test_time(frame))
+    return truth_guard(frame, expr, value)
 
 
 def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
-    """Return a comparison of two operands as a guard; the atom is opaque unless one operand is a
-    constant."""
+    """Lower a comparison of two operands and return it as a guard."""
     left, right = lower(frame, expr.left), lower(frame, expr.comparators[0])
     glue(frame, "py.test", (left, right), expr)
-    operator = expr.ops[0]
-    order = _ORDERS.get(type(operator))
-    negated = isinstance(operator, ast.IsNot | ast.NotEq)
-    atom: Guard
-    if left.const is not MISSING and right.const is MISSING:
-        left, right = right, left
-        order = order and order.translate(_MIRRORED)
-    if isinstance(operator, ast.Is | ast.IsNot) and right.const is None:
-        if left.const is not MISSING:
-            return guards.TRUE if (left.const is None) is not negated else guards.FALSE
-        text, opposite = _comparison_texts(frame, expr, ast.Is(), ast.IsNot())
-        atom = Atom("none", left.key(), None, text, _test_time(frame), opposite)
-    elif isinstance(operator, ast.Eq | ast.NotEq) and right.const is not MISSING:
-        text, opposite = _comparison_texts(frame, expr, ast.Eq(), ast.NotEq())
-        atom = Atom("eq", left.key(), right.const, text, _test_time(frame), opposite)
-    elif order and type(right.const) in (int, float):
-        return Atom(order, left.key(), right.const, _text(frame, expr), _test_time(frame))
-    else:
-        text = _text(frame, expr)
-        subject = f"{left.key()} {type(operator).__name__} {right.key()}"
-        return Atom("opaque", subject, None, text, _test_time(frame))
-    return guards.negate(atom) if negated else atom
-
-
-def _comparison_texts(
-    frame: Frame, expr: ast.Compare, positive: ast.cmpop, negative: ast.cmpop
-) -> tuple[str, str]:
-    """Return a comparison and its opposite as the source writes them."""
-    if not (isinstance(expr.left, _SIMPLE) and isinstance(expr.comparators[0], _SIMPLE)):
-        texts = (
-            ast.unparse(ast.Compare(expr.left, [operator], expr.comparators))
-            for operator in (positive, negative)
-        )
-    else:
-        left, right = _text(frame, expr.left), _text(frame, expr.comparators[0])
-        texts = (f"{left} {_WORDS[type(operator)]} {right}" for operator in (positive, negative))
-    written, opposite = texts
-    return written, opposite
-
-
-_ORDERS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
-_MIRRORED = str.maketrans("lg", "gl")
-_WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.Eq: "==", ast.NotEq: "!="}
-_SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript)
-
-
-def _text(frame: Frame, expr: ast.expr) -> str:
-    """Return the text of an expression in the source, or its normal form when the text has odd
-    white space."""
-    segment = frame.scope.source.segment(expr)
-    plain = "\n" not in segment and "  " not in segment and "\t" not in segment
-    return segment if plain else ast.unparse(expr)
-
-
-def _test_time(frame: Frame) -> int:
-    """Return the time of a test; negative inside an inlined function, which has names of
-    its own."""
-    return frame.time if frame.site is None else -frame.time
+    return comparison_guard(frame, expr, left, right)
 
 
 # leaves
@@ -173,216 +89,9 @@ def _attribute(frame: Frame, expr: ast.expr) -> Value:
             qualified = f"{frame.scope.names.qualified[root]}.{attributes}"
             return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
     base = lower(frame, expr.value)
-    if base.layers and base.name:
-        return (
-            frame.path(f"{base.name}.{expr.attr}")
-            if base.origin == "path"
-            else attribute(frame, base, expr.attr, expr)
-        )
+    if base.layers and base.name and base.origin == "path":
+        return frame.path(f"{base.name}.{expr.attr}")
     return attribute(frame, base, expr.attr, expr)
-
-
-# calls
-
-
-def _call(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a call of a method, a layer, a global or local function, or of an opaque
-    call."""
-    assert isinstance(expr, ast.Call)
-    function = expr.func
-    if isinstance(function, ast.Attribute):
-        value = _method_call(frame, expr, function)
-        if value is not None:
-            return value
-    callee = lower(frame, function)
-    arguments = _lower_arguments(frame, expr)
-    if callee.layers:
-        return (
-            calls.layer_call(frame, callee, arguments, expr)
-            if arguments
-            else _starred_call(frame, expr, callee)
-        )
-    if arguments is None:
-        return calls.mark_possible_layer(frame, callee, _starred_call(frame, expr, callee), expr)
-    if callee.origin == "global":
-        return _global_call(frame, expr, callee, arguments)
-    if callee in frame.local_functions and frame.can_see(frame.local_functions[callee]):
-        value = _inline_call(
-            frame,
-            expr,
-            frame.local_functions[callee],
-            frame.local_functions[callee].name,
-            arguments,
-            closure=True,
-        )
-        if value is not None:
-            return value
-    return calls.mark_possible_layer(
-        frame, callee, calls.call(frame, callee, arguments, expr, callee.name), expr
-    )
-
-
-def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
-    """Return the value of a method call like `x.softmax(-1)` or `self.name()`; None for any other
-    call."""
-    path = dotted(function)
-    if path is not None:
-        root, attributes = path
-        if root not in frame.env and root in frame.scope.names.qualified:
-            return None
-        if root == frame.receiver and "." not in attributes:
-            return _self_call(frame, expr, attributes)
-    op = frame.scope.table.method(function.attr)
-    if op is None:
-        return None
-    base = lower(frame, function.value)
-    if base.kind in calls.NOT_TENSOR or (base.origin == "global" and base.name not in frame.env):
-        return None
-    arguments = _lower_arguments(frame, expr)
-    if arguments is None:
-        return _starred_call(frame, expr, base)
-    positional, keywords = arguments
-    return calls.tensor_op(
-        frame, op, ((base, *positional), keywords), expr, f"torch.Tensor.{function.attr}"
-    )
-
-
-def _self_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
-    """Return the value of `self.name(...)` for a method of the class; None for other attributes,
-    such as layers."""
-    if name not in frame.scope.methods:
-        return None
-    arguments = _lower_arguments(frame, expr)
-    if arguments is not None and name in frame.scope.final:
-        method = frame.scope.methods[name]
-        receiver = None if method.decorator_list else frame.env[frame.receiver or ""].value
-        value = _inline_call(frame, expr, method, f"self.{name}", arguments, receiver)
-        if value is not None:
-            return value
-    args = arguments if arguments is not None else ((_starred_call(frame, expr, None),), {})
-    return calls.call(frame, None, args, expr, f"self.{name}")
-
-
-def _inline_call(
-    frame: Frame,
-    expr: ast.Call,
-    function: Function,
-    name: str,
-    arguments: Arguments,
-    receiver: Value | None = None,
-    closure: bool = False,
-    scope: Scope | None = None,
-) -> Value | None:
-    """Return the value of a call by inlining the function; None when it cannot be inlined."""
-    assert frame.lower_block is not None
-    return inline(
-        frame, expr, function, name, arguments, frame.lower_block, receiver, closure, scope
-    )
-
-
-def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
-    """Lower the arguments of a call; None when there are star arguments whose number or names are
-    unknown."""
-    if any(isinstance(argument, ast.Starred) for argument in expr.args):
-        return None
-    if any(
-        keyword.arg is None and not _is_known_dict(frame, keyword.value)
-        for keyword in expr.keywords
-    ):
-        return None
-    positional = [lower(frame, argument) for argument in expr.args]
-    keywords: dict[str, Value] = {}
-    for keyword in expr.keywords:
-        value = lower(frame, keyword.value)
-        if keyword.arg is not None:
-            keywords[keyword.arg] = value
-        else:
-            glue(frame, "py.star", (value,), keyword.value)
-            keywords.update(frame.dicts[value])
-    return positional, keywords
-
-
-def _is_known_dict(frame: Frame, expr: ast.expr) -> bool:
-    """Return whether an expression names a dictionary display that nothing but `**` has
-    used since."""
-    bound = frame.env.get(expr.id) if isinstance(expr, ast.Name) else None
-    if bound is None or bound.value not in frame.dicts or bound.value.joins:
-        return False
-    return all(use.op == "py.star" for use in bound.value.uses)
-
-
-def _starred_call(frame: Frame, expr: ast.Call, callee: Value | None) -> Value:
-    """Return the value of an opaque call with star arguments; give up on a container of modules."""
-    values = [
-        lower(frame, argument.value if isinstance(argument, ast.Starred) else argument)
-        for argument in expr.args
-    ]
-    values += [lower(frame, keyword.value) for keyword in expr.keywords]
-    if callee is not None and callee.layers and callee.layers[0].type in calls.CONTAINERS:
-        frame.give_up(expr, "star arguments: the number of modules is unknown")
-    return calls.call(frame, callee, (values, {}), expr, callee.name if callee is not None else "")
-
-
-def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Arguments) -> Value:
-    """Return the value of a call of an imported, built-in or module-level name; the call is opaque
-    if nothing fits."""
-    name = callee.name
-    op = calls.function_op(name)
-    stars_known = all(star.split(".")[0] == "torch" for star in frame.scope.names.stars)
-    if op is None and "." not in name and name not in frame.scope.names.bound and stars_known:
-        for star in frame.scope.names.stars:
-            op = op or frame.scope.table.canonical_op(f"{star}.{name}")
-    if op is not None:
-        return calls.tensor_op(frame, op, arguments, expr, name)
-    module = calls.construct(frame, name, arguments, expr)
-    if module is not None:
-        return module
-    if name in frame.scope.names.definitions:
-        return _definition_call(frame, expr, name, arguments)
-    definition = frame.scope.imported(name) if "." in name else None
-    if definition is not None:
-        result = _inline_call(frame, expr, definition[1], name, arguments, scope=definition[0])
-        if result is not None:
-            return result
-    if name in calls.PURE_FUNCTIONS or name.startswith(calls.PURE_MODULES):
-        positional, keywords = arguments
-        kind = "scalar" if name.startswith("math.") else "unknown"
-        node = glue(frame, "py.call", (*positional, *keywords.values()), expr, kind)
-        node.spelling = name
-        return node.output
-    if name in calls.PURE_BUILTINS:
-        positional, keywords = arguments
-        if name in calls.CONSUMERS:
-            for value in positional:
-                calls.record_iteration(frame, value, expr)
-        elif name == "getattr" and len(positional) > 1:
-            calls.record_custom_code(frame, str(positional[1].const), expr)
-        node = glue(
-            frame, "py.call", (*positional, *keywords.values()), expr, calls.PURE_BUILTINS[name]
-        )
-        node.spelling = name
-        return node.output
-    return calls.call(frame, None, arguments, expr, name)
-
-
-def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:
-    """Return the value of a call of a class or function of the file.
-
-    A class is taken to be a module type; a function is inlined where possible.
-    """
-    definition = frame.scope.names.definitions[name]
-    if not isinstance(definition, ast.ClassDef):
-        result = _inline_call(frame, expr, definition, name, arguments)
-        if result is not None:
-            return result
-    value = calls.call(frame, None, arguments, expr, name)
-    if isinstance(definition, ast.ClassDef):
-        positional, keywords = arguments
-        args = {**dict(calls.enumerate_args(positional)), **keywords}
-        lines = (expr.lineno, expr.end_lineno or expr.lineno)
-        value.layers = (Layer(name, args=args, guard=frame.guard, lines=lines),)
-        value.kind = "module"
-    return value
 
 
 # operators
@@ -391,7 +100,7 @@ def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Argumen
 def _binop(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.BinOp)
     left, right = lower(frame, expr.left), lower(frame, expr.right)
-    return calls.binary(frame, expr.op, left, right, expr)
+    return operations.binary(frame, expr.op, left, right, expr)
 
 
 def _unary(frame: Frame, expr: ast.expr) -> Value:
@@ -401,7 +110,7 @@ def _unary(frame: Frame, expr: ast.expr) -> Value:
     if isinstance(expr.op, ast.USub):
         if isinstance(operand.const, int | float) and not isinstance(operand.const, bool):
             return frame.constant(-operand.const)
-        if operand.kind not in calls.NOT_TENSOR:
+        if operand.kind not in operations.NOT_TENSOR:
             return frame.node("neg", {"input": operand}, expr, operand.kind, spelling="neg").output
     return glue(
         frame,
@@ -467,8 +176,8 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
     if base.origin == "global":
         if base.name in ACTIVATION_TABLES and index.const in ACTIVATIONS:
             return _activation(frame, str(index.const), expr)
-        return calls.choice(frame, base, index, expr)
-    if base.layers and base.layers[0].type in calls.CONTAINERS:
+        return layers.choice(frame, base, index, expr)
+    if base.layers and base.layers[0].type in layers.CONTAINERS:
         return element(frame, base, expr)
     if (
         base.items is not None
@@ -477,12 +186,12 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
     ):
         glue(frame, "py.item", (base, index), expr)
         return base.items[index.const]
-    kind = "tensor" if base.kind == "tensor" else "unknown"
+    kind: Kind = "tensor" if base.kind == "tensor" else "unknown"
     if base.kind == "unknown":
         calls.record_custom_code(frame, "__add__", expr)
     if base.kind == "tuple" and base.attribute() is not None:
         kind = "tuple" if isinstance(expr.slice, ast.Slice) else "int"  # of x.shape
-    return frame.node("py.item", {"base": base, "index": index}, expr, kind).output  # type: ignore[arg-type]
+    return frame.node("py.item", {"base": base, "index": index}, expr, kind).output
 
 
 def _activation(frame: Frame, name: str, expr: ast.Subscript) -> Value:
@@ -610,7 +319,7 @@ _DISPATCH: dict[type[ast.expr], Callable[[Frame, ast.expr], Value]] = {
     ast.Constant: _constant,
     ast.Name: _name,
     ast.Attribute: _attribute,
-    ast.Call: _call,
+    ast.Call: lower_call,
     ast.BinOp: _binop,
     ast.UnaryOp: _unary,
     ast.BoolOp: _boolop,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from regraft.source.names import walk
-from regraft.structure.frame import Function
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
+from regraft.structure.scope import Function
 
 if TYPE_CHECKING:
     from regraft.structure.module import Module

@@ -5,45 +5,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regraft.source.names import Names
-from regraft.source.text import SourceFile
 from regraft.structure import guards
 from regraft.structure.guards import Guard
-from regraft.structure.model import MISSING, Binding, Kind, Layer, Node, Opaque, Statement, Value
-from regraft.structure.optable import OpTable
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The surroundings of a function besides its own names: the file, the module's names, and its
-    class.
-
-    layers             the layers of the class by path methods            the methods of the class
-    and its bases by name, as an instance has them custom_operations  names of properties,
-    `__iter__` and `__add__`, where the file defines them: they run any code final              the
-    methods that no class of the file overrides inlines            calls of the file's functions are
-    inlined inlinable          cache of which functions can be inlined imported           returns a
-    function of another file of the package and its scope; None for any other name home
-    the qualified name of that other file's module when the scope is one of its functions, else ""
-    """
-
-    source: SourceFile
-    names: Names
-    table: OpTable
-    layers: Mapping[str, tuple[Layer, ...]]
-    methods: Mapping[str, Function] = field(default_factory=dict)
-    custom_operations: frozenset[str] = frozenset()
-    final: frozenset[str] = frozenset()
-    inlines: bool = False
-    inlinable: dict[ast.AST, bool] = field(default_factory=dict)
-    imported: Callable[[str], tuple[Scope, Function] | None] = lambda qualified: None
-    home: str = ""
-
+from regraft.structure.model import MISSING, Binding, Kind, Node, Opaque, Statement, Value
+from regraft.structure.scope import Function, Scope
 
 _CONST_KINDS: tuple[tuple[type, Kind], ...] = (
     (bool, "bool"),
@@ -75,9 +42,17 @@ class CallerState(NamedTuple):
 class Frame:
     """The mutable state of the lowering of one function; `regraft.structure.lower` drives it."""
 
-    def __init__(self, scope: Scope, receiver: str | None) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receiver: str | None,
+        lower_expression: Callable[[Frame, ast.expr], Value],
+        lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard],
+    ) -> None:
         self.scope = scope
         self.receiver = receiver
+        self.lower_expression = lower_expression
+        self.lower_block = lower_block
         self.nodes: list[Node] = []
         self.env: dict[str, Binding] = {}
         self.log: dict[str, list[Binding]] = {}
@@ -119,7 +94,6 @@ class Frame:
         self.defaults: dict[Value, ast.expr] = {}
         self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
         self.active_at_definition: dict[ast.AST, tuple[ast.AST, ...]] = {}  # by local function
-        self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 
     # values
 

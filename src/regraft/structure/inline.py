@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from regraft.source.names import defaults, walk
 from regraft.structure import guards
-from regraft.structure.frame import Frame, Function, Scope
+from regraft.structure.frame import Frame
 from regraft.structure.model import Value
+from regraft.structure.scope import Function, Scope
 
 Arguments = tuple[Sequence[Value], Mapping[str, Value]]
 Block = Callable[[Frame, Sequence[ast.stmt]], guards.Guard]

@@ -6,15 +6,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from regraft.source.names import defaults, dotted, import_bindings, walk
+from regraft.source.names import defaults
 from regraft.structure import calls, guards
-from regraft.structure.containers import loop_element, unpack
-from regraft.structure.expressions import captured, condition, lower
-from regraft.structure.frame import Frame, Function, Scope
+from regraft.structure.bound_names import nested_names, stored_names
+from regraft.structure.containers import loop_element
+from regraft.structure.expressions import condition, lower
+from regraft.structure.frame import Frame
 from regraft.structure.guards import FALSE, TRUE, Guard
-from regraft.structure.model import Body, Node, Statement, Value
+from regraft.structure.model import Body, Kind, Node, Statement, Value
+from regraft.structure.scope import Function, Scope
+from regraft.structure.simple_statements import SIMPLE_STATEMENTS, any_statement, bind_target
 
-_ANNOTATED = {
+_ANNOTATED: dict[str, Kind] = {
     "torch.Tensor": "tensor",
     "Tensor": "tensor",
     "int": "int",
@@ -39,9 +42,8 @@ def lower_function(
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args]
     receiver = parameters[0].arg if method and parameters else None
-    frame = Frame(scope, receiver)
-    frame.lower_block = block
-    frame.captured, frame.volatile = _nested_names(scope, function)
+    frame = Frame(scope, receiver, lower, block)
+    frame.captured, frame.volatile = nested_names(scope, function)
     for hidden in enclosing:
         frame.bind(hidden, frame.value("unknown"))
     all_parameters = [*parameters, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
@@ -72,63 +74,6 @@ def lower_function(
     )
 
 
-def local_names(function: Function) -> frozenset[str]:
-    """Return the parameters of a function and the names that it binds."""
-    arguments = function.args
-    parameters = [
-        *arguments.posonlyargs,
-        *arguments.args,
-        *arguments.kwonlyargs,
-        arguments.vararg,
-        arguments.kwarg,
-    ]
-    return frozenset(parameter.arg for parameter in parameters if parameter is not None).union(
-        _stored_names(function.body)
-    )
-
-
-_LATE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
-_FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
-
-
-def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that nested functions, lambdas and generators read later, and the names that
-    they bind."""
-    segment = scope.source.segment(function)[4:]
-    if not any(
-        word in segment
-        for word in ("lambda", "def ", "class ", " for ", "locals", "vars", "dir", "eval", "exec")
-    ):
-        return frozenset(), frozenset()
-    read: set[str] = set()
-    bound: set[str] = set()
-    for statement in function.body:
-        for node in walk(statement):
-            if isinstance(node, _LATE):
-                inner = [descendant for part in _late_parts(node) for descendant in walk(part)]
-                read.update(
-                    descendant.id for descendant in inner if isinstance(descendant, ast.Name)
-                )
-                bound.update(
-                    name
-                    for descendant in inner
-                    if isinstance(descendant, ast.Nonlocal)
-                    for name in descendant.names
-                )
-            elif isinstance(node, ast.Name) and node.id in _FRAME_READERS:
-                read |= local_names(function)
-    return frozenset(read), frozenset(bound)
-
-
-def _late_parts(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of a nested function or generator that run later: all but the first iterable
-    of a generator."""
-    if not isinstance(node, ast.GeneratorExp):
-        return [node]
-    first, *further = node.generators
-    return [node.elt, first.target, *first.ifs, *further]
-
-
 def _is_jit(scope: Scope, decorator: ast.expr) -> bool:
     qualified = scope.names.resolve(
         decorator.func if isinstance(decorator, ast.Call) else decorator
@@ -139,7 +84,7 @@ def _is_jit(scope: Scope, decorator: ast.expr) -> bool:
 def _parameter(frame: Frame, parameter: ast.arg) -> Value:
     """Return the value of a parameter, of the annotation's kind."""
     annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
-    return frame.value("param", _ANNOTATED.get(annotation, "unknown"), parameter.arg)  # type: ignore[arg-type]
+    return frame.value("param", _ANNOTATED.get(annotation, "unknown"), parameter.arg)
 
 
 def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
@@ -155,7 +100,7 @@ def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
         if frame.site is None:
             frame.statement = record
             frame.entered[statement] = frame.guard
-        exits = _DISPATCH.get(type(statement), _any_statement)(frame, statement)
+        exits = _DISPATCH.get(type(statement), any_statement)(frame, statement)
         record.end = frame.time
         if exits is not FALSE:
             exit_guard = guards.disjoin(exit_guard, exits)
@@ -165,187 +110,6 @@ def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
             frame.guard = guards.conjoin(frame.guard, guards.negate(exits))
     frame.guard, frame.block = outer_guard, outer_block
     return exit_guard
-
-
-# targets
-
-
-def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
-    """Assign a value to a name, an attribute, a subscript or a tuple of targets."""
-    for inner_target, part in unpack(frame, target, value):
-        if isinstance(inner_target, ast.Name):
-            if inner_target.id in frame.captured:
-                calls.glue(frame, "py.use", (part,), inner_target)
-            if inner_target.id in frame.shared:
-                frame.node(
-                    "py.store", {"value": part}, inner_target, effect=True, spelling=inner_target.id
-                )
-            frame.bind(inner_target.id, part)
-        elif isinstance(inner_target, ast.Attribute):
-            _store_attribute(frame, inner_target, part)
-        elif isinstance(inner_target, ast.Subscript):
-            base, index = lower(frame, inner_target.value), lower(frame, inner_target.slice)
-            frame.node(
-                "py.setitem",
-                {"base": base, "index": index, "value": part},
-                inner_target,
-                effect=True,
-            )
-
-
-def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
-    """Record a store to an attribute as a side effect; an attribute of the instance is bound to the
-    value."""
-    path = dotted(target)
-    if path is None or path[0] != frame.receiver:
-        base = lower(frame, target.value)
-        frame.node(
-            "py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr
-        )
-        return
-    name = f"self.{path[1]}"
-    if name in frame.mutable_paths or name in frame.layer_paths or name in frame.env:
-        value.maybe_changed = True  # an earlier read had another value
-    frame.node("py.store", {"value": value}, target, effect=True, spelling=name)
-    first = name not in frame.stored
-    frame.stored.add(name)
-    frame.stores.append((name, frame.guard, value, frame.statement.node))
-    frame.bind(name, value)
-    if not first and value.names[-1] == name:
-        # `self.x` is this value's identity in other functions only if it is stored once
-        value.names.pop()
-
-
-# simple statements
-
-
-def _expr(frame: Frame, statement: ast.stmt) -> Guard:
-    assert isinstance(statement, ast.Expr)
-    if not isinstance(statement.value, ast.Constant):
-        _lower_and_use(frame, statement.value)
-    return FALSE
-
-
-def _assign(frame: Frame, statement: ast.stmt) -> Guard:
-    assert isinstance(statement, ast.Assign)
-    value = _lower_and_use(frame, statement.value)
-    for target in statement.targets:
-        bind_target(frame, target, value)
-    return FALSE
-
-
-def _ann_assign(frame: Frame, statement: ast.stmt) -> Guard:
-    assert isinstance(statement, ast.AnnAssign)
-    if statement.value is not None:
-        bind_target(frame, statement.target, _lower_and_use(frame, statement.value))
-    return FALSE
-
-
-def _lower_and_use(frame: Frame, expr: ast.expr) -> Value:
-    """Lower an expression and return its value; a bare name counts as a use, although nothing is
-    computed from it."""
-    value = lower(frame, expr)
-    if isinstance(expr, ast.Name) and value.origin in ("node", "phi"):
-        calls.glue(frame, "py.use", (value,), expr)
-    return value
-
-
-def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower `x += y`, which has a new value and a side effect: it may change a tensor that other
-    names share."""
-    assert isinstance(statement, ast.AugAssign)
-    target = statement.target
-    old = lower(frame, target)
-    value = calls.binary(frame, statement.op, old, lower(frame, statement.value), statement)
-    if value.node is not None and value.node.op in ("add", "sub", "mul", "div", "pow", "matmul"):
-        value.node.op += "_"
-        value.node.effect = True
-    bind_target(frame, target, value)
-    return FALSE
-
-
-def _return(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower a return statement; in an inlined function its value is recorded as one of the call's
-    results."""
-    assert isinstance(statement, ast.Return)
-    if frame.site is not None:
-        value = (
-            lower(frame, statement.value) if statement.value is not None else frame.constant(None)
-        )
-        frame.returns.append((frame.guard, value))
-    elif statement.value is not None:
-        calls.glue(frame, "py.return", (lower(frame, statement.value),), statement)
-    return TRUE
-
-
-def _leave(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower raise, break or continue: the following statements of the block do not run.
-
-    break and continue carry the loop's bindings so far out of the loop, past the joins in the rest
-    of its body.
-    """
-    if isinstance(statement, ast.Break | ast.Continue) and frame.loop_marks:
-        names = dict.fromkeys(
-            name for name, _ in frame.trail[frame.loop_marks[-1] :] if name in frame.env
-        )
-        calls.glue(frame, "py.use", [frame.env[name].value for name in names], statement)
-    for child in ast.iter_child_nodes(statement):
-        if isinstance(child, ast.expr):
-            calls.glue(frame, "py.use", (lower(frame, child),), statement)
-    return TRUE
-
-
-def _assert(frame: Frame, statement: ast.stmt) -> Guard:
-    assert isinstance(statement, ast.Assert)
-    condition(frame, statement.test)
-    return FALSE
-
-
-def _import(frame: Frame, statement: ast.stmt) -> Guard:
-    assert isinstance(statement, ast.Import | ast.ImportFrom)
-    for local, qualified in import_bindings(statement, ""):
-        if local != "*":
-            frame.bind(local, frame.global_(qualified))
-    return FALSE
-
-
-def _definition(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower a nested function or class as a use of the values that it captures; its body is lowered
-    separately."""
-    assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    value = calls.glue(frame, "py.lambda", captured(frame, [statement]), statement).output
-    if isinstance(statement, ast.FunctionDef):
-        frame.local_functions[value], frame.active_at_definition[statement] = (
-            statement,
-            frame.active,
-        )
-    frame.bind(statement.name, value)
-    return FALSE
-
-
-def _delete(frame: Frame, statement: ast.stmt) -> Guard:
-    assert isinstance(statement, ast.Delete)
-    for target in statement.targets:
-        if isinstance(target, ast.Name):
-            # `del x` fails where x is not bound
-            calls.glue(frame, "py.use", (lower(frame, target),), statement)
-            frame.bind(target.id, frame.value("unknown"))
-        else:
-            bind_target(frame, target, frame.value("unknown"))
-    return FALSE
-
-
-def _any_statement(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower pass, global and nonlocal; give up on any unknown statement and bind its names to
-    unknown values."""
-    if isinstance(statement, ast.Global | ast.Nonlocal):
-        frame.shared.update(statement.names)
-    elif not isinstance(statement, ast.Pass):
-        frame.give_up(statement, f"{type(statement).__name__} is not followed")
-        frame.node("call", {}, statement, effect=True)
-        for name in _stored_names([statement], frame.receiver):
-            frame.bind(name, frame.fresh(name))
-    return FALSE
 
 
 # compound statements
@@ -396,7 +160,7 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
     frame.loop = frame.loops
     carried: dict[str, Value] = {}
     targets = () if isinstance(statement, ast.While) else (statement.target,)
-    for name in _stored_names((*targets, *statement.body), frame.receiver):
+    for name in stored_names((*targets, *statement.body), frame.receiver):
         bound = frame.env.get(name)
         entry[name] = bound.value if bound else frame.fresh(name)
         carried[name] = frame.value("phi", entry[name].kind, name)
@@ -462,7 +226,7 @@ def _try(frame: Frame, statement: ast.stmt) -> Guard:
         )
         guard = guards.conjoin(failed, handler_runs)
         mark = len(frame.trail)
-        for name in _stored_names(statement.body, frame.receiver):
+        for name in stored_names(statement.body, frame.receiver):
             frame.bind(name, frame.fresh(name))
         if handler.name:
             frame.bind(handler.name, frame.value("unknown"))
@@ -483,7 +247,7 @@ def _finally(frame: Frame, statement: ast.Try) -> Guard:
         *statement.orelse,
         *(inner for handler in statement.handlers for inner in handler.body),
     ]
-    for name in _stored_names(earlier_statements, frame.receiver):
+    for name in stored_names(earlier_statements, frame.receiver):
         frame.bind(name, frame.fresh(name))
     exits, names = _branch(frame, TRUE, statement.finalbody)
     frame.rewind(mark)
@@ -534,42 +298,8 @@ def _match(frame: Frame, statement: ast.stmt) -> Guard:
     return FALSE
 
 
-def _stored_names(body: Iterable[ast.AST], receiver: str | None = None) -> tuple[str, ...]:
-    """Return the names and attributes of the `receiver` (`self.x`) that statements bind, outside
-    nested functions."""
-    names: dict[str, None] = {}
-    stack: list[ast.AST] = list(body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            names[node.id] = None
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
-            path = dotted(node)
-            if path is not None and path[0] == receiver:
-                names[f"self.{path[1]}"] = None
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names[node.name] = None
-        elif not isinstance(node, ast.Lambda):
-            stack.extend(ast.iter_child_nodes(node))
-    return tuple(names)
-
-
 _DISPATCH: dict[type[ast.stmt], Callable[[Frame, ast.stmt], Guard]] = {
-    ast.Expr: _expr,
-    ast.Assign: _assign,
-    ast.AnnAssign: _ann_assign,
-    ast.AugAssign: _aug_assign,
-    ast.Return: _return,
-    ast.Raise: _leave,
-    ast.Break: _leave,
-    ast.Continue: _leave,
-    ast.Assert: _assert,
-    ast.Import: _import,
-    ast.ImportFrom: _import,
-    ast.FunctionDef: _definition,
-    ast.AsyncFunctionDef: _definition,
-    ast.ClassDef: _definition,
-    ast.Delete: _delete,
+    **SIMPLE_STATEMENTS,
     ast.If: _if,
     ast.For: _loop,
     ast.AsyncFor: _loop,

@@ -36,18 +36,20 @@ class Value:
     """One SSA value.
 
     origin         the source of the value: a parameter, a constant, an attribute path
-    (`self.dropout.p`), an imported
-                   or builtin name, a node, or a φ of other values name           the parameter,
-                   path or qualified name; for a φ a name bound to it or its options; else "" const
-                   the constant that the value is known to be, else MISSING node           the node
-                   that computes the value, if any options        the guard and the value of each
-                   alternative of a φ layers         the modules that the value may be (alternatives
-                   under their guards) items          the values in a tuple or list whose
-                   construction is in the function, else None uses           the nodes that take the
-                   value names          the names and attribute paths that the value was bound to,
-                   in order joins          the φ values that have the value as an option born
-                   the time at which the value was created maybe_changed  the attribute path of the
-                   value may have had another value earlier in the function
+                   (`self.dropout.p`), an imported or builtin name, a node, or a φ of other values
+    name           the parameter, path or qualified name; for a φ a name bound to it or its options;
+                   else ""
+    const          the constant that the value is known to be, else MISSING
+    node           the node that computes the value, if any
+    options        the guard and the value of each alternative of a φ
+    layers         the modules that the value may be (alternatives under their guards)
+    items          the values in a tuple or list whose construction is in the function, else None
+    uses           the nodes that take the value
+    names          the names and attribute paths that the value was bound to, in order
+    joins          the φ values that have the value as an option
+    born           the time at which the value was created
+    maybe_changed  the attribute path of the value may have had another value earlier in the
+                   function
     """
 
     id: int
@@ -134,15 +136,19 @@ class Statement:
 class Node:
     """One computation: a tensor operation, a layer's call, or Python glue (`py.*`, `call`).
 
-    op             canonical operation (`softmax`); `call` for an opaque call; `py.*` for glue args
-    normalised arguments by parameter name; `defaults` names those that the source leaves out guard
-    the condition under which the node runs expr           the node's expression in the lowered
-    function; inside an inlined function, the call of that function time           the position of
-    the node in the order of all nodes and bindings spelling       the name of the operation in the
-    source, fully qualified if known layer          the value of the module that is called, for the
-    call of a layer effect         the node may have a side effect, so nothing is moved across it
-    random         the operation draws random numbers loop           the number of the innermost
-    loop, 0 outside loops inner          the expression inside the inlined function, else None
+    op             canonical operation (`softmax`); `call` for an opaque call; `py.*` for glue
+    args           normalised arguments by parameter name; `defaults` names those that the source
+                   leaves out
+    guard          the condition under which the node runs
+    expr           the node's expression in the lowered function; inside an inlined function, the
+                   call of that function
+    time           the position of the node in the order of all nodes and bindings
+    spelling       the name of the operation in the source, fully qualified if known
+    layer          the value of the module that is called, for the call of a layer
+    effect         the node may have a side effect, so nothing is moved across it
+    random         the operation draws random numbers
+    loop           the number of the innermost loop, 0 outside loops
+    inner          the expression inside the inlined function, else None
     in_other_file  the inlined function is one of another file
     """
 
@@ -168,11 +174,13 @@ class Layer:
     """A module that a class builds.
 
     type    qualified name (`torch.nn.Dropout`), the name of a class of the file, or "" when unknown
-    path    the attribute path that holds the module (`self.dropout`) args    the arguments of the
-    module's constructor guard   the condition under which the module is built choice  the type
-    depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression items   the
-    modules inside a `Sequential`, or one element for a `ModuleList` built by a comprehension lines
-    first and last line of the constructor's call
+    path    the attribute path that holds the module (`self.dropout`)
+    args    the arguments of the module's constructor
+    guard   the condition under which the module is built
+    choice  the type depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression
+    items   the modules inside a `Sequential`, or one element for a `ModuleList` built by a
+            comprehension
+    lines   first and last line of the constructor's call
     """
 
     type: str
@@ -207,12 +215,16 @@ class Opaque:
 class Body:
     """The lowered form of one function.
 
-    nodes     the nodes in the order of execution log       the bindings of each name in the order
-    of time stores    attributes that are stored: path, guard, value, statement opaque    the places
-    that could not be followed index     the nodes by operation compiled  a decorator of `torch.jit`
-    compiles the function compound  calls that compute several nodes (a `Sequential`, an inlined
-    function), with the value of the call inlined   calls that were inlined, with the function's
-    name; a method's name starts with `self.` writers   nodes that write into their first argument
+    nodes     the nodes in the order of execution
+    log       the bindings of each name in the order of time
+    stores    attributes that are stored: path, guard, value, statement
+    opaque    the places that could not be followed
+    index     the nodes by operation
+    compiled  a decorator of `torch.jit` compiles the function
+    compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value
+              of the call
+    inlined   calls that were inlined, with the function's name; a method's name starts with `self.`
+    writers   nodes that write into their first argument
     entered   the condition under which each statement runs
     """
 

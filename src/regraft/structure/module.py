@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from regraft.source.names import Names, module_names, package_of, statements
 from regraft.source.text import SourceFile
-from regraft.structure import guards
-from regraft.structure.factories import returned_layer_types
-from regraft.structure.frame import Function, Scope
-from regraft.structure.lower import local_names, lower_function
-from regraft.structure.model import Body, Layer, Structure, Value
+from regraft.structure.bound_names import class_variables, local_names
+from regraft.structure.class_layers import ClassLayers
+from regraft.structure.lower import lower_function
+from regraft.structure.model import Body, Layer, Structure
 from regraft.structure.optable import table
 from regraft.structure.package import Package, is_class_name
+from regraft.structure.scope import Function, Scope
 
-_DYNAMIC = re.compile(
-    r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr"
-)
-_DYNAMIC_WORDS = (
-    b"setattr",
-    b"add_module",
-    b"register_module",
-    b"_modules",
-    b"__dict__",
-    b"__getattr",
-)
-
-_SUPER_CALL = re.compile(r"super\([^()]*\)\.(?!__init__)(\w+)\(")
-# `self.layers.append(...)`, `self.layers[0] = ...`
-_CONTAINER_CHANGE = re.compile(r"(self(?:\.\w+)+?)(?:\.(?:append|insert|extend|pop)\(|\[)")
 _OPERATORS = re.compile(
     rb"def __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"
 )
@@ -62,12 +46,8 @@ class Module:
         self._owners: dict[ast.AST, Module] = {}
         self._bases: dict[tuple[ast.ClassDef, bool], tuple[ast.ClassDef, ...]] = {}
         self._imported: dict[str, tuple[Module, ast.ClassDef | Function] | None] = {}
-        self._dynamic_classes: dict[ast.ClassDef, bool] = {}
         self._word_sets: dict[ast.AST, frozenset[bytes]] = {}
-        self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
         self._lowered_bodies: list[Body] = []
-        self._stores: dict[ast.AST, frozenset[str]] = {}
-        self._constructors: dict[ast.AST, Body] = {}
         self.rms_norm_by_name: dict[str, bool] = {}  # filled in by `norms.is_rms_norm`
 
     @cached_property
@@ -82,6 +62,11 @@ class Module:
             for name, node in self.names.definitions.items()
             if isinstance(node, ast.ClassDef)
         }
+
+    @cached_property
+    def class_layers(self) -> ClassLayers:
+        """The layers that the constructors of the file's classes leave."""
+        return ClassLayers(self)
 
     @cached_property
     def package_files(self) -> Package[Module]:
@@ -277,7 +262,7 @@ class Module:
                 len(owner.bases) != 1
                 or not bases
                 or bases[0] not in self.classes
-                or name in self._assigned_names(owner)
+                or name in class_variables(owner)
             ):
                 return False
             owner = self.classes[bases[0]]
@@ -288,14 +273,7 @@ class Module:
             )
             > 1
         )
-        return not is_redefined and name not in self._assigned_names(owner)
-
-    def _assigned_names(self, cls: ast.ClassDef) -> set[str]:
-        """Return the names that a class body assigns outside its methods."""
-        members = [member for member in cls.body if not isinstance(member, _FUNCTIONS)]
-        return {
-            target.id for target in _assignment_targets(members) if isinstance(target, ast.Name)
-        }
+        return not is_redefined and name not in class_variables(owner)
 
     @cached_property
     def _attributes_set_anywhere(self) -> frozenset[str]:
@@ -309,210 +287,11 @@ class Module:
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
         """Return the layers of a class and its base classes by path (`self.dropout`)."""
-        layers = self._layers.get(cls.name)
-        if layers is None:
-            self._layers[cls.name] = {}  # ends the recursion for a class that refers to itself
-            layers = self._layers[cls.name] = self._build_layers(cls)
-        return layers
-
-    def _build_layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
-        """Return the layers that the constructors of a class and its bases leave; methods are those
-        of an instance."""
-        order = self.bases(cls)
-        merged: dict[str, list[Layer]] = {}
-        constructors: set[ast.AST] = set()
-        paths_by_class: dict[ast.ClassDef, Collection[str]] = {}
-        for base in reversed(order):
-            constructed = self._constructed_layers(base, order, constructors)
-            merged.update(constructed)
-            paths_by_class[base] = constructed.keys()
-        for base in order:
-            # a class of another file is taken to change, outside its constructor, only the layers
-            # that it builds
-            affected = (
-                merged
-                if self.owner(base) is self
-                else {path: merged[path] for path in paths_by_class[base]}
-            )
-            if not affected:
-                continue
-            for path in (
-                *self._reassigned_paths(base, constructors),
-                *self._shadowed_paths(base, affected),
-            ):
-                # stored by a method that may run at any time, or not by an assignment: the type is
-                # unknown
-                if path in affected:
-                    merged[path].append(Layer("", path))
-        return {path: tuple(layers) for path, layers in merged.items()}
-
-    def _constructed_layers(
-        self, cls: ast.ClassDef, order: tuple[ast.ClassDef, ...], constructors: set[ast.AST]
-    ) -> dict[str, list[Layer]]:
-        """Return the layers that `__init__` of a class and the methods that it calls on the
-        instance store, by path.
-
-        The constructor and these methods are added to `constructors`.
-        """
-        layers: dict[str, list[Layer]] = {}
-        pending = [(cls, self.methods(cls)["__init__"])] if "__init__" in self.methods(cls) else []
-        visited: set[ast.AST] = set()
-        while pending:
-            owner, function = pending.pop()
-            if function in visited:
-                continue
-            visited.add(function)
-            body = self._constructor_body(owner, function)
-            pending += self._called_methods(owner, order, function, body)
-            home = self.owner(owner)
-            for store in body.stores:
-                stored_layers = (*_stored_layers(*store), *self._factory_layers(home, *store))
-                is_own_file = home is self
-                layers.setdefault(store[0], []).extend(
-                    stored_layers
-                    if is_own_file
-                    else (replace(layer, lines=(0, 0)) for layer in stored_layers)
-                )
-        constructors |= visited
-        return layers
-
-    def _factory_layers(
-        self, home: Module, path: str, guard: guards.Guard, value: Value, statement: ast.stmt
-    ) -> Iterator[Layer]:
-        """Yield the layers that a called function may return, with an unknown layer as a further
-        alternative.
-
-        The function is one of the file or its package; nothing is yielded when it returns no layer
-        of `torch.nn`.
-        """
-        for candidate in (value, *(option for _, option in value.options)):
-            if candidate.node is not None and candidate.node.op == "call" and not candidate.layers:
-                layer_types = returned_layer_types(self, home, candidate.node.spelling)
-                lines = (statement.lineno, statement.end_lineno or statement.lineno)
-                yield from (
-                    Layer(name, path, {}, guard, lines=lines)
-                    for name in (*layer_types, "")
-                    if layer_types
-                )
-
-    def _constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
-        """Return the body of a constructor or a method that it calls, from the cache if
-        possible."""
-        if self.owner(owner) is not self:
-            return self.owner(owner)._constructor_body(owner, function)
-        body = self._constructors.get(function)
-        if body is None:
-            scope = Scope(
-                self.source, self.names, table(), {}, self.methods(owner), self.custom_operations
-            )
-            body = self._constructors[function] = lower_function(
-                scope, function, function.name, method=True
-            )
-            self._lowered_bodies.append(body)
-        return body
-
-    def _called_methods(
-        self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body
-    ) -> Iterator[tuple[ast.ClassDef, Function]]:
-        """Yield the methods that a constructor calls, each with its class.
-
-        `self.build()` is looked up from the instance's class on, `super().build()` above the
-        `owner`.
-        """
-        calls = [
-            (node.spelling[5:], order)
-            for node in body.index.get("call", ())
-            if node.spelling.startswith("self.")
-        ]
-        above = order[order.index(owner) + 1 :]
-        text = self.owner(owner).source.segment(function)
-        calls += [(match[1], above) for match in _SUPER_CALL.finditer(text)]
-        for name, classes in calls:
-            definer = next(
-                (candidate for candidate in classes if name in self.methods(candidate)), None
-            )
-            if definer is not None:
-                yield definer, self.methods(definer)[name]
-
-    def _shadowed_paths(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> list[str]:
-        """Return paths of layers of unknown type: something but a plain assignment may set or hide
-        them."""
-        home = self.owner(cls)
-        text = home.source.segment(cls)
-        dynamic = home._is_dynamic and home._sets_attributes(cls)
-        containers = {
-            path
-            for path, layers in paths.items()
-            if any(layer.type == "torch.nn.Sequential" for layer in layers)
-        }
-        changed_paths = (
-            {match[1] for match in _CONTAINER_CHANGE.finditer(text)} if containers else set()
-        )
-        functions = [
-            member
-            for member in cls.body
-            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-        class_statements = [member for member in cls.body if member not in functions]
-        names = {member.name for member in functions}
-        names |= {
-            target.id
-            for target in _assignment_targets(class_statements)
-            if isinstance(target, ast.Name)
-        }
-        return [
-            path
-            for path in paths
-            if dynamic or path in containers & changed_paths or path.split(".")[1] in names
-        ]
-
-    def _sets_attributes(self, cls: ast.ClassDef) -> bool:
-        """Return whether a class of this file may set attributes by other means than an
-        assignment."""
-        is_dynamic = self._dynamic_classes.get(cls)
-        if is_dynamic is None:
-            is_dynamic = self._dynamic_classes[cls] = (
-                _DYNAMIC.search(self.source.segment(cls)) is not None
-            )
-        return is_dynamic
-
-    @cached_property
-    def _is_dynamic(self) -> bool:
-        """True when the file contains a word that occurs in code that sets attributes without an
-        assignment."""
-        return any(word in self.source.text for word in _DYNAMIC_WORDS)
-
-    def _reassigned_paths(self, cls: ast.ClassDef, constructors: set[ast.AST]) -> set[str]:
-        """Return the attributes (`self.x`) that methods of a class other than its `constructors`
-        assign."""
-        methods = (
-            method
-            for method in self.methods(cls).values()
-            if method not in constructors and method.args.args
-        )
-        home = self.owner(cls)
-        return {path for method in methods for path in home._assigned_paths(method)}
-
-    def _assigned_paths(self, method: Function) -> frozenset[str]:
-        """Return the attributes of the instance that a method assigns (`self.x`)."""
-        paths = self._stores.get(method)
-        if paths is None:
-            receiver = method.args.args[0].arg
-            targets = (
-                target
-                for target in _assignment_targets(method.body)
-                if isinstance(target, ast.Attribute)
-            )
-            paths = self._stores[method] = frozenset(
-                f"self.{target.attr}"
-                for target in targets
-                if isinstance(target.value, ast.Name) and target.value.id == receiver
-            )
-        return paths
+        return self.class_layers.layers(cls)
 
     def release(self) -> None:
         """Release the values of all bodies of the file; they cannot be used afterwards."""
-        for body in self._lowered_bodies:
+        for body in (*self._lowered_bodies, *self.class_layers.bodies):
             body.release()
 
     def structures(
@@ -580,22 +359,6 @@ def _is_active_property(node: ast.FunctionDef) -> bool:
     )
 
 
-def _assignment_targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
-    """Yield the assignment targets of statements, nested statements included; expressions are not
-    searched."""
-    for statement in statements(body):
-        if isinstance(statement, ast.Expr | ast.Return | ast.If):
-            continue
-        pending = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
-        pending += [with_item.optional_vars for with_item in getattr(statement, "items", ())]
-        while pending:
-            target = pending.pop()
-            if isinstance(target, ast.Tuple | ast.List):
-                pending += target.elts
-            elif target is not None:
-                yield target
-
-
 def _inner_functions(function: Function) -> Iterator[Function]:
     """Yield the functions defined directly in a function, but not those in nested functions or
     classes."""
@@ -606,28 +369,3 @@ def _inner_functions(function: Function) -> Iterator[Function]:
             yield node
         elif not isinstance(node, ast.expr | ast.ClassDef):
             stack.extend(ast.iter_child_nodes(node))
-
-
-def _stored_layers(
-    path: str, guard: guards.Guard, value: Value, statement: ast.stmt
-) -> Iterator[Layer]:
-    """Yield the layers that an attribute may hold after a store of `value`, one of type "" when it
-    is unknown."""
-    lines = (statement.lineno, statement.end_lineno or statement.lineno)
-    for function in (value, *(option for _, option in value.options)):
-        if function.origin == "global" and "." in function.name:
-            # a function that is stored in an attribute is called like a layer
-            yield Layer(function.name, path, {"value": function}, guard, lines=lines)
-    if not value.layers and value.const is not None and value.origin not in ("global", "phi"):
-        yield Layer("", path, {"value": value}, guard, lines=lines)
-    for layer in value.layers:
-        yield Layer(
-            layer.type,
-            path,
-            layer.args,
-            guards.conjoin(guard, layer.guard) if layer.guard is not guard else guard,
-            layer.source,
-            layer.choice,
-            layer.items,
-            layer.lines,
-        )

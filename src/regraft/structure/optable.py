@@ -21,7 +21,18 @@ OPERATORS = {
     "**": "pow",
     "neg": "neg",
 }
-COMMUTATIVE = frozenset({"add", "mul"})
+# Pairs of parameters that may change places.
+INTERCHANGEABLE = {
+    "add": ("input", "other"),
+    "mul": ("input", "other"),
+    "transpose": ("dim0", "dim1"),
+}
+# Operations that are `pow` with a constant exponent.
+POWERS = {"square": 2}
+# Operations whose result is a tuple of tensors.
+SPLITTING_OPS = frozenset({"split", "chunk", "unbind"})
+# Operations that write into the buffers of their layer.
+STATEFUL_OPS = frozenset({"batch_norm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +51,11 @@ class Parameter:
 class Operation:
     """A canonical operation.
 
-    signatures  the possible signatures, longest first kind        the kind of the result (`tensor`,
-    `int`, ...) random      the operation draws random numbers variadic    the parameter that takes
-    a sequence of integers or, in its place, several integers; "" for none
+    signatures  the possible signatures, longest first
+    kind        the kind of the result (`tensor`, `int`, ...)
+    random      the operation draws random numbers
+    variadic    the parameter that takes a sequence of integers or, in its place, several integers;
+                "" for none
     """
 
     name: str
@@ -137,18 +150,9 @@ def bind(
     The result is None when no signature fits.
     """
     for signature in signatures:
-        places = [parameter for parameter in signature if not parameter.keyword_only]
-        has_starred = any(parameter.starred for parameter in signature)
-        if len(positional) > len(places) and not has_starred:
+        bound = _arguments_by_name(signature, positional, keywords)
+        if bound is None:
             continue
-        bound = {place.name: value for place, value in zip(places, positional, strict=False)}
-        bound.update(
-            (str(number), value) for number, value in enumerate(positional) if number >= len(places)
-        )
-        names = {parameter.name for parameter in signature}
-        if any(name in bound or (name not in names and not has_starred) for name in keywords):
-            continue
-        bound.update(keywords)
         omitted = tuple(
             parameter
             for parameter in signature
@@ -157,6 +161,28 @@ def bind(
         if all(parameter.optional for parameter in omitted):
             return bound, omitted
     return None
+
+
+def _arguments_by_name(
+    signature: tuple[Parameter, ...], positional: Sequence[T], keywords: Mapping[str, T]
+) -> dict[str, T] | None:
+    """Return the arguments of a call by parameter name; None when the signature does not take them.
+
+    Positional arguments that `*args` takes have their numbers as names.
+    """
+    places = [parameter.name for parameter in signature if not parameter.keyword_only]
+    has_starred = any(parameter.starred for parameter in signature)
+    if len(positional) > len(places) and not has_starred:
+        return None
+    bound = dict(zip(places, positional, strict=False))
+    for number in range(len(places), len(positional)):
+        bound[str(number)] = positional[number]
+    names = {parameter.name for parameter in signature}
+    for name in keywords:
+        if name in bound or (name not in names and not has_starred):
+            return None
+    bound.update(keywords)
+    return bound
 
 
 _DTYPES = frozenset(

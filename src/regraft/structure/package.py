@@ -39,8 +39,9 @@ class Package(Generic[T]):
     """The files of a package that one file can reach by its imports.
 
     make      parses a file, given its source and its package's dotted name; results are cached for
-    other files followed  the digests of the files that the answers depend on, by path; ABSENT for a
-    file that does not exist
+              other files
+    followed  the digests of the files that the answers depend on, by path; ABSENT for a file that
+              does not exist
     """
 
     def __init__(self, path: str, package: str, make: Callable[[SourceFile, str], T]) -> None:

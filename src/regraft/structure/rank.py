@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from regraft.structure.model import MISSING, Value
+from regraft.structure.model import Node, Value
 
 # Operations whose result has as many dimensions as their first operand.
 _KEEPING = frozenset(
@@ -48,6 +48,7 @@ _KEEPING = frozenset(
 )
 # Operations whose result has as many dimensions as the operand with the most.
 _BROADCASTING = frozenset({"add", "sub", "mul", "div", "maximum", "minimum", "matmul"})
+# Operations whose result has as many dimensions as a tuple argument has elements, with its name.
 _SHAPED = {
     "view": "size",
     "reshape": "shape",
@@ -55,6 +56,13 @@ _SHAPED = {
     "expand": "size",
     "repeat": "repeats",
 }
+# Operations whose result has more dimensions than their first operand, with the difference.
+_ADDED_DIMENSIONS = {**dict.fromkeys(_KEEPING, 0), "unsqueeze": 1}
+# Operations with operands of at least as many dimensions; vectors follow other rules.
+_LEAST_DIMENSIONS = {"matmul": 2}
+_EINSUM_CALLS = ("torch.einsum", "torch.functional.einsum")
+_EINSUM_RESULT = re.compile(r"[a-zA-Z, ]*->\s*([a-zA-Z ]*)")
+_NUMBERS = ("int", "scalar")  # kinds of values without dimensions
 MAX_STEPS = 200
 
 
@@ -78,63 +86,71 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
     if budget[0] < 0:
         return None
     if value.origin == "phi":
-        option_ranks = [_rank(option, budget) for _, option in value.options]
-        numbers = {option_rank.number for option_rank in option_ranks if option_rank is not None}
-        certain = bool(value.options) and all(
-            option_rank is not None and option_rank.certain for option_rank in option_ranks
-        )
-        return Rank(numbers.pop(), certain) if len(numbers) == 1 else None
+        return _phi_rank(value, budget)
     node = value.node
     if node is None:
         return None
-    args = node.args
     if node.op in _SHAPED:
-        size = args.get(_SHAPED[node.op])
-        has_items = size is not None and size.items is not None and size.node is not None
-        if (
-            size is None
-            or not has_items
-            or isinstance(size.node.expr if size.node else None, ast.List)
-        ):
-            return None  # a list may change before its use
-        return Rank(len(size.items or ()))
-    if node.op == "einsum" or (
-        node.op == "call" and node.spelling in ("torch.einsum", "torch.functional.einsum")
-    ):
-        equation = args.get("equation", args.get("0"))
-        text = equation.const if equation is not None else MISSING
-        match = (
-            re.fullmatch(r"[a-zA-Z, ]*->\s*([a-zA-Z ]*)", text) if isinstance(text, str) else None
-        )
-        return Rank(len(match[1].replace(" ", ""))) if match else None
+        return _shape_rank(node.args.get(_SHAPED[node.op]))
+    if node.op == "einsum" or (node.op == "call" and node.spelling in _EINSUM_CALLS):
+        return _einsum_rank(node)
     if node.op in _BROADCASTING:
-        ranks = [
-            _rank(operand, budget) for name, operand in args.items() if name in ("input", "other")
-        ]
-        scalars = [
-            operand
-            for name, operand in args.items()
-            if name in ("input", "other") and operand.kind in ("int", "scalar")
-        ]
-        known_ranks = [operand_rank for operand_rank in ranks if operand_rank is not None]
-        if not known_ranks or (
-            node.op == "matmul" and min(operand_rank.number for operand_rank in known_ranks) < 2
-        ):
-            return None
-        is_complete = len(known_ranks) + len(scalars) == len(ranks)
-        number = max(operand_rank.number for operand_rank in known_ranks)
-        return Rank(
-            number, is_complete and all(operand_rank.certain for operand_rank in known_ranks)
-        )
-    first = args.get("input")
-    if first is None:
+        return _broadcast_rank(node, budget)
+    return _elementwise_rank(node, budget)
+
+
+def _phi_rank(phi: Value, budget: list[int]) -> Rank | None:
+    """Return the rank of the options of a φ that have one; None where they have none or differ."""
+    ranks = [_rank(option, budget) for _, option in phi.options]
+    numbers = {rank.number for rank in ranks if rank is not None}
+    if len(numbers) != 1:
         return None
-    input_rank = _rank(first, budget)
-    if input_rank is None:
+    return Rank(numbers.pop(), all(rank is not None and rank.certain for rank in ranks))
+
+
+def _shape_rank(shape: Value | None) -> Rank | None:
+    """Return the rank of a tensor of this shape; None unless the source shows it as a tuple."""
+    if shape is None or shape.items is None or shape.node is None:
         return None
-    if node.op in _KEEPING:
-        return input_rank
-    return Rank(input_rank.number + 1, input_rank.certain) if node.op == "unsqueeze" else None
+    if isinstance(shape.node.expr, ast.List):
+        return None  # a list may change before its use
+    return Rank(len(shape.items))
+
+
+def _einsum_rank(node: Node) -> Rank | None:
+    """Return the rank of the result of `einsum`; None where its equation is no constant."""
+    equation = node.args.get("equation", node.args.get("0"))
+    if equation is None or not isinstance(equation.const, str):
+        return None
+    match = _EINSUM_RESULT.fullmatch(equation.const)
+    return Rank(len(match[1].replace(" ", ""))) if match else None
+
+
+def _broadcast_rank(node: Node, budget: list[int]) -> Rank | None:
+    """Return the greatest rank of the operands; it is certain if each operand has a certain rank or
+    is a number."""
+    operands = [value for name, value in node.args.items() if name in ("input", "other")]
+    ranks = [_rank(operand, budget) for operand in operands]
+    tensor_ranks = [rank for rank in ranks if rank is not None]
+    least = _LEAST_DIMENSIONS.get(node.op, 0)
+    if not tensor_ranks or min(rank.number for rank in tensor_ranks) < least:
+        return None
+    number_count = sum(operand.kind in _NUMBERS for operand in operands)
+    is_complete = len(tensor_ranks) + number_count == len(operands)
+    certain = is_complete and all(rank.certain for rank in tensor_ranks)
+    return Rank(max(rank.number for rank in tensor_ranks), certain)
+
+
+def _elementwise_rank(node: Node, budget: list[int]) -> Rank | None:
+    """Return the rank of the first operand with the dimensions that the operation adds; None for
+    other operations."""
+    first = node.args.get("input")
+    if first is None or node.op not in _ADDED_DIMENSIONS:
+        return None
+    operand_rank = _rank(first, budget)
+    if operand_rank is None:
+        return None
+    return Rank(operand_rank.number + _ADDED_DIMENSIONS[node.op], operand_rank.certain)
 
 
 def same_dimension(tensor: Value, first: object, second: object) -> Rank | None:

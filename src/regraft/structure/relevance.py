@@ -16,25 +16,21 @@ from __future__ import annotations
 
 import ast
 import functools
-import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from regraft.source.names import defaults, walk
-from regraft.source.text import SourceFile
-from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computed_op
-from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
-from regraft.structure.frame import Function
+from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
+from regraft.structure.function_words import Calls, find_calls, read_words
+from regraft.structure.layers import computed_op
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
+from regraft.structure.operations import CAST_OPS, OPERATOR_OPS
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
+from regraft.structure.scope import Function
 
-_WORD_BYTES = bytes(
-    byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256)
-)
 _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word
 
 
@@ -43,8 +39,7 @@ class Need:
     """One node without which a pattern cannot match.
 
     op      canonical operation; `call` for a call of the function or layer `name`; `class` for a
-    call of a layer whose
-            class in the package is the norm `name`
+            call of a layer whose class in the package is the norm `name`
     chosen  a layer whose type is only known at run time may meet the need
     """
 
@@ -79,7 +74,7 @@ class Relevance:
         self._words_by_function: dict[ast.AST, frozenset[bytes]] = {}
         self._methods_by_class: dict[str, dict[str, Function]] = {}
         self._words_by_import: dict[bytes, frozenset[bytes]] = {}
-        self._calls_by_function: dict[ast.AST, _Calls] = {}
+        self._calls_by_function: dict[ast.AST, Calls] = {}
         self._attributes_by_class: dict[str, dict[Need, frozenset[bytes]] | None] = {}
 
     def may_match(self, cls: ast.ClassDef | None, function: Function) -> bool:
@@ -118,7 +113,7 @@ class Relevance:
         for function in functions:
             calls = self._calls_by_function.get(function)
             if calls is None:
-                calls = self._calls_by_function[function] = _find_calls(function)
+                calls = self._calls_by_function[function] = find_calls(function)
             if calls.calls_other:
                 return True
             bound |= calls.bound
@@ -260,7 +255,7 @@ class Relevance:
         """Return the words of a function of the file, from the cache if possible."""
         words = self._words_by_function.get(function)
         if words is None:
-            words = self._words_by_function[function] = _read_words(self.module.source, function)
+            words = self._words_by_function[function] = read_words(self.module.source, function)
         return words
 
     def _reachable_functions(
@@ -329,7 +324,7 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
         name for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()) if op == need.op
     }
     if need.op == "to":
-        direct |= {*CASTS, "type", "type_as", "to"}
+        direct |= CAST_OPS
     makers = set(table().layers_computing(need.op))
     if any(computed_op(layer_type) == need.op for layer_type in ACTIVATIONS.values()):
         makers |= ACTIVATION_TABLES
@@ -339,63 +334,3 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
 def _last_parts(names: Iterable[str]) -> frozenset[bytes]:
     """Return the last part of each qualified name, encoded."""
     return frozenset(name.rpartition(".")[2].encode() for name in names)
-
-
-def _read_words(source: SourceFile, function: Function) -> frozenset[bytes]:
-    """Return every word of a function's body without its docstring, and the names that are default
-    values."""
-    body = function.body
-    first = body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
-        first = body[1]
-    start, end = (
-        source.line_starts[first.lineno - 1],
-        source.line_starts[function.end_lineno or function.lineno],
-    )
-    text = source.text[start:end]
-    if not text.isascii():  # Python normalises identifiers
-        text = unicodedata.normalize("NFKC", text.decode()).encode()
-    named_defaults = (
-        default
-        for _, default in defaults(function.args)
-        if isinstance(default, ast.Name | ast.Attribute)
-    )
-    words = [
-        (default.id if isinstance(default, ast.Name) else default.attr).encode()
-        for default in named_defaults
-    ]
-    return frozenset(words).union(text.translate(_WORD_BYTES).split())
-
-
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """Names and attributes (with a dot before them) that a function binds, and those that it calls.
-
-    calls_other  the function calls something that is neither a name nor an attribute
-    """
-
-    bound: frozenset[str]
-    called: frozenset[str]
-    calls_other: bool
-
-
-def _find_calls(function: Function) -> _Calls:
-    """Return the names and attributes that a function binds and calls."""
-    bound: set[str] = set()
-    called: set[str] = set()
-    calls_other = False
-    for node in walk(function):
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute):
-                called.add(f".{node.func.attr}")
-            elif isinstance(node.func, ast.Name):
-                called.add(node.func.id)
-            else:
-                calls_other = True
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound.add(node.id)
-        elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            bound.add(f".{node.attr}")
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-    return _Calls(frozenset(bound), frozenset(called), calls_other)

@@ -217,56 +217,74 @@ class _Namer:
         if value.origin in ("path", "global", "param") and _DOTTED.fullmatch(value.name):
             return Ref(value.name)
         node = value.node
-        if node is not None and node.op == "py.attr":
-            base = self.operand(node.args["base"])
-            if isinstance(base, Ref) and base.path == node.args["base"].name:
-                # of a parameter or an import, as in the source
-                return Ref(f"{base.path}.{node.spelling}")
-            return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
-        if node is not None and node.op == "py.tuple" and value.items is not None:
+        if node is None:
+            return Wildcard()
+        if node.op == "py.attr":
+            return self._attribute_operand(node)
+        if node.op == "py.tuple" and value.items is not None:
             return Group(tuple(self.operand(element) for element in value.items))
-        if node is not None and node.op == "py.item" and "index" in node.args:
+        if node.op == "py.item" and "index" in node.args:
             base, index = self.operand(node.args["base"]), self.operand(node.args["index"])
             return base if isinstance(base, Wildcard) else Item(base, index)
         return Wildcard()
+
+    def _attribute_operand(self, node: Node) -> Operand:
+        """Return the operand for an attribute, as in the source for a parameter or an import."""
+        base = self.operand(node.args["base"])
+        if isinstance(base, Ref) and base.path == node.args["base"].name:
+            return Ref(f"{base.path}.{node.spelling}")
+        return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
 
 
 def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
     """Return a node of the structure as a node of the DSL."""
     outputs = _outputs(node, namer)
     if node.layer is not None:
-        kinds = {layer.source or layer.type for layer in node.layer.layers}
-        is_known = len(kinds) == 1 and kinds != {""}
-        callee: Operand | str = Ref(
-            node.layer.layers[0].type if is_known else node.layer.name or "module"
-        )
-        if len(kinds) == 1 and node.layer.layers[0].choice:
-            layer = node.layer.layers[0]
-            callee = Item(Ref(layer.type), _Namer({}).operand(layer.args["key"]))
-        inputs = [node.args["input"]] if "input" in node.args else list(node.args.values())
-        return SyntaxNode(
-            Apply(callee, tuple(namer.operand(argument) for argument in inputs)),
-            outputs,
-            guard=guard,
-        )
-    if node.op in _SYMBOLS and node.spelling == node.op:
-        named_operands = ("input", "other", "exponent")
-        operands = tuple(
-            namer.operand(node.args[name]) for name in named_operands if name in node.args
-        )
-        return SyntaxNode(Apply(_SYMBOLS[node.op], operands), outputs, guard=guard)
-    positional = [
-        namer.operand(value)
-        for name, value in node.args.items()
-        if name.isdigit() or name == "input"
-    ]
-    named = [
-        (name, namer.operand(value))
-        for name, value in node.args.items()
-        if not (name.isdigit() or name == "input" or name in node.defaults)
-    ]
-    callee = Ref(node.spelling or node.op)
-    return SyntaxNode(Apply(callee, tuple(positional), tuple(named)), outputs, guard=guard)
+        apply = _layer_apply(node, node.layer, namer)
+    elif node.op in _SYMBOLS and node.spelling == node.op:
+        apply = _operator_apply(node, namer)
+    else:
+        apply = _function_apply(node, namer)
+    return SyntaxNode(apply, outputs, guard=guard)
+
+
+def _layer_apply(node: Node, module: Value, namer: _Namer) -> Apply:
+    """Return the call of a module, under its type where that is certain."""
+    inputs = [node.args["input"]] if "input" in node.args else list(node.args.values())
+    callee = _layer_callee(module)
+    return Apply(callee, tuple(namer.operand(argument) for argument in inputs))
+
+
+def _layer_callee(module: Value) -> Operand:
+    """Return the type of a module or the table that it is from; its name where the type is
+    unknown."""
+    kinds = {layer.source or layer.type for layer in module.layers}
+    if len(kinds) != 1 or kinds == {""}:
+        return Ref(module.name or "module")
+    layer = module.layers[0]
+    if layer.choice:
+        return Item(Ref(layer.type), _Namer({}).operand(layer.args["key"]))
+    return Ref(layer.type)
+
+
+def _operator_apply(node: Node, namer: _Namer) -> Apply:
+    """Return an operator with its operands."""
+    names = [name for name in ("input", "other", "exponent") if name in node.args]
+    operands = tuple(namer.operand(node.args[name]) for name in names)
+    return Apply(_SYMBOLS[node.op], operands)
+
+
+def _function_apply(node: Node, namer: _Namer) -> Apply:
+    """Return the call of a function; arguments that the source leaves out are left out."""
+    positional: list[Operand] = []
+    named: list[tuple[str, Operand]] = []
+    for name, value in node.args.items():
+        if name.isdigit() or name == "input":
+            positional.append(namer.operand(value))
+    for name, value in node.args.items():
+        if not (name.isdigit() or name == "input" or name in node.defaults):
+            named.append((name, namer.operand(value)))
+    return Apply(Ref(node.spelling or node.op), tuple(positional), tuple(named))
 
 
 def _outputs(node: Node, namer: _Namer) -> tuple[Operand, ...]:

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from regraft.verify.changes import names_bound_by
+from regraft.verify.bindings import names_bound_by
 from regraft.verify.syntax import SCOPES, words_of
 
 # Names of functions and attributes that read annotations, and of those that bind names of a file

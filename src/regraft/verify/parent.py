@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from regraft.verify.changes import Change, find_changes
+from regraft.verify.evidence import evidence_of, missing_evidence
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
-from regraft.verify.sameness import same_definitions
+from regraft.verify.sameness import equal_definitions
 from regraft.verify.transform_uses import uses_of
 from regraft.verify.types import (
     INTERNAL,
-    LEVELS,
     LOSSES,
     Contract,
     Effort,
@@ -41,9 +41,7 @@ _NOT_CHANGED = (
     "original",
     "mutant",
 )
-_FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 MEMORY_LIMIT = 8 * 1024**3
-HALVES = ("bfloat16", "float16")
 
 
 def verify(
@@ -89,11 +87,11 @@ def verify(
     if not changes:
         return ()
     strict = contract == "strict"
-    same_programs = same_definitions(original_text, changed, messages=strict)
-    same_if_returned = (
-        same_programs
+    equal_programs = equal_definitions(original_text, changed, messages=strict)
+    equal_if_returned = (
+        equal_programs
         if strict
-        else same_definitions(original_text, changed, messages=False, return_classes=True)
+        else equal_definitions(original_text, changed, messages=False, return_classes=True)
     )
     job = _Job(
         original=original.resolve(),
@@ -105,8 +103,8 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
-        same_programs=same_programs,
-        same_if_returned=same_if_returned - same_programs,
+        equal_programs=equal_programs,
+        equal_if_returned=equal_if_returned - equal_programs,
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -159,9 +157,9 @@ def _check_syntax(text: bytes, path: Path) -> None:
 class _Job:
     """One verification: the request and the runs of the child.
 
-    `before` are the changes from the changed version back to the original. `same_programs` names
+    `before` are the changes from the changed version back to the original. `equal_programs` names
     the definitions that are the same program in both versions, whatever could be run of them, and
-    `same_if_returned` further ones that are if their decorators return the class that they are
+    `equal_if_returned` further ones that are if their decorators return the class that they are
     given.
     """
 
@@ -174,8 +172,8 @@ class _Job:
     memory_limit: int | None
     python: str
     terms: Terms
-    same_programs: frozenset[str] = frozenset()
-    same_if_returned: frozenset[str] = frozenset()
+    equal_programs: frozenset[str] = frozenset()
+    equal_if_returned: frozenset[str] = frozenset()
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one finishes; return its result, and the reason by definition for each
@@ -191,9 +189,9 @@ class _Job:
         while True:
             with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
                 folder = Path(name)
-                seconds_left = max(1.0, deadline - time.monotonic())
-                self._request(folder, seconds_left, tuple(fatal_definitions), avoided_steps)
-                child_exit = run_child(self.python, folder, seconds_left, self.memory_limit)
+                remaining_seconds = max(1.0, deadline - time.monotonic())
+                self._request(folder, remaining_seconds, tuple(fatal_definitions), avoided_steps)
+                child_exit = run_child(self.python, folder, remaining_seconds, self.memory_limit)
                 result = _read_result(folder)
             if child_exit.how == "finished":
                 break
@@ -215,11 +213,16 @@ class _Job:
                 or len(fatal_definitions) + len(avoided_steps) > _RETRIES
             ):
                 break
-        if result.get("fatal", {}).get("what") == "torch":
-            raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
-        if result.get("fatal", {}).get("what") == "driver":
-            raise VerifyError(result["fatal"]["reason"], file=str(self.driver))
+        self._check_request_was_possible(result)
         return result, fatal_definitions
+
+    def _check_request_was_possible(self, result: dict[str, Any]) -> None:
+        """Raise VerifyError where the child had no torch or could not load the driver."""
+        fatal = result.get("fatal", {})
+        if fatal.get("what") == "torch":
+            raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
+        if fatal.get("what") == "driver":
+            raise VerifyError(fatal["reason"], file=str(self.driver))
 
     def _request(
         self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
@@ -246,11 +249,11 @@ class _Job:
             "same": (
                 self.terms.effort != "high"
                 and all(
-                    change.definition in self.same_programs | self.same_if_returned
+                    change.definition in self.equal_programs | self.equal_if_returned
                     for change in self.changes
                 )
             ),
-            "same if returned": sorted(self.same_if_returned),
+            "same if returned": sorted(self.equal_if_returned),
             "text": _changed_source(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -316,8 +319,8 @@ def _verdict(
     status, reason = _decide(change, result, record, fatal_definitions)
     if status == "proved" and (loss := _forbidden_loss(change, record.get("losses", []), job)):
         status, reason = "unproven", loss
-    evidence = _evidence(change, result, record, job.terms.contract)
-    if change.definition in job.same_programs.union(result.get("returned classes", ())):
+    evidence = evidence_of(change, result, record, job.terms.contract)
+    if change.definition in job.equal_programs.union(result.get("returned classes", ())):
         evidence["same program"] = True
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""
@@ -342,56 +345,8 @@ def _decide(
         return ("refuted" if fatal["what"] == "changed" else "unproven"), fatal["reason"]
     if record.get("refuted"):
         return "refuted", str(record["refuted"])
-    reason = _missing_evidence(change, result, record)
+    reason = missing_evidence(change, result, record)
     return ("unproven", reason) if reason else ("proved", "")
-
-
-def _missing_evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) -> str:
-    """Return the reason why the evidence is not enough for a proof, or "" where it is."""
-    gaps = result.get("gaps", {}).get(change.definition, [])
-    skipped = "; ".join(result.get("skipped", [])[:3])
-    if change.kind == "removed":
-        return "the definition is gone from the changed version: there is nothing to compare"
-    if change.obstacle:
-        return change.obstacle
-    if change.kind == "text":
-        return ""
-    if result.get("ended") and change.definition not in result.get("complete", []):
-        return str(result["ended"])
-    if not record or not (record["replays"] or record["wholes"]):
-        return "nothing brought it to life" + (f": {skipped}" if skipped else "")
-    gaps = [*gaps, *result.get("gaps before", {}).get(change.definition, [])]
-    if gaps:
-        return "; ".join(text for _, text in gaps[:5]) + (
-            f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else ""
-        )
-    uncontrolled = result.get("uncontrolled", {}).get(change.definition, [])
-    if uncontrolled:
-        return "; ".join(uncontrolled[:3]) + f" (and {len(uncontrolled) - 3} more)" * (
-            len(uncontrolled) > 3
-        )
-    relatives = result.get("strangers", {}).get(change.definition, [])
-    if relatives:
-        return "; ".join(relatives[:5]) + (f": {skipped}" if skipped else "")
-    fields = result.get("constant fields", {}).get(change.definition, [])
-    if fields:
-        field_list = ", ".join(fields)
-        return (
-            f"changed lines read {field_list}, and no model ran with another value: give one with"
-            " --driver"
-        )
-    return _weak_inputs(record["mutants"]) or _missing_condition(record, result.get("skipped", []))
-
-
-def _weak_inputs(mutants: dict[str, Any]) -> str:
-    """Return a sentence where the inputs distinguish too few mutants from the changed version, or
-    ""."""
-    killed, total = mutants.get("killed", 0), mutants.get("of", 0)
-    kills_too_few = total >= _FEWEST_MUTANTS and 2 * killed < total
-    if not kills_too_few and (killed or not total):
-        return ""
-    examples = "; ".join(mutants["survived"][:2])
-    return f"the inputs kill only {killed} of {total} mutants of the changed lines ({examples})"
 
 
 def _forbidden_loss(change: Change, losses: list[str], job: _Job) -> str:
@@ -406,67 +361,3 @@ def _forbidden_loss(change: Change, losses: list[str], job: _Job) -> str:
             if kind in uses:
                 return f"it loses what {uses[kind]} does with it: {loss}"
     return ""
-
-
-def _missing_condition(record: dict[str, Any], skip_reasons: list[str]) -> str:
-    """Return a sentence for the first required condition that the comparisons did not
-    cover, or ""."""
-    skipped = "; ".join(skip_reasons[:3])
-    if set(record["modes"]) != {"eval", "train"}:
-        return f"compared in {' and '.join(record['modes'])} mode only" + (
-            f": {skipped}" if skipped else ""
-        )
-    if len(record["seeds"]) < 2:
-        return "compared with one seed only" + (f": {skipped}" if skipped else "")
-    if len(record["shapes"]) < 2:
-        return "compared with one shape only: give calls of two shapes"
-    for dtype in HALVES:
-        if dtype not in record["dtypes"] and not _is_impossible_format(dtype, record, skip_reasons):
-            return f"not compared in {dtype}" + (f": {skipped}" if skipped else "")
-    return ""
-
-
-def _is_impossible_format(dtype: str, record: dict[str, Any], skip_reasons: list[str]) -> bool:
-    """Return whether no model at hand runs in a number format even in its original version: nothing
-    could differ there.
-    """
-    refused = [
-        reason for reason in skip_reasons if f"the original does not run in {dtype}" in reason
-    ]
-    return all(
-        any(reason.startswith(f"{model} (") for reason in refused) for model in record["models"]
-    )
-
-
-def _evidence(
-    change: Change, result: dict[str, Any], record: dict[str, Any], contract: Contract
-) -> dict[str, object]:
-    """Return the evidence of a verdict, as it stands in the JSON document."""
-    missing_lines = {line for line, _ in result.get("gaps", {}).get(change.definition, [])}
-    reached_levels = set(result.get("levels", [])) | {"parses"}
-    if record and not record.get("refuted") and (record.get("replays") or record.get("wholes")):
-        reached_levels |= {"outputs"} | ({"gradients"} if record["gradients"] else set())
-        reached_levels |= set() if missing_lines else {"lines executed"}
-    fields = {
-        name: value
-        for name, value in record.items()
-        if name not in ("refuted", "failure", "gradients")
-    }
-    failure = {
-        name: value
-        for name, value in record.get("failure", {}).items()
-        if name not in ("data", "recipe")
-    }
-    run_lines = [start for start, _ in change.statements if start not in missing_lines]
-    return {
-        "levels": [level for level in LEVELS if level in reached_levels],
-        **fields,
-        "gradient comparisons": record.get("gradients", 0),
-        "lines executed": run_lines if record else [],
-        "lines not executed": sorted(missing_lines),
-        "relatives not run": result.get("strangers", {}).get(change.definition, []),
-        "implementations": result.get("implementations", []),
-        "skipped": result.get("skipped", []),
-        "contract": contract,
-        **({"failure": failure} if failure else {}),
-    }

@@ -8,14 +8,14 @@ import builtins
 from collections.abc import Iterable
 from types import CodeType
 
-from regraft.verify.changes import bound_names, same_surroundings
+from regraft.verify.bindings import bound_names
+from regraft.verify.module_level import have_equal_surroundings
+from regraft.verify.normal_form import OWN_VARIABLE_READERS, Normaliser
 from regraft.verify.noteless import Noteless
-from regraft.verify.syntax import SCOPES, name_of, words_of
+from regraft.verify.syntax import name_of, words_of
 
-# Names through which code reads variable names, documentation or source text, which equal bytecode
-# does not decide: _READING in a function that reads its own variables, _SOURCES in a file that can
-# read those of its callers.
-_READING = frozenset({"locals", "vars", "dir", "eval", "exec"})
+# Names through which a file can read variable names, documentation or source text of callers, which
+# equal bytecode does not decide.
 _SOURCES = frozenset(
     {
         "getsource",
@@ -88,12 +88,9 @@ _STRUCTURED_ERRORS = (
     ImportError,
     SyntaxError,
 )
-# statements that can run code after a `return`
-_FINALISING = frozenset({"Try", "TryStar", "With", "AsyncWith"})
-_JUMPS = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
-def same_definitions(
+def equal_definitions(
     original: bytes, changed: bytes, *, messages: bool = True, return_classes: bool = False
 ) -> frozenset[str]:
     """Return the names of the top-level definitions that are the same program in both versions,
@@ -108,15 +105,11 @@ def same_definitions(
     something else there.
     """
     trees = ast.parse(original), ast.parse(changed)
-    if any(map(_reads_sources, trees)) or not same_surroundings(original, changed):
+    if any(map(_reads_sources, trees)) or not have_equal_surroundings(original, changed):
         return frozenset()
     old_definitions, new_definitions = map(_definitions, trees)
     text_errors = frozenset() if messages or any(map(_looks_into_errors, trees)) else _errors(trees)
-    future_imports = [
-        node
-        for node in trees[0].body
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
+    future_imports = _future_imports(trees[0])
     pairs = {
         name: (old_definitions[name], new_definitions[name])
         for name in old_definitions.keys() & new_definitions.keys()
@@ -130,25 +123,43 @@ def same_definitions(
     return frozenset(
         name
         for name, (old, new) in pairs.items()
-        if _is_same_program(old, new, text_errors, future_imports)
+        if _are_equal_programs(old, new, text_errors, future_imports)
     )
+
+
+def _future_imports(tree: ast.Module) -> list[ast.ImportFrom]:
+    """Return the `__future__` imports of a file."""
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
 
 
 def _reads_sources(tree: ast.Module) -> bool:
     """Return whether a file can read its source text, or local variables other than by `locals()`
     in their own function.
     """
-    called_names = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    called_ids = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     harmless_words = {"inspect"} if _reads_signatures_only(tree) else set()
     for node in ast.walk(tree):
-        words = set(words_of(node)) - harmless_words
-        if _SOURCES.intersection(words) or (
-            isinstance(node, ast.alias) and _READING.intersection(words)
-        ):
+        if _SOURCES.intersection(set(words_of(node)) - harmless_words):
             return True
-        if isinstance(node, ast.Name) and node.id in _READING and id(node) not in called_names:
+        if _passes_on_own_variables(node, called_ids):
             return True
     return False
+
+
+def _passes_on_own_variables(node: ast.AST, called_ids: set[int]) -> bool:
+    """Return whether a node imports a function that reads the variables of its caller, or names one
+    without a call of it; `called_ids` are those of the functions that calls name."""
+    if isinstance(node, ast.alias):
+        return not OWN_VARIABLE_READERS.isdisjoint(words_of(node))
+    return (
+        isinstance(node, ast.Name)
+        and node.id in OWN_VARIABLE_READERS
+        and id(node) not in called_ids
+    )
 
 
 def _reads_signatures_only(tree: ast.Module) -> bool:
@@ -210,7 +221,7 @@ def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
     }
 
 
-def _is_same_program(
+def _are_equal_programs(
     old_definition: ast.stmt,
     new_definition: ast.stmt,
     errors: frozenset[str],
@@ -234,7 +245,7 @@ def _is_same_program(
 def _compile(node: ast.stmt, future_imports: list[ast.ImportFrom]) -> CodeType:
     """Compile a definition in its normal form, together with the `__future__` imports of
     its file."""
-    tree = ast.Module([*future_imports, _Normaliser().visit(node)], [])
+    tree = ast.Module([*future_imports, Normaliser().visit(node)], [])
     code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)
     return code
@@ -255,7 +266,9 @@ def _code_key(code: CodeType) -> tuple[object, ...]:
         + bool(code.co_flags & 8)
     )
     names: object = (
-        code.co_varnames if _READING & set(code.co_names) else code.co_varnames[:argument_count]
+        code.co_varnames
+        if OWN_VARIABLE_READERS & set(code.co_names)
+        else code.co_varnames[:argument_count]
     )
     sizes = (
         code.co_argcount,
@@ -293,150 +306,3 @@ class _ErrorTextRemover(ast.NodeTransformer):
                     ast.JoinedStr(computed) if computed else ast.Constant(""), argument
                 )
         return argument
-
-
-class _Normaliser(ast.NodeTransformer):
-    """Gives statements that do the same one form."""
-
-    def __init__(self) -> None:
-        self._functions: list[ast.AST] = []
-        # variables of the innermost function that only named a result
-        self._dropped: set[str] = set()
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Give a function its normal form; raises ValueError where a dropped variable is still
-        read."""
-        self._functions.append(node)
-        outer, self._dropped = self._dropped, set()
-        self.generic_visit(node)
-        self._functions.pop()
-        names = [
-            part
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and part.id in self._dropped
-        ]
-        stored = {part.id for part in names if not isinstance(part.ctx, ast.Load)}
-        stored.update(part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg))
-        if any(part.id not in stored for part in names):
-            raise ValueError("a variable that is read elsewhere has lost its last assignment")
-        self._dropped = outer
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        self._functions.append(node)
-        self.generic_visit(node)
-        self._functions.pop()
-        return node
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
-                setattr(node, name, self._normalise(block))
-        return node
-
-    def _normalise(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        """Return the normal form of the statements of a block.
-
-        A result has no name, a conditional expression is a statement, an annotated assignment has
-        no annotation, the statements after a branch that leaves are its `else`, and tests are not
-        negated.
-        """
-        if not block:
-            return []
-        first, following = block[0], block[1:]
-        match first:
-            case ast.Assign(targets=[ast.Name(name)], value=value) if _returned_variable(
-                following
-            ) == name and self._is_plain_local(name):
-                self._dropped.add(name)
-                return self._normalise([ast.Return(value)])
-            case ast.Return(value=ast.IfExp(test, body, orelse)):
-                return self._normalise(
-                    [ast.If(test, [ast.Return(body)], [ast.Return(orelse)]), *following]
-                )
-            case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
-                sides = [[ast.Assign([target], side, lineno=0)] for side in (body, orelse)]
-                return self._normalise([ast.If(test, [*sides[0]], [*sides[1]]), *following])
-            case ast.AnnAssign(
-                target=ast.Name() as target, value=ast.expr() as value, simple=1
-            ) if self._functions and isinstance(self._functions[-1], ast.FunctionDef):
-                return self._normalise([ast.Assign([target], value, lineno=0), *following])
-            case ast.If(test, body, orelse) if following and (orelse or _always_jumps(body)):
-                leaves = [_always_jumps(side) for side in (body, orelse) if side]
-                if (leaves[0] and not all(leaves[1:])) or leaves == [True]:
-                    return self._normalise([ast.If(test, body, [*orelse, *following])])
-                if _returned_variable(following) and not any(leaves):
-                    return self._normalise(
-                        [ast.If(test, [*body, *following], [*orelse, *following])]
-                    )
-            case _:
-                pass
-        if isinstance(first, ast.If):
-            first = self._without_negation(
-                ast.If(first.test, self._normalise(first.body), self._normalise(first.orelse))
-            )
-        return [first, *self._normalise(following)]
-
-    def _without_negation(self, branch: ast.If) -> ast.If:
-        """Return an `if` whose test is not negated: its branches are exchanged for `not` and `is
-        not`."""
-        if branch.orelse:
-            match branch.test:
-                case ast.UnaryOp(ast.Not(), operand):
-                    return self._without_negation(ast.If(operand, branch.orelse, branch.body))
-                case ast.Compare(left, [ast.IsNot()], comparators):
-                    return ast.If(
-                        ast.Compare(left, [ast.Is()], comparators), branch.orelse, branch.body
-                    )
-        return branch
-
-    def _is_plain_local(self, name: str) -> bool:
-        """Return whether a name is a local variable of the current function that only the
-        function's own statements read.
-        """
-        function = self._functions[-1] if self._functions else None
-        if not isinstance(function, ast.FunctionDef):
-            return False
-        nodes = [node for node in ast.walk(function) if node is not function]
-        inner_scopes = [node for node in nodes if isinstance(node, SCOPES)]
-        inner_reads = {
-            node.id
-            for scope in inner_scopes
-            for node in ast.walk(scope)
-            if isinstance(node, ast.Name)
-        }
-        declared = {
-            name
-            for node in nodes
-            if isinstance(node, ast.Global | ast.Nonlocal)
-            for name in node.names
-        }
-        has_cleanup = any(type(node).__name__ in _FINALISING for node in nodes)
-        may_be_mangled = name.startswith("_")  # `__name` and `_Class__name` can be one variable
-        return not (
-            has_cleanup
-            or may_be_mangled
-            or name in inner_reads | declared
-            or _READING & {name_of(node) for node in nodes}
-        )
-
-
-def _always_jumps(block: list[ast.stmt]) -> bool:
-    """Return whether nothing that follows a block runs after it: the block returns, raises,
-    continues or breaks."""
-    match block[-1]:
-        case ast.If(_, body, orelse):
-            return bool(orelse) and _always_jumps(body) and _always_jumps(orelse)
-        case statement:
-            return isinstance(statement, _JUMPS)
-
-
-def _returned_variable(statements: list[ast.stmt]) -> str:
-    """Return the name of the variable in `return name` where that is the only statement,
-    else ""."""
-    match statements:
-        case [ast.Return(value=ast.Name(name))]:
-            return name
-    return ""

@@ -34,18 +34,23 @@ def uses_of(path: Path, definition: str) -> dict[str, str]:
     its first place as `file:line`.
     """
     name = definition.partition("#")[0]
-    used_by_name = _used_definitions(ast.parse(path.read_bytes()))
+    text = path.read_bytes()
+    used_by_name = _used_definitions(ast.parse(text))
     place_by_transform: dict[str, str] = {}
-    for file in (path, *_importing_files(path)):
-        for transform, line, names in _transform_applications(file):
-            arguments = names & used_by_name.keys()
-            if transform not in place_by_transform and (
-                not arguments
-                or name not in used_by_name
-                or any(name in used_by_name[argument] for argument in arguments)
-            ):
-                place_by_transform[transform] = f"{file.name}:{line}"
+    for file, file_text in ((path, text), *_importing_files(path)):
+        for transform, line, names in _transform_applications(file_text):
+            if _concerns(name, names, used_by_name):
+                place_by_transform.setdefault(transform, f"{file.name}:{line}")
     return place_by_transform
+
+
+def _concerns(name: str, argument_names: set[str], used_by_name: Mapping[str, set[str]]) -> bool:
+    """Return whether the arguments of a transform may contain a definition: one of them uses it, or
+    none of them is a definition of the file."""
+    arguments = argument_names & used_by_name.keys()
+    if not arguments or name not in used_by_name:
+        return True
+    return any(name in used_by_name[argument] for argument in arguments)
 
 
 def _used_definitions(tree: ast.Module) -> dict[str, set[str]]:
@@ -72,9 +77,9 @@ def _names(node: ast.AST) -> set[str]:
     return names | {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
 
 
-def _importing_files(path: Path) -> Iterator[Path]:
+def _importing_files(path: Path) -> Iterator[tuple[Path, bytes]]:
     """Yield the files of the package, or of the folder where there is no package, that apply a
-    transform and import the file at `path`.
+    transform and import the file at `path`, each with its text.
     """
     folder = path.parent
     is_package = (folder / "__init__.py").exists()
@@ -90,7 +95,7 @@ def _importing_files(path: Path) -> Iterator[Path]:
         if file != path:
             text = _read(file)
             if _has_hint(text) and import_pattern.search(text):
-                yield file
+                yield file, text
 
 
 def _read(file: Path) -> bytes:
@@ -107,31 +112,41 @@ def _has_hint(text: bytes) -> bool:
     return any(hint in text for hint in _HINTS)
 
 
-def _transform_applications(file: Path) -> Iterator[tuple[str, int, set[str]]]:
+def _transform_applications(text: bytes) -> Iterator[tuple[str, int, set[str]]]:
     """Yield the transform, the line and the names in the arguments, for each call and decorator
-    that applies a transform.
+    in a file that applies a transform.
     """
-    text = _read(file)
     if not _has_hint(text):
         return
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # a file that this Python does not read runs nowhere here
         return
-    aliases = {
+    aliases = _imported_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if transform := _transform_of(node.func, aliases):
+                yield transform, node.lineno, _names_in_arguments(node)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if transform := _transform_of(decorator, aliases):
+                    yield transform, node.lineno, {node.name}
+
+
+def _imported_names(tree: ast.Module) -> dict[str, str]:
+    """Return the full names by the local names that a file imports from modules."""
+    return {
         (alias.asname or alias.name): f"{node.module}.{alias.name}"
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (transform := _transform_of(node.func, aliases)):
-            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            yield transform, node.lineno, set().union(*map(_names, arguments))
-        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-            for decorator in node.decorator_list:
-                if transform := _transform_of(decorator, aliases):
-                    yield transform, node.lineno, {node.name}
+
+
+def _names_in_arguments(call: ast.Call) -> set[str]:
+    """Return the names and attributes in the arguments of a call."""
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return set().union(*map(_names, arguments))
 
 
 def _transform_of(function: ast.expr, aliases: Mapping[str, str]) -> str:

@@ -12,23 +12,27 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from regraft.splitting.checking.check import difference, perturb
+from regraft.splitting.checking.difference import difference
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.regions import compile_region, signature
 from regraft.splitting.compiling.samples import Sample, Uncompilable
 from regraft.splitting.errors import Unsplittable
+from regraft.splitting.network import Program
 from regraft.splitting.observing.probe import observe
 from regraft.splitting.program.residual import Region, reads, writes
+from regraft.splitting.sampling.examples import perturb
 from regraft.splitting.sampling.explore import RegionModule
 
 TRIAL_SAMPLES = 3  # samples on which statements are tried for mixing
 BATCH_SIZES = (1, 2, 3, 5)  # sizes of the batches that a region is compared on
+
+Variables = dict[str, Any]  # the values of a region's names in one run
 
 
 def has_samples(value: Any) -> bool:
@@ -37,67 +41,73 @@ def has_samples(value: Any) -> bool:
 
 
 def compile_batches(
-    regions: list[Region],
-    model: torch.nn.Module,
-    scope: dict[str, Any],
-    artifacts: Artifacts,
-    compiler: Compiler,
+    program: Program, artifacts: Artifacts, compiler: Compiler
 ) -> list[dict[str, Any]]:
-    """Compile the regions for batches and return their entries in the manifest, in the order of
-    `regions`.
+    """Compile the program's regions for batches and return their entries in the manifest, in the
+    order of the regions.
 
     An entry has the region's input and output names, `together` (the part for many samples) and
     `each` (the part for one); either part may be missing. A part that the compiler cannot take for
     several samples runs for each; one that it cannot take at all becomes an eager island. Raises
     Unsplittable for a region without samples.
     """
-    entries: list[dict[str, Any]] = []
-    renamed_regions: list[Region] = []
-    batched_by_number: dict[int, Region] = {}
-    single_by_number: dict[int, Region] = {}
-    for region in regions:
-        if not region.samples:
-            raise Unsplittable(
-                *region.place, f"no example leads to region {region.number}, so it has no batches"
-            )
-        renamed, names = single_assignment(region)
-        renamed_regions.append(renamed)
-        entries.append(
-            {
-                "inputs": list(region.inputs),
-                "outputs": [names.get(key, key) for key in region.outputs],
-            }
-        )
-        batched, narrow = split_region(renamed, model, scope)
-        if batched is not None:
-            batched_by_number[region.number] = batched
-        if narrow is not None:
-            single_by_number[region.number] = replace(narrow, number=len(regions) + region.number)
-    for number, region, module in prepare(batched_by_number, model, scope, artifacts, compiler):
+    splits = [split_for_batches(region, program) for region in program.regions]
+    entries = [split.entry for split in splits]
+    offset = len(splits)  # the files of the parts for one sample are numbered after the others
+    batched = {n: split.batched for n, split in enumerate(splits) if split.batched is not None}
+    single = {
+        n: replace(split.single, number=offset + n)
+        for n, split in enumerate(splits)
+        if split.single is not None
+    }
+    for number, region, module in prepare(batched, program, artifacts, compiler):
         try:
             entries[number]["together"] = {
                 **compiler.compile(region, module, artifacts),
                 **signature(region, module),
             }
         except Uncompilable:
-            single_by_number[number] = replace(
-                renamed_regions[number], number=len(regions) + number
-            )
-    for number, region, module in prepare(single_by_number, model, scope, artifacts, compiler):
+            single[number] = replace(splits[number].renamed, number=offset + number)
+    for number, region, module in prepare(single, program, artifacts, compiler):
         entries[number]["each"] = compile_region(region, module, artifacts, compiler)
     return entries
 
 
+@dataclass(frozen=True)
+class BatchedRegion:
+    """A region of which each name is assigned once (`renamed`), and its parts.
+
+    entry: the region's entry in the manifest, without its parts. batched: the part that runs on
+    many samples at once; None where there is none. single: the part that runs on one sample, as
+    well.
+    """
+
+    entry: dict[str, Any]
+    renamed: Region
+    batched: Region | None
+    single: Region | None
+
+
+def split_for_batches(region: Region, program: Program) -> BatchedRegion:
+    """Return the region with its parts; raise Unsplittable for a region without samples."""
+    if not region.samples:
+        raise Unsplittable(
+            *region.place, f"no example leads to region {region.number}, so it has no batches"
+        )
+    renamed, names = single_assignment(region)
+    entry = {
+        "inputs": list(region.inputs),
+        "outputs": [names.get(key, key) for key in region.outputs],
+    }
+    return BatchedRegion(entry, renamed, *split_region(renamed, program))
+
+
 def prepare(
-    regions: dict[int, Region],
-    model: torch.nn.Module,
-    scope: dict[str, Any],
-    artifacts: Artifacts,
-    compiler: Compiler,
+    regions: dict[int, Region], program: Program, artifacts: Artifacts, compiler: Compiler
 ) -> Iterator[tuple[int, Region, RegionModule]]:
     """Yield each region by its number in the network, with its module, once the compiler has
     prepared them."""
-    modules = [RegionModule(region, model, scope) for region in regions.values()]
+    modules = [program.module_of(region) for region in regions.values()]
     if compiler.prepare is not None:
         compiler.prepare([*regions.values()], modules, artifacts.directory)
     yield from zip(regions, regions.values(), modules, strict=True)
@@ -121,92 +131,86 @@ def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
     return replace(region, statements=statements, outputs=outputs), latest
 
 
-def split_region(
-    region: Region, model: torch.nn.Module, scope: dict[str, Any]
-) -> tuple[Region | None, Region | None]:
+def split_region(region: Region, program: Program) -> tuple[Region | None, Region | None]:
     """Split a region into a part that runs on many samples at once and a part that runs on one
     sample.
 
     Either part is None where it has no statements that are needed.
     """
-    values = run_statements(region, region.samples, model, scope)
-    trials = run_trials(region, model, scope)
-    unbatched = {
-        key for key in region.inputs if not all(has_samples(variables[key]) for variables in values)
-    }
-    wide: list[ast.stmt] = []
-    for statement in region.statements:
-        sampled = all(
-            has_samples(variables[key])
-            for variables in (*values, *trials)
-            for key in writes(statement)
-        )
-        if (
-            not trials
-            or not sampled
-            or reads(statement) & unbatched
-            or mixes(region, statement, trials, model, scope)
-        ):
-            unbatched |= writes(statement)
-        else:
-            wide.append(statement)
+    values = run_statements(region, region.samples, program)
+    wide = batchable_statements(region, values, program)
     narrow = [statement for statement in region.statements if statement not in wide]
     computed = {key for statement in wide for key in writes(statement)}
     needed = {key for statement in narrow for key in reads(statement)} | set(region.outputs)
-    batched = make_part(region, wide, sorted(computed & needed), values, stacked=True)
+    batched = make_part(region, wide, sorted(computed & needed), values)
     if batched is None:
         return None, region
-    return batched, make_part(
-        region,
-        narrow,
-        [key for key in region.outputs if key not in computed],
-        values,
-        stacked=False,
-    )
+    remaining_outputs = [key for key in region.outputs if key not in computed]
+    single = make_part(region, narrow, remaining_outputs, values)
+    stacked = replace(batched, samples=stack_samples(batched.samples))
+    return stacked, single
 
 
-def run_statements(
-    region: Region, samples: list[Sample], model: torch.nn.Module, scope: dict[str, Any]
-) -> list[dict[str, Any]]:
+def batchable_statements(
+    region: Region, values: list[Variables], program: Program
+) -> list[ast.stmt]:
+    """Return the statements of the region that run on many samples at once.
+
+    values: the variables on each of the region's samples.
+    """
+    trials = run_trials(region, program)
+    if not trials:
+        return []
+    unbatched = {key for key in region.inputs if not holds_samples(key, values)}
+    batchable: list[ast.stmt] = []
+    for statement in region.statements:
+        keeps_samples = all(holds_samples(key, [*values, *trials]) for key in writes(statement))
+        is_batchable = (
+            keeps_samples
+            and not reads(statement) & unbatched
+            and not mixes(region, statement, trials, program)
+        )
+        if is_batchable:
+            batchable.append(statement)
+        else:
+            unbatched |= writes(statement)
+    return batchable
+
+
+def holds_samples(key: str, values: list[Variables]) -> bool:
+    """Return whether a variable has the dimension of samples in all runs."""
+    return all(has_samples(variables[key]) for variables in values)
+
+
+def run_statements(region: Region, samples: list[Sample], program: Program) -> list[Variables]:
     """Run the region on each sample and return, for each, the value of every name by its name."""
     names = (
         *region.inputs,
         *(key for statement in region.statements for key in sorted(writes(statement))),
     )
-    module = RegionModule(replace(region, outputs=names), model, scope)
+    module = program.module_of(replace(region, outputs=names))
     with torch.no_grad():
         return [dict(zip(names, module(*sample), strict=True)) for sample in samples]
 
 
-def run_trials(
-    region: Region, model: torch.nn.Module, scope: dict[str, Any]
-) -> list[dict[str, Any]]:
+def run_trials(region: Region, program: Program) -> list[Variables]:
     """Run the region on perturbed inputs like the first sample, and on that sample itself.
 
     Returns what `run_statements` returns; an empty list where the region raises for these inputs.
     """
     generator = torch.Generator().manual_seed(0)
     first = region.samples[0]
-    samples = [
-        first,
-        *(
-            tuple(perturb(tensor, generator, None) for tensor in first)
-            for _ in range(TRIAL_SAMPLES - 1)
-        ),
+    perturbed = [
+        tuple(perturb(tensor, generator, None) for tensor in first)
+        for _ in range(TRIAL_SAMPLES - 1)
     ]
     try:
-        return run_statements(region, samples, model, scope)
+        return run_statements(region, [first, *perturbed], program)
     except Exception:  # noqa: BLE001  (whatever torch raises for values that the region does not take)
         return []
 
 
-def mixes(
-    region: Region,
-    statement: ast.stmt,
-    trials: list[dict[str, Any]],
-    model: torch.nn.Module,
-    scope: dict[str, Any],
-) -> bool:
+def mixes(region: Region, statement: ast.stmt, trials: list[Variables], program: Program) -> bool:
     """Return whether a statement mixes samples: its results for a batch are not those for each
     sample.
 
@@ -215,9 +219,7 @@ def mixes(
     """
     inputs = tuple(sorted(reads(statement) & trials[0].keys()))
     outputs = tuple(sorted(writes(statement)))
-    module = RegionModule(
-        Region(region.number, [statement], inputs, outputs, region.place), model, scope
-    )
+    module = program.module_of(Region(region.number, [statement], inputs, outputs, region.place))
     try:
         observed = observe(
             lambda: module(*(torch.cat([trial[key] for trial in trials]) for key in inputs))
@@ -234,17 +236,12 @@ def mixes(
 
 
 def make_part(
-    region: Region,
-    statements: list[ast.stmt],
-    outputs: list[str],
-    values: list[dict[str, Any]],
-    stacked: bool,
+    region: Region, statements: list[ast.stmt], outputs: list[str], values: list[Variables]
 ) -> Region | None:
     """Make a region of some of a region's statements; None where there are no statements or no
     outputs.
 
-    values: the variables on each sample of the whole region. stacked: whether the samples of the
-    new region are batches of several sizes.
+    values: the variables on each sample of the undivided region.
     """
     if not statements or not outputs:
         return None
@@ -255,11 +252,14 @@ def make_part(
         computed |= writes(statement)
     names = tuple(sorted(inputs))
     samples = [tuple(torch.as_tensor(variables[key]) for key in names) for variables in values]
-    if stacked:
-        sizes = [
-            (sample, size)
-            for place, sample in enumerate(samples)
-            for size in (BATCH_SIZES if place == 0 else (2,))
-        ]
-        samples = [tuple(torch.cat([tensor] * size) for tensor in sample) for sample, size in sizes]
     return Region(region.number, statements, names, tuple(outputs), region.place, samples)
+
+
+def stack_samples(samples: list[Sample]) -> list[Sample]:
+    """Return batches of several sizes of the first sample, and a batch of two of each other."""
+    sizes = [
+        (sample, size)
+        for place, sample in enumerate(samples)
+        for size in (BATCH_SIZES if place == 0 else (2,))
+    ]
+    return [tuple(torch.cat([tensor] * size) for tensor in sample) for sample, size in sizes]

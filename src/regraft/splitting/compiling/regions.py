@@ -13,14 +13,13 @@ from regraft.splitting.compiling.artifacts import Artifacts, digest
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.samples import (
     Uncompilable,
-    common_sizes,
     compare_values,
     first_line,
     trace_program,
 )
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.explore import RegionModule, common_sizes
 
 
 def compile_region(

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.check import difference
+from regraft.splitting.checking.difference import difference
 from regraft.splitting.observing.probe import observe
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.explore import RegionModule, common_sizes
 from regraft.splitting.sampling.record import to_numpy, to_torch
 
 Sample = tuple[torch.Tensor, ...]
@@ -227,11 +227,6 @@ def fastest(*calls: Callable[[], Any]) -> list[float]:
             times[number] = min(times[number], time.perf_counter() - before)
         rounds += 1
     return times
-
-
-def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
-    """Return for each dimension the size that all shapes share; None where they differ."""
-    return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
 
 
 def largest_sample(region: Region) -> Sample:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import ast
 
 from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.network import Program
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
-from regraft.splitting.program.results import Classes, source
+from regraft.splitting.program.results import source
 
 HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
 
@@ -19,7 +20,7 @@ import numpy
 {imports}{classes}
 
 class Host:
-    """Call it with NumPy arrays; it returns what the network returned, with arrays for tensors."""
+    """The network: `forward` takes and returns NumPy arrays in the place of tensors."""
 
     def __init__(self, directory=None):
         self.directory = Path(directory or Path(__file__).parent)
@@ -29,76 +30,70 @@ class Host:
 {load}        self.trace = []  # the sides that the last call took, in order
 
     def read(self, entry):
-        data = (self.directory / entry["file"]).read_bytes()
-        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        """Return the content of a file; raise ValueError where it is not the file that was written."""
+        content = (self.directory / entry["file"]).read_bytes()
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise ValueError(f"{{entry['file']}} is not the file that the manifest describes")
-        return data
+        return content
 
     def region(self, entry):
-        inputs = [(f"i{{place}}", place) for place in entry["used"]]
+        """Return the function that runs a sub-network, and the names and positions of its inputs."""
+        inputs = [(f"i{{position}}", position) for position in entry["used"]]
         return {compiled}, inputs
 
-    def check(self, **given):
-        for name, value in given.items():
-            known = self.inputs[name]
-            if "value" in known:
-                if repr(value) != known["value"]:
-                    raise ValueError(f"{{name}} is {{value!r}}; the network was split for {{known['value']}}")
+    def check(self, **arguments):
+        """Raise ValueError for an argument that the network was not split for."""
+        for name, value in arguments.items():
+            expected = self.inputs[name]
+            if "value" in expected:
+                if repr(value) != expected["value"]:
+                    raise ValueError(f"{{name}} is {{value!r}}; the network was split for {{expected['value']}}")
                 continue
-            array = numpy.asarray(value)
-            sizes = zip(array.shape, known["shape"])
-            fits = array.ndim == len(known["shape"]) and all(size in (one, None) for one, size in sizes)
-            if not fits or array.dtype != known["dtype"]:
-                shape = ", ".join("any" if size is None else str(size) for size in known["shape"])
-                wanted = f"{{known['dtype']}} ({{shape}})"
-                raise ValueError(f"{{name}} is {{array.dtype}} {{array.shape}}; the network was split for {{wanted}}")
+            array, shape = numpy.asarray(value), expected["shape"]
+            has_shape = array.ndim == len(shape) and all(
+                expected_size in (size, None) for size, expected_size in zip(array.shape, shape)
+            )
+            if not has_shape or array.dtype != expected["dtype"]:
+                sizes = ", ".join("any" if size is None else str(size) for size in shape)
+                description = f"{{expected['dtype']}} ({{sizes}})"
+                raise ValueError(f"{{name}} is {{array.dtype}} {{array.shape}}; the network was split for {{description}}")
 
     def run(self, number, *values):
+        """Run a sub-network on the values of its inputs, and return those of its outputs."""
         run, inputs = self.regions[number]
-        return run(None, {{key: numpy.asarray(values[place]) for key, place in inputs}})
+        return run(None, {{key: numpy.asarray(values[position]) for key, position in inputs}})
 
 '''  # noqa: E501
 
-ISLAND = """    def island(self, entry):
+ISLAND = '''    def island(self, entry):
+        """Return the function that runs a sub-network with torch."""
         self.read(entry)
         network = torch.export.load(self.directory / entry["file"]).module()
 
         @torch.no_grad()
         def run(_, values):
-            given = (torch.from_numpy(numpy.array(one, order="C")) for one in values.values())
-            return [one.numpy() for one in network(*given)]
+            tensors = (torch.from_numpy(numpy.array(value, order="C")) for value in values.values())
+            return [output.numpy() for output in network(*tensors)]
 
         return run
 
-"""
+'''
 
 
 LOAD = """        self.regions = [self.region(entry) for entry in manifest["regions"]]
 """
 
 
-def host_source(
-    name: str,
-    parameters: list[str],
-    names: list[str],
-    steps: list[Step],
-    islands: bool,
-    compiler: Compiler,
-    classes: Classes,
-) -> str:
-    """Return the text of host.py, which needs torch, too, where there are islands.
-
-    name: the network's class. parameters: the parameters of its forward as text. names: the
-    parameters' names.
-    """
-    header = ", ".join(["self", *parameters])
-    arguments = ", ".join(f"{parameter}={parameter}" for parameter in names)
+def host_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
+    """Return the text of host.py, which needs torch, too, where there are islands."""
+    header = ", ".join(["self", *program.parameters])
+    arguments = ", ".join(f"{parameter}={parameter}" for parameter in program.inputs)
     forward = (
         f"    def forward({header}):\n        self.check({arguments})\n        self.trace = []\n"
     )
     return host_module(
-        host_head(name, LOAD, islands, compiler, classes),
-        forward + "\n".join(Writer().write_steps(steps, 2)) + "\n",
+        host_head(program, LOAD, has_islands, compiler),
+        forward + "\n".join(Writer().write_steps(program.steps, 2)) + "\n",
     )
 
 
@@ -109,20 +104,24 @@ def host_module(head: str, body: str) -> str:
     ) + body
 
 
-def host_head(name: str, load: str, islands: bool, compiler: Compiler, classes: Classes) -> str:
+def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler) -> str:
     """Return the text before `forward`: imports, loading and the sub-networks' methods.
 
     load: the lines that load what `forward` needs.
     """
-    modules = sorted({compiler.module, *(["torch"] if islands else [])})
+    modules = sorted({compiler.module, *(["torch"] if has_islands else [])})
     imports = "".join(f"import {module}\n" for module in modules)
     compiled = "self.compiled(entry)"
-    if islands:
+    if has_islands:
         compiled = f'self.island(entry) if "reason" in entry else {compiled}'
     text = HEAD.format(
-        name=name, imports=imports, classes=source(classes), compiled=compiled, load=load
+        name=program.name,
+        imports=imports,
+        classes=source(program.classes),
+        compiled=compiled,
+        load=load,
     )
-    return text + compiler.host + (ISLAND if islands else "")
+    return text + compiler.host + (ISLAND if has_islands else "")
 
 
 class Writer:

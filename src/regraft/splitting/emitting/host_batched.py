@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.emitting.host import Writer, host_head, host_module
-from regraft.splitting.program.residual import Step
-from regraft.splitting.program.results import Classes
+from regraft.splitting.network import Program
 
 LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]]
         self.outputs = [entry["outputs"] for entry in manifest["regions"]]
@@ -18,93 +17,102 @@ LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]
         ]
 """
 
-TOGETHER = """    def part(self, entry):
-        \"\"\"What runs a sub-network, by what name it gets what, and the names of what it gives.\"\"\"
-        run, inputs = self.region(entry)
-        takes = {key: entry["inputs"][place]["name"] for key, place in inputs}
-        return run, takes, [one["name"] for one in entry["outputs"]]
+RUN = '''    def part(self, entry):
+        """Return the function that runs a part of a region, and the names of its variables.
 
-    def together(self, number, given):
-        \"\"\"A region on what several samples give it: together where sizes are equal, the rest one by one.\"\"\"
+        These are a dictionary of the names that it reads, by input, and a list of those that it computes.
+        """
+        run, inputs = self.region(entry)
+        reads = {key: entry["inputs"][position]["name"] for key, position in inputs}
+        return run, reads, [output["name"] for output in entry["outputs"]]
+
+    def run_region(self, number, samples):
+        """Return the outputs of a region for each sample. samples: the variables of each sample, by name."""
         parts = self.parts[number]
         if "together" in parts:
-            run, takes, gives = parts["together"]
-            alike = {}
-            for one in given:
-                alike.setdefault(tuple(one[name].shape for name in takes.values()), []).append(one)
-            for several in alike.values():
-                values = {key: numpy.concatenate([one[name] for one in several]) for key, name in takes.items()}
-                for name, column in zip(gives, run(None, values)):
-                    if len(column) != len(several):
-                        raise RuntimeError("a sub-network does not give one result for each sample")
-                    for row, one in enumerate(several):
-                        one[name] = column[row : row + 1]
+            self.run_together(parts["together"], samples)
         if "each" in parts:
-            run, takes, gives = parts["each"]
-            for one in given:
-                values = {key: numpy.asarray(one[name]) for key, name in takes.items()}
-                one.update(zip(gives, run(None, values)))
-        return [[one[key] for key in self.outputs[number]] for one in given]
+            run, reads, computes = parts["each"]
+            for sample in samples:
+                values = {key: numpy.asarray(sample[name]) for key, name in reads.items()}
+                sample.update(zip(computes, run(None, values)))
+        return [[sample[name] for name in self.outputs[number]] for sample in samples]
 
-"""  # noqa: E501
+    def run_together(self, part, samples):
+        """Run a part on all samples of equal sizes at once, and add what it computes to their variables."""
+        run, reads, computes = part
+        groups = {}
+        for sample in samples:
+            sizes = tuple(sample[name].shape for name in reads.values())
+            groups.setdefault(sizes, []).append(sample)
+        for group in groups.values():
+            values = {key: numpy.concatenate([sample[name] for sample in group]) for key, name in reads.items()}
+            for name, rows in zip(computes, run(None, values)):
+                if len(rows) != len(group):
+                    raise RuntimeError("a sub-network does not give one result for each sample")
+                for row, sample in enumerate(group):
+                    sample[name] = rows[row : row + 1]
 
-FORWARD = """    def forward({header}):
-        \"\"\"One result for each sample, in their order.\"\"\"
-        self.check({given})
-        counts = {{len(one) for one in ({tensors},)}}
-        if len(counts) > 1:
+    def count_samples(self, *tensors):
+        """Return the number of samples; raise ValueError where the tensors hold different numbers."""
+        (count, *other_counts) = {len(tensor) for tensor in tensors}
+        if other_counts:
             raise ValueError("the inputs hold different numbers of samples")
-        self.traces = []  # the sides that each sample took
-        samples = [self.sample({slices}) for n in range(*counts)]
-        results, asked = [None] * len(samples), {{}}
+        return count
 
-        def go_on(place, value):
+    def run_samples(self, samples):
+        """Run the samples' programs to their ends, and return their results.
+
+        A program stops at each region with its number and inputs. The earliest region that a program waits for
+        runs next, on all samples that wait for it.
+        """
+        results, requests = [None] * len(samples), {}
+
+        def resume(position, outputs):
+            """Run one program on to its next region, which becomes its request, or to its end."""
             try:
-                asked[place] = samples[place].send(value)
+                requests[position] = samples[position].send(outputs)
             except StopIteration as end:
-                results[place] = end.value
+                results[position] = end.value
 
-        for place in range(len(samples)):
-            go_on(place, None)
-        while asked:
-            number = min(one for one, *_ in asked.values())  # those behind catch up with the others
-            places = [place for place, (one, *_) in asked.items() if one == number]
-            given = [dict(zip(self.names[number], asked.pop(place)[1:])) for place in places]
-            for place, made in zip(places, self.together(number, given)):
-                go_on(place, made)
-        self.trace = [side for one in self.traces for side in one]
+        for position in range(len(samples)):
+            resume(position, None)
+        while requests:
+            number = min(request[0] for request in requests.values())
+            waiting = [position for position, request in requests.items() if request[0] == number]
+            inputs = [dict(zip(self.names[number], requests.pop(position)[1:])) for position in waiting]
+            for position, outputs in zip(waiting, self.run_region(number, inputs)):
+                resume(position, outputs)
+        self.trace = [side for trace in self.traces for side in trace]
         return results
+
+'''  # noqa: E501
+
+FORWARD = '''    def forward({header}):
+        """Return the network's result for each sample, in their order."""
+        self.check({given})
+        self.traces = []  # the sides that each sample took
+        return self.run_samples([self.sample({slices}) for n in range(self.count_samples({tensors}))])
 
     def sample({header}):
         trace = []
         self.traces.append(trace)
         yield from ()
-"""
+'''  # noqa: E501
 
 
-def batched_source(
-    name: str,
-    parameters: list[str],
-    names: list[str],
-    tensors: list[str],
-    steps: list[Step],
-    islands: bool,
-    compiler: Compiler,
-    classes: Classes,
-) -> str:
-    """Return the text of host.py for batches.
-
-    name: the network's class. parameters: the parameters of its forward as text. names: the
-    parameters' names. tensors: the names of those that hold samples.
-    """
+def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
+    """Return the text of host.py for batches, which needs torch, too, where there are islands."""
+    tensors = program.network.tensor_inputs
+    slices = [f"{key}[n : n + 1]" if key in tensors else key for key in program.inputs]
     forward = FORWARD.format(
-        header=", ".join(["self", *parameters]),
-        given=", ".join(f"{key}={key}" for key in names),
+        header=", ".join(["self", *program.parameters]),
+        given=", ".join(f"{key}={key}" for key in program.inputs),
         tensors=", ".join(tensors),
-        slices=", ".join(f"{key}[n : n + 1]" if key in tensors else key for key in names),
+        slices=", ".join(slices),
     )
-    body = Writer("trace", "yield ({},)").write_steps(steps, 2)
+    body = Writer("trace", "yield ({},)").write_steps(program.steps, 2)
     return host_module(
-        host_head(name, LOAD, islands, compiler, classes),
-        TOGETHER + forward + "\n".join(body) + "\n",
+        host_head(program, LOAD, has_islands, compiler),
+        RUN + forward + "\n".join(body) + "\n",
     )

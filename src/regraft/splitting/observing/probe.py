@@ -61,9 +61,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.operations += 1
         if self.operations > self.max_operations:
             raise RuntimeError(f"more than {self.max_operations} operations")
-        operands = [
-            leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
-        ]
+        operands = tensors_in((args, kwargs))
         constant = all(operand.untyped_storage()._cdata in self.constant for operand in operands)
         if torch.Tag.data_dependent_output in func.tags and not constant:
             self.scalars.append(str(func))
@@ -78,18 +76,18 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
             self.shapes.append(first_shape(result))
         self.by_values = self.by_values or fails_by_values(func, args, result)
         self.by_sizes = self.by_sizes or fails_by_sizes(func, args)
-        constant = constant or func.overloadpacket.__name__ in LIKE
-        for output in pytree.tree_leaves(result):
-            if (
-                isinstance(output, torch.Tensor)
-                and torch.Tag.nondeterministic_seeded not in func.tags
-            ):
-                storage = output.untyped_storage()
-                if constant:
-                    self.constant[storage._cdata] = storage
-                else:
-                    self.constant.pop(storage._cdata, None)
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            self._note_results(result, constant or func.overloadpacket.__name__ in LIKE)
         return result
+
+    def _note_results(self, result: Any, constant: bool) -> None:
+        """Note whether an operation's results are the same for every input."""
+        for output in tensors_in(result):
+            storage = output.untyped_storage()
+            if constant:
+                self.constant[storage._cdata] = storage
+            else:
+                self.constant.pop(storage._cdata, None)
 
     def _note_changes(
         self, func: Any, operands: list[torch.Tensor], written: list[torch.Tensor], result: Any
@@ -103,8 +101,13 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.changed = self.changed or any(
             tensor.untyped_storage()._cdata in outside for tensor in written
         )
-        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        outputs = tensors_in(result)
         self.own_storages |= {output.untyped_storage()._cdata for output in outputs} - outside
+
+
+def tensors_in(structure: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and dictionaries, in order."""
+    return [leaf for leaf in pytree.tree_leaves(structure) if isinstance(leaf, torch.Tensor)]
 
 
 def _written_by_schema(
@@ -116,7 +119,7 @@ def _written_by_schema(
     arguments = enumerate(func._schema.arguments)
     places = [(place, argument.name) for place, argument in arguments if argument.is_write]
     values = [args[place] if place < len(args) else kwargs.get(name) for place, name in places]
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    return tensors_in(values)
 
 
 class _WithoutChecks(TorchFunctionMode):  # type: ignore[misc]

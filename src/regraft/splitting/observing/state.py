@@ -62,32 +62,43 @@ class State:
             return id(value), value.tobytes() if value.dtype != object else repr(value)
         if isinstance(value, (torch.nn.Module, type)) or depth > MAX_DEPTH:
             return id(value)
+        return self.freeze_contents(value, depth + 1)
+
+    def freeze_contents(self, value: Any, depth: int) -> Any:
+        """Return the value of `freeze` for an object that may hold others, by the type of it.
+
+        depth: the number of objects around those that it holds.
+        """
         if isinstance(value, dict):
-            items = [
-                (self.freeze(key, depth + 1), self.freeze(element, depth + 1))
-                for key, element in value.items()
-            ]
-            return (
-                id(value),
-                items,
-                self.freeze(vars(value), depth + 1) if hasattr(value, "__dict__") else None,
-            )
+            items = self.freeze_items(value, depth)
+            attributes = self.freeze(vars(value), depth) if hasattr(value, "__dict__") else None
+            return id(value), items, attributes
         if isinstance(value, (list, tuple)):
-            return id(value), [self.freeze(element, depth + 1) for element in value]
+            return id(value), [self.freeze(element, depth) for element in value]
         if isinstance(value, (set, frozenset)):
-            return id(value), sorted(repr(self.freeze(element, depth + 1)) for element in value)
+            return id(value), sorted(repr(self.freeze(element, depth)) for element in value)
         if callable(value):
             return id(value)
-        slots = [key for kind in type(value).__mro__ for key in getattr(kind, "__slots__", ())]
-        attributes = {
-            **getattr(value, "__dict__", {}),
-            **{key: getattr(value, key, None) for key in slots},
-        }
-        return (
-            id(value),
-            [(key, self.freeze(attribute, depth + 1)) for key, attribute in attributes.items()],
-            repr_of(value),
-        )
+        attributes = [
+            (key, self.freeze(attribute, depth)) for key, attribute in attributes_of(value).items()
+        ]
+        return id(value), attributes, repr_of(value)
+
+    def freeze_items(self, value: dict[Any, Any], depth: int) -> list[tuple[Any, Any]]:
+        """Return the frozen keys and values of a dictionary."""
+        return [
+            (self.freeze(key, depth), self.freeze(element, depth)) for key, element in value.items()
+        ]
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object by name, those in slots among them; None for an empty
+    slot."""
+    slots = [key for kind in type(value).__mro__ for key in getattr(kind, "__slots__", ())]
+    return {
+        **getattr(value, "__dict__", {}),
+        **{key: getattr(value, key, None) for key in slots},
+    }
 
 
 def repr_of(value: Any) -> str:

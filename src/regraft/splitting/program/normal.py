@@ -1,5 +1,5 @@
-"""Simpler forms of source: what follows a leaving `if` moves into its other arm, and comprehensions
-become loops."""
+"""Simpler forms of source: what follows a leaving `if` moves into its other arm, and loops have no
+`else` and no `return`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ import ast
 import copy
 from collections.abc import Callable
 from typing import TypeVar
+
+from regraft.splitting.program.comprehensions import expand_comprehension
+from regraft.splitting.program.uses import mark_asked, mark_uses
+
+__all__ = [
+    "WithoutLeavingElses",
+    "changed_names",
+    "expand_comprehension",
+    "first_body",
+    "mark_uses",
+    "move_exits_to_tails",
+    "peel_for",
+    "peel_while",
+    "without_else",
+    "without_loop_returns",
+]
 
 Loop = TypeVar("Loop", bound="ast.For | ast.While")
 LOOPS = (ast.For, ast.While, ast.FunctionDef, ast.Lambda)
@@ -105,51 +121,65 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
     """
     if not any(map(returns_in_loop, body)):
         return body
+    replaced = _LoopReturns(result, returned).replace_block(copy.deepcopy(body), None)
+    return [assign_to(body[0], returned, ast.Constant(False)), *replaced]
 
-    def replace_returns(statements: list[ast.stmt], leave: list[ast.stmt] | None) -> list[ast.stmt]:
-        """Replace the returns by the statements `leave`; outside of loops `leave` is None and
-        returns stay."""
-        replaced: list[ast.stmt] = []
-        for statement in statements:
-            replacement = [statement]
-            if isinstance(statement, ast.Return) and leave is not None:
-                value = statement.value or ast.Constant(None)
-                replacement = [
-                    assign_to(statement, result, value),
-                    assign_to(statement, returned, ast.Constant(True)),
-                    *leave,
-                ]
-            elif isinstance(statement, (ast.For, ast.While)) and returns_in_loop(statement):
-                endless = (
-                    isinstance(statement, ast.While)
-                    and is_true(statement.test)
-                    and not contains(statement, ast.Break)
-                )
-                statement.body = replace_returns(statement.body, [ast.Break()])
-                statement.orelse = replace_returns(
-                    move_exits_to_tails(statement.orelse, ast.Return), []
-                )
-                end: list[ast.stmt] = [ast.Return(ast.Name(result, ast.Load()))]
-                leaving = leave if leave is not None else end
-                replacement = (
-                    [statement, *leaving]
-                    if endless
-                    else [statement, ast.If(ast.Name(returned, ast.Load()), leaving, [])]
-                )
-            elif isinstance(statement, (ast.If, ast.With)):
-                statement.body = replace_returns(statement.body, leave)
-                if isinstance(statement, ast.If):
-                    statement.orelse = replace_returns(statement.orelse, leave)
-            replaced.extend(
-                ast.fix_missing_locations(ast.copy_location(part, statement))
-                for part in replacement
-            )
-        return replaced
 
-    return [
-        assign_to(body[0], returned, ast.Constant(False)),
-        *replace_returns(copy.deepcopy(body), None),
-    ]
+class _LoopReturns:
+    """Replaces returns in loops by assignments to two variables, and statements that leave.
+
+    `leave` are these statements in each method; outside of loops it is None, and returns stay.
+    """
+
+    def __init__(self, result: str, returned: str) -> None:
+        self.result, self.returned = result, returned
+
+    def replace_block(
+        self, statements: list[ast.stmt], leave: list[ast.stmt] | None
+    ) -> list[ast.stmt]:
+        """Return the statements with their returns replaced."""
+        return [
+            ast.fix_missing_locations(ast.copy_location(part, statement))
+            for statement in statements
+            for part in self.replace(statement, leave)
+        ]
+
+    def replace(self, statement: ast.stmt, leave: list[ast.stmt] | None) -> list[ast.stmt]:
+        """Return what stands in the place of a statement."""
+        if isinstance(statement, ast.Return) and leave is not None:
+            value = statement.value or ast.Constant(None)
+            return [
+                assign_to(statement, self.result, value),
+                assign_to(statement, self.returned, ast.Constant(True)),
+                *leave,
+            ]
+        if isinstance(statement, (ast.For, ast.While)) and returns_in_loop(statement):
+            return self.replace_in_loop(statement, leave)
+        if isinstance(statement, (ast.If, ast.With)):
+            statement.body = self.replace_block(statement.body, leave)
+        if isinstance(statement, ast.If):
+            statement.orelse = self.replace_block(statement.orelse, leave)
+        return [statement]
+
+    def replace_in_loop(
+        self, loop: ast.For | ast.While, leave: list[ast.stmt] | None
+    ) -> list[ast.stmt]:
+        """Return the loop with `break` for its returns, and the statements that leave after it."""
+        endless = is_endless(loop)
+        loop.body = self.replace_block(loop.body, [ast.Break()])
+        loop.orelse = self.replace_block(move_exits_to_tails(loop.orelse, ast.Return), [])
+        leaving = leave
+        if leaving is None:
+            leaving = [ast.Return(ast.Name(self.result, ast.Load()))]
+        if endless:
+            return [loop, *leaving]
+        return [loop, ast.If(ast.Name(self.returned, ast.Load()), leaving, [])]
+
+
+def is_endless(loop: ast.For | ast.While) -> bool:
+    """Return whether a loop is `while True` without a `break`."""
+    is_while_true = isinstance(loop, ast.While) and is_true(loop.test)
+    return is_while_true and not contains(loop, ast.Break)
 
 
 def is_true(test: ast.expr) -> bool:
@@ -279,138 +309,3 @@ def run_once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
         ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, []
     )
     return ast.fix_missing_locations(ast.copy_location(loop, node))
-
-
-def expand_comprehension(
-    node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str
-) -> list[ast.stmt]:
-    """Return statements that put the comprehension's elements into the new list or dictionary
-    `target`.
-
-    The comprehension's own variables get the prefix `prefix`.
-    """
-    node = copy.deepcopy(node)
-    targets = {
-        name.id
-        for part in node.generators
-        for name in ast.walk(part.target)
-        if isinstance(name, ast.Name)
-    }
-    first = node.generators[0].iter
-    for name in ast.walk(node):
-        if isinstance(name, ast.Name) and name.id in targets and not is_inside(name, first):
-            name.id = prefix + name.id
-    body: list[ast.stmt] = [add_element(node, ast.Name(target, ast.Load()))]
-    for part in reversed(node.generators):
-        for test in reversed(part.ifs):
-            body = [ast.If(test, body, [])]
-        body = [ast.For(part.target, part.iter, body, [])]
-    empty = ast.Dict([], []) if isinstance(node, ast.DictComp) else ast.List([], ast.Load())
-    statements = [ast.Assign([ast.Name(target, ast.Store())], empty), *body]
-    return [
-        ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements
-    ]
-
-
-def add_element(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr) -> ast.stmt:
-    """Return the statement that adds the comprehension's element to the list or dictionary
-    `target`."""
-    if isinstance(node, ast.DictComp):
-        return ast.Assign([ast.Subscript(target, node.key, ast.Store())], node.value)
-    return ast.Expr(ast.Call(ast.Attribute(target, "append", ast.Load()), [node.elt], []))
-
-
-def is_inside(node: ast.AST, tree: ast.AST) -> bool:
-    return any(descendant is node for descendant in ast.walk(tree))
-
-
-# functions that read all of a view of a dictionary during the call
-AT_ONCE = frozenset(
-    {
-        "list",
-        "tuple",
-        "dict",
-        "sorted",
-        "len",
-        "sum",
-        "max",
-        "min",
-        "any",
-        "all",
-        "set",
-        "extend",
-        "join",
-    }
-)
-LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
-
-
-def mark_uses(definition: ast.AST) -> None:
-    """Note in attributes of the expressions in `definition` how they are used.
-
-    `asked`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may be a
-    constant on some paths and a tensor on others.
-    """
-    for node in ast.walk(definition):
-        for part in either_operands(node):
-            part.either = True  # type: ignore[attr-defined]
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
-            mark_asked(node.test)
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            mark_asked(node.operand)
-        elif isinstance(node, ast.comprehension):
-            for part in node.ifs:
-                mark_asked(part)
-            mark_at_once(node.iter, "loop")
-        elif isinstance(node, ast.For):
-            mark_at_once(node.iter, "loop")
-        elif isinstance(node, ast.Starred):
-            mark_at_once(node.value, "call")
-        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
-            function_name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            for part in node.args:
-                if function_name == "bool":
-                    mark_asked(part)
-                elif function_name in AT_ONCE:
-                    mark_at_once(part, "call")
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
-            mark_at_once(node.comparators[-1], "call")
-
-
-def either_operands(node: ast.AST) -> list[ast.expr]:
-    """Return the parts of a statement or expression that may be a constant on some paths and a
-    tensor on others."""
-    if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.Attribute, ast.Subscript)):
-        return [node.value] if node.value is not None else []
-    if isinstance(node, ast.AugAssign):
-        return [node.target, node.value]
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators]
-    if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
-    if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
-        return node.elts
-    if isinstance(node, ast.Dict):
-        return node.values
-    return (
-        [node.operand] if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) else []
-    )
-
-
-def mark_asked(node: ast.expr) -> None:
-    """Note that only the truth of the expression counts."""
-    node.asked = True  # type: ignore[attr-defined]
-    if isinstance(node, ast.BoolOp):
-        for operand in node.values:
-            mark_asked(operand)
-
-
-def mark_at_once(node: ast.expr, reader: str) -> None:
-    """Note that nothing keeps the expression's value; `reader` says what reads it: "loop" or
-    "call"."""
-    node.at_once = reader  # type: ignore[attr-defined]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
-        for argument in node.args:
-            mark_at_once(argument, reader)

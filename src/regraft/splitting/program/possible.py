@@ -7,6 +7,7 @@ import ast
 import copy
 import itertools
 import math
+import types
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -83,42 +84,18 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
     parts: the operands' expressions in `node`. The result is None where the outcomes are not known
     or too many, or where one raises.
     """
+    remainders = remainders_of_modulo(node, operands)
+    if remainders is not None:
+        return remainders
     constants_of_each = [possible_constants(operand) for operand in operands]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and operands[0].kind == "host":
-        left, right = (operand.example for operand in operands)
-        if (
-            constants_of_each[0] is None
-            and operands[1].kind == "static"
-            and type(left) is type(right) is int
-            and 0 < right <= MAX_CONSTANTS
-        ):
-            return tuple(range(right))
-    if not isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) or any(
-        constants is None for constants in constants_of_each
-    ):
+    if not is_quick_operator(node) or any(constants is None for constants in constants_of_each):
         return None
-    combinations = list(
-        itertools.islice(
-            itertools.product(*(constants or () for constants in constants_of_each)),
-            MAX_COMBINATIONS + 1,
-        )
-    )
-    if len(combinations) > MAX_COMBINATIONS or isinstance(
-        getattr(node, "op", None), (ast.Pow, ast.LShift, ast.MatMult)
-    ):
+    all_combinations = itertools.product(*(constants or () for constants in constants_of_each))
+    combinations = list(itertools.islice(all_combinations, MAX_COMBINATIONS + 1))
+    if len(combinations) > MAX_COMBINATIONS:
         return None
     names = {id(part): f"v{place}" for place, part in enumerate(parts)}
-    expression = copy.copy(node)
-    for field, part in ast.iter_fields(node):
-        if isinstance(part, ast.expr):
-            setattr(expression, field, ast.Name(names[id(part)], ast.Load()))
-        elif isinstance(part, list) and field == "comparators":
-            setattr(
-                expression,
-                field,
-                [ast.Name(names[id(comparator)], ast.Load()) for comparator in part],
-            )
-    code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<constants>", "eval")
+    code = compile_with_names(node, names)
     try:
         results = [
             eval(code, {}, dict(zip(names.values(), combination, strict=True)))
@@ -127,6 +104,39 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
     except Exception:  # noqa: BLE001  (an operation that raises for one of them is left to the host)
         return None
     return distinct_constants(results) if len(str(results)) < 1000 else None
+
+
+def remainders_of_modulo(node: ast.expr, operands: list[Value]) -> Constants | None:
+    """Return the constants that `int % constant` can give for any whole number on its left.
+
+    Returns None for another operator, and where the number is one of a few constants.
+    """
+    is_modulo = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    if not is_modulo or operands[0].kind != "host" or operands[1].kind != "static":
+        return None
+    left, right = (operand.example for operand in operands)
+    are_integers = type(left) is type(right) is int
+    if possible_constants(operands[0]) is not None or not are_integers:
+        return None
+    return tuple(range(right)) if 0 < right <= MAX_CONSTANTS else None
+
+
+def is_quick_operator(node: ast.expr) -> bool:
+    """Return whether the expression is an operator that takes no longer for larger numbers."""
+    is_slow = isinstance(getattr(node, "op", None), (ast.Pow, ast.LShift, ast.MatMult))
+    return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and not is_slow
+
+
+def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
+    """Compile an operator with names in the place of its operands. names: by id of the operand."""
+    expression = copy.copy(node)
+    for field, part in ast.iter_fields(node):
+        if isinstance(part, ast.expr):
+            setattr(expression, field, ast.Name(names[id(part)], ast.Load()))
+        elif isinstance(part, list) and field == "comparators":
+            operands = [ast.Name(names[id(comparator)], ast.Load()) for comparator in part]
+            setattr(expression, field, operands)
+    return compile(ast.fix_missing_locations(ast.Expression(expression)), "<constants>", "eval")
 
 
 def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:

@@ -78,35 +78,44 @@ def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any
     Returns the function, its definition and its globals.
     """
     scope: dict[str, Any] = {}
+    signature = inspect.signature(kind.__init__)  # type: ignore[misc]
+    arguments = list(signature.parameters.values())[1:]
     fields = dataclasses.fields(kind)
-    parameters, init_only = ["self"], []
-    for parameter in list(inspect.signature(kind.__init__).parameters.values())[1:]:  # type: ignore[misc]
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parameters:
-            parameters.append("*")
-        scope[f"default_{parameter.name}_"] = parameter.default
-        parameters.append(
-            parameter.name
-            if parameter.default is parameter.empty
-            else f"{parameter.name}=default_{parameter.name}_"
-        )
-        if parameter.name not in [field.name for field in fields]:  # an InitVar
-            init_only.append(parameter.name)
-    body = []
-    for field in fields:
-        new_value = f"factory_{field.name}_()"
-        if field.default_factory is not dataclasses.MISSING:
-            scope[f"factory_{field.name}_"] = field.default_factory
-            is_default = f"{field.name} is default_{field.name}_"
-            body.append(
-                f"self.{field.name} ="
-                f" {f'{new_value} if {is_default} else {field.name}' if field.init else new_value}"
-            )
-        elif field.init:
-            body.append(f"self.{field.name} = {field.name}")
+    parameters = write_parameters(arguments, scope)
+    body = [line for field in fields for line in write_assignment(field, scope)]
     if hasattr(kind, "__post_init__"):
+        field_names = [field.name for field in fields]
+        init_only = [argument.name for argument in arguments if argument.name not in field_names]
         body.append(f"self.__post_init__({', '.join(init_only)})")
     text = f"def __init__({', '.join(parameters)}):\n" + "".join(
         f"    {line}\n" for line in body or ["pass"]
     )
     exec(text, scope)
     return scope["__init__"], ast.parse(text).body[0], scope  # type: ignore[return-value]
+
+
+def write_parameters(arguments: list[inspect.Parameter], scope: dict[str, Any]) -> list[str]:
+    """Return the parameters of a constructor as text; their defaults are added to `scope`."""
+    parameters = ["self"]
+    for argument in arguments:
+        if argument.kind is argument.KEYWORD_ONLY and "*" not in parameters:
+            parameters.append("*")
+        default_name = f"default_{argument.name}_"
+        scope[default_name] = argument.default
+        has_default = argument.default is not argument.empty
+        parameters.append(f"{argument.name}={default_name}" if has_default else argument.name)
+    return parameters
+
+
+def write_assignment(field: dataclasses.Field[Any], scope: dict[str, Any]) -> list[str]:
+    """Return the line that sets a field in a constructor, if it sets the field.
+
+    A field's factory is added to `scope`.
+    """
+    if field.default_factory is dataclasses.MISSING:
+        return [f"self.{field.name} = {field.name}"] if field.init else []
+    scope[f"factory_{field.name}_"] = field.default_factory
+    value = f"factory_{field.name}_()"
+    if field.init:
+        value = f"{value} if {field.name} is default_{field.name}_ else {field.name}"
+    return [f"self.{field.name} = {value}"]

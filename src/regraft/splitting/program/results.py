@@ -22,15 +22,15 @@ TEXTS = {
     "mapping": (
         '''
 class {name}(dict):
-    """Its fields are attributes, and, unless they are None, items, by their names and in their order."""
+    """Fields that are attributes, and, unless they are None, items by their names or positions."""
 
     def __init__(self, **fields):
-        super().__init__({{key: one for key, one in fields.items() if one is not None}})
+        super().__init__({{key: value for key, value in fields.items() if value is not None}})
         vars(self).update(fields)
 
     def __getitem__(self, key):
         return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
-'''  # noqa: E501
+'''
     ),
 }
 # Names that the host uses itself.

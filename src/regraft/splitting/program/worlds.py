@@ -60,26 +60,29 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
         self.shapes = iter(shapes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if func in (aten.index_put.default, aten.index_put_.default) and any(map(is_mask, args[1])):
-            values = args[2]
-            places = indices(args[1], 0)
-            if values.ndim and values.shape[0] not in (
-                1,
-                next(len(index) for index in places if index is not None),
-            ):
-                places = indices(args[1], GROWTH)
-            return func(args[0], places, *args[2:], **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
+            return func(args[0], places_for_values(args[1], args[2]), *args[2:], **kwargs)
+        result = func(*args, **kwargs)
         if not sized_by_data(func, args) or first_shape(result) != next(
             self.shapes, first_shape(result)
         ):
             return result
         if func is aten.index.Tensor:
-            return func(args[0], indices(args[1], GROWTH), **(kwargs or {}))
+            return func(args[0], indices(args[1], GROWTH), **kwargs)
         if isinstance(result, torch.Tensor):
             return lengthen(result, [0])
         values, inverse, counts = result  # of torch.unique
         return lengthen(values, [0]), inverse, lengthen(counts, [0]) if counts.numel() else counts
+
+
+def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch.Tensor | None]:
+    """Return the indices of an assignment with places instead of masks, as many as there are
+    values."""
+    places = indices(indices_or_masks, 0)
+    place_count = next(len(index) for index in places if index is not None)
+    fits = values.ndim == 0 or values.shape[0] in (1, place_count)
+    return places if fits else indices(indices_or_masks, GROWTH)
 
 
 def indices(indices_or_masks: Any, growth: int) -> list[torch.Tensor | None]:

@@ -71,6 +71,11 @@ def closed_shape(tensor: torch.Tensor, dims: frozenset[int]) -> list[int]:
     return [-1 if dim in dims else size for dim, size in enumerate(tensor.shape)]
 
 
+def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
+    """Return for each dimension the size that all shapes share; None where they differ."""
+    return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
+
+
 def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[torch.Size]]) -> bool:
     """Return whether a size in `sizes` differs from the one that all samples share."""
     columns = zip(sizes, *sizes_of_samples, strict=True)
@@ -189,28 +194,36 @@ class Explorer:
 
         Arms that raise, and branches of `and` or `or` alone, are not run out of turn.
         """
-        taken_body = None
-        for test, body in step.arms:
-            if taken_body is None and (test is None or self.evaluate(test, names)):
-                taken_body = body
+        chosen_body = self.choose_body(step, names)
         for _, body in step.arms:
-            if (
-                body is not taken_body
-                and id(body) not in self.tried_bodies
-                and not raises(body)
-                and any(step.labels)
-            ):
-                self.tried_bodies.add(id(body))
-                later_regions = (
-                    self.regions[inner.number]
-                    for inner in all_steps(following)
-                    if isinstance(inner, RegionStep)
-                )
-                has_unreached = any(not region.samples for region in later_regions)
-                self.run_out_of_turn(
-                    [*body, *following] if has_unreached else body, copy.deepcopy(names)
-                )
-        return self.run(taken_body, names) if taken_body is not None else ""
+            if body is not chosen_body and any(step.labels):
+                self.try_body(body, names, following)
+        return self.run(chosen_body, names) if chosen_body is not None else ""
+
+    def choose_body(self, step: Branch, names: dict[str, Any]) -> list[Step] | None:
+        """Return the body of the first arm whose test holds; None where none does."""
+        for test, body in step.arms:
+            if test is None or self.evaluate(test, names):
+                return body
+        return None
+
+    def try_body(self, body: list[Step], names: dict[str, Any], following: list[Step]) -> None:
+        """Run a body out of turn, unless it raises or was run so before.
+
+        following: the steps after the branch, which are run, too, if a region of theirs has no
+        samples.
+        """
+        if id(body) in self.tried_bodies or raises(body):
+            return
+        self.tried_bodies.add(id(body))
+        later_regions = (
+            self.regions[inner.number]
+            for inner in all_steps(following)
+            if isinstance(inner, RegionStep)
+        )
+        has_unreached = any(not region.samples for region in later_regions)
+        steps = [*body, *following] if has_unreached else body
+        self.run_out_of_turn(steps, copy.deepcopy(names))
 
     def run_out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
         """Run a side that this input does not take, for samples; it may fail in a state that never

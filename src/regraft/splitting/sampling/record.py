@@ -4,6 +4,7 @@ thresholds."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -118,37 +119,69 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        operation = func.overloadpacket.__name__
-        if (
-            operation in ("gt", "ge", "lt", "le", "eq", "ne")
-            and result.numel() == 1
-            and args[0].is_floating_point()
-        ):
-            near = is_close(float(args[0]), float(args[1]))
-            self.at_threshold, self.near_unequal = (
-                self.at_threshold or near,
-                self.near_unequal or (near and float(args[0]) != float(args[1])),
-            )
-        elif operation == "topk" and args[0].shape[-1] > args[1]:
-            ordered = args[0].double().sort(descending=True).values
-            self.orders_equals = self.orders_equals or has_equal_neighbours(
-                ordered[..., : args[1] + 1]
-            )
-            last, following = ordered[..., args[1] - 1].flatten(), ordered[..., args[1]].flatten()
+        note = NOTES.get(func.overloadpacket.__name__)
+        if note is not None:
+            note(self, args, result)
+        return result
+
+    def note_comparison(self, args: Any, result: Any) -> None:
+        """Note a comparison of two single numbers that is at its threshold."""
+        if result.numel() == 1 and args[0].is_floating_point():
+            left, right = float(args[0]), float(args[1])
+            near = is_close(left, right)
+            self.at_threshold = self.at_threshold or near
+            self.near_unequal = self.near_unequal or (near and left != right)
+
+    def note_topk(self, args: Any, result: Any) -> None:
+        """Note a choice of the largest values where the next value is as large as the last."""
+        values, count = args[0], args[1]
+        if values.shape[-1] > count:
+            ordered = values.double().sort(descending=True).values
+            self.note_order(ordered[..., : count + 1])
+            last, following = ordered[..., count - 1].flatten(), ordered[..., count].flatten()
             self.tied = self.tied or any(map(is_close, last.tolist(), following.tolist()))
             self.at_threshold = self.at_threshold or self.tied
-        elif operation in ("sort", "argsort") and args[0].ndim:
-            self.orders_equals = self.orders_equals or has_equal_neighbours(
-                result[0] if operation == "sort" else args[0].sort().values
-            )
-        elif operation in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
-            ordered = args[0].flatten().double().sort(descending=operation == "argmax").values
+
+    def note_sort(self, args: Any, result: Any) -> None:
+        """Note a sort that puts equal values in order."""
+        if args[0].ndim:
+            self.note_order(result[0])
+
+    def note_argsort(self, args: Any, result: Any) -> None:
+        """Note a sort, of which only the indices are asked, that puts equal values in order."""
+        if args[0].ndim and not self.orders_equals:
+            self.note_order(args[0].sort().values)
+
+    def note_order(self, ordered: torch.Tensor) -> None:
+        """Note whether neighbours in the last dimension of an ordered tensor are equal."""
+        self.orders_equals = self.orders_equals or has_equal_neighbours(ordered)
+
+    def note_argmax(self, args: Any, result: Any) -> None:
+        """Note a choice of the largest of several values where the second is as large."""
+        self.note_extreme(args[0], result, descending=True)
+
+    def note_argmin(self, args: Any, result: Any) -> None:
+        """Note a choice of the smallest of several values where the second is as small."""
+        self.note_extreme(args[0], result, descending=False)
+
+    def note_extreme(self, values: torch.Tensor, result: Any, descending: bool) -> None:
+        """Note the choice of one index where the first two of the ordered values are close."""
+        if result.numel() == 1 and values.numel() > 1:
+            ordered = values.flatten().double().sort(descending=descending).values
             near = is_close(float(ordered[0]), float(ordered[1]))
-            self.at_threshold, self.near_unequal = (
-                self.at_threshold or near,
-                self.near_unequal or near,
-            )
-        return result
+            self.at_threshold = self.at_threshold or near
+            self.near_unequal = self.near_unequal or near
+
+
+# the methods that note operations, by the names of the operations
+NOTES: dict[str, Callable[[_Comparisons, Any, Any], None]] = {
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), _Comparisons.note_comparison),
+    "topk": _Comparisons.note_topk,
+    "sort": _Comparisons.note_sort,
+    "argsort": _Comparisons.note_argsort,
+    "argmax": _Comparisons.note_argmax,
+    "argmin": _Comparisons.note_argmin,
+}
 
 
 def is_close(left: float, right: float) -> bool:

@@ -90,29 +90,35 @@ def compare(
 
 def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
     """Compare two values at one path; return their difference or None."""
-    if check.kind == "gradients" and (original is None) != (changed is None):
-        present = changed if original is None else original
-        if not bool(present.any()):
-            return None  # no gradient and a gradient of zeros mean the same to an optimizer
+    if check.kind == "gradients" and _are_absent_and_zero(original, changed):
+        return None
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
         is_equal = type(original) is type(changed) and (
             original == changed or _are_both_nan(original, changed)
         )
-        return (
-            None
-            if is_equal
-            else Difference(
-                path,
-                f"{path} is {_describe_value(changed)} where the original has"
-                f" {_describe_value(original)}",
-            )
-        )
+        return None if is_equal else Difference(path, _contrast(path, original, changed))
     for name in ("dtype", "shape", "device"):
         if getattr(original, name) != getattr(changed, name):
             return Difference(
                 path, f"{path} has {name} {getattr(changed, name)}, not {getattr(original, name)}"
             )
     return _compare_values(path, original, changed, check)
+
+
+def _are_absent_and_zero(original: Any, changed: Any) -> bool:
+    """Return whether one gradient is absent and the other zero, which mean the same to an
+    optimizer."""
+    if (original is None) == (changed is None):
+        return False
+    present = changed if original is None else original
+    return not bool(present.any())
+
+
+def _contrast(path: str, original: Any, changed: Any) -> str:
+    """Return a sentence that shows the changed value at a path beside the original one."""
+    return (
+        f"{path} is {_describe_value(changed)} where the original has {_describe_value(original)}"
+    )
 
 
 def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, str]:
@@ -126,10 +132,7 @@ def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]
         if path not in changed:
             sentences[path] = f"{path} is missing"
         elif not _is_close(value, changed[path]):
-            sentences[path] = (
-                f"{path} is {_describe_value(changed[path])} where the original has"
-                f" {_describe_value(value)}"
-            )
+            sentences[path] = _contrast(path, value, changed[path])
     return sentences
 
 
@@ -257,42 +260,67 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
     if not original.is_floating_point():
         return False
     truth = check.truth() or {}
-    exact = truth.get(path)
-    if (
-        not isinstance(exact, torch.Tensor)
-        or exact.shape != original.shape
-        or not torch.isfinite(exact).any()
-    ):
+    exact: Any = truth.get(path)
+    if not _is_truth_for(exact, original):
         # without a float64 result the original's error is unknown: sums have a few roundings of the
         # largest gradient
-        rounding = ROUNDINGS[check.kind] * torch.finfo(original.dtype).eps
-        return check.kind == "gradients" and distance(original, changed)[1] <= rounding
+        roundings = _roundings(original, check)
+        return check.kind == "gradients" and distance(original, changed)[1] <= roundings
     usable = torch.isfinite(original) & torch.isfinite(exact)
     if not usable.any():
         return False
-    original_error = float((original.double() - exact.double()).abs()[usable].max())
-    changed_error = float((changed.double() - exact.double()).abs()[usable].max())
+    original_error = _largest_gap(original, exact, usable)
+    changed_error = _largest_gap(changed, exact, usable)
     scale = float(exact.double().abs()[usable].max())
     if is_noise(original, exact):
         return False
     if check.kind == "gradients":
         scale = max(scale, _largest_gradient_beside("" if check.perturbed else path, truth))
-    relative_noise: float = ROUNDINGS[check.kind] * torch.finfo(original.dtype).eps
-    if check.perturbed and check.kind == "gradients":
-        relative_noise = max(relative_noise, GROSS)
-    noise = relative_noise * scale
+    noise = _relative_noise(original, check) * scale
     if changed_error <= ERROR_RATIO * original_error + noise:
         return True
     if check.kind != "gradients" and not check.perturbed:
         return False
-    jittered = (check.jittered() or {}).get(path)  # an ill-conditioned result moves far
-    if not isinstance(jittered, torch.Tensor) or jittered.shape != original.shape:
+    spread = _spread(path, original, usable, check)
+    if spread is None:
         return False
-    spread = (original.double() - jittered.double()).abs()[usable]
+    return changed_error <= ERROR_RATIO * max(original_error, spread) + noise
+
+
+def _is_truth_for(exact: Any, original: Any) -> bool:
+    """Return whether a float64 result can judge a result: it has its shape and a finite value."""
     return (
-        bool(torch.isfinite(spread).all())
-        and changed_error <= ERROR_RATIO * max(original_error, float(spread.max())) + noise
+        isinstance(exact, torch.Tensor)
+        and exact.shape == original.shape
+        and bool(torch.isfinite(exact).any())
     )
+
+
+def _roundings(original: Any, check: Check) -> float:
+    """Return the relative size of the few roundings that a kind of results may have."""
+    return float(ROUNDINGS[check.kind] * torch.finfo(original.dtype).eps)
+
+
+def _relative_noise(original: Any, check: Check) -> float:
+    """Return the difference, relative to the largest value, that counts as rounding."""
+    roundings = _roundings(original, check)
+    is_gross = check.perturbed and check.kind == "gradients"
+    return max(roundings, GROSS) if is_gross else roundings
+
+
+def _largest_gap(value: Any, exact: Any, usable: Any) -> float:
+    """Return the largest distance of a result from the float64 one at the usable places."""
+    return float((value.double() - exact.double()).abs()[usable].max())
+
+
+def _spread(path: str, original: Any, usable: Any, check: Check) -> float | None:
+    """Return how far the original's result moves with its inputs by one rounding, as an
+    ill-conditioned result does; None where that is unknown or not finite."""
+    jittered = (check.jittered() or {}).get(path)
+    if not isinstance(jittered, torch.Tensor) or jittered.shape != original.shape:
+        return None
+    gaps = (original.double() - jittered.double()).abs()[usable]
+    return float(gaps.max()) if bool(torch.isfinite(gaps).all()) else None
 
 
 def is_noise(value: Any, exact: Any) -> bool:

@@ -54,7 +54,7 @@ def _parameter_difference(name: str, original: Any, changed: Any) -> str:
             old.kind is not old.KEYWORD_ONLY and new_parameters[place].name != old.name
         ):
             return f"in the signature of {name} the parameter {old.name} moved"
-        if not _has_same_default(old.default, new.default):
+        if not _are_equal_defaults(old.default, new.default):
             return (
                 f"in the signature of {name} the default of {old.name} is {new.default!r}, not"
                 f" {old.default!r}"
@@ -65,7 +65,7 @@ def _parameter_difference(name: str, original: Any, changed: Any) -> str:
     return ""
 
 
-def _has_same_default(old: Any, new: Any) -> bool:
+def _are_equal_defaults(old: Any, new: Any) -> bool:
     """Return whether two defaults are equal; True for objects that cannot be compared."""
     is_comparable = (
         isinstance(old, bool | int | float | str | None.__class__ | tuple)

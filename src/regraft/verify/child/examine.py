@@ -16,12 +16,19 @@ from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic import sizes_of_guards
 from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference
+from regraft.verify.child.doubts import reason_to_leave_out
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe
 from regraft.verify.child.minimise import minimise_call
+from regraft.verify.child.modes import INFERENCE, MODES
 from regraft.verify.child.record import Recorded, Recorder
-from regraft.verify.child.replay import INFERENCE, MODES, Plan, Target
-from regraft.verify.child.runs import compare_runs, count_comparison, reason_to_leave_out, sides_of
+from regraft.verify.child.replay import Plan, Target
+from regraft.verify.child.runs import (
+    Sides,
+    compare_runs,
+    count_comparison,
+    sides_of,
+)
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import (
     SEEDS,
@@ -33,8 +40,8 @@ from regraft.verify.child.setting import (
     record_calls,
 )
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import AS_RECORDED, SMALL, other_layouts, variants
-from regraft.verify.child.whole import challenge_constructors, compare_whole
+from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out_calls, variants
+from regraft.verify.child.whole import challenge_constructors, compare_model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -46,17 +53,23 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
     A brief examination takes one seed and float32.
     """
     for seed in SEEDS[: 1 if subject.once or brief else None]:
-        dtypes = DTYPES if session.beyond else DTYPES[:-1]
-        dtype_count = 1 if brief else subject.formats if subject.once else len(dtypes)
-        for dtype in (
-            dtypes[:dtype_count] if seed == SEEDS[0] else DTYPES[:2]
-        ):  # float16 and float64 once
+        for dtype in _formats(subject, session, seed, brief=brief):
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.is_late():
                     return
                 if not _examine_setting(subject, session, seed, dtype, training):
                     return
     session.ledger.save()
+
+
+def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> tuple[Any, ...]:
+    """Return the number formats to run a subject in with a seed."""
+    if seed != SEEDS[0]:
+        return DTYPES[:2]  # float16 and float64 once
+    if brief:
+        return DTYPES[:1]
+    dtypes = DTYPES if session.beyond else DTYPES[:-1]
+    return dtypes[: subject.formats] if subject.once else dtypes
 
 
 def _examine_setting(
@@ -81,7 +94,7 @@ def _examine_setting(
             if _replay_until_refuted(recorder.calls, replayed_entries, kinds, setting, session):
                 break
         session.restore(session.ledger.refuted())
-    compare_whole(setting, session, frozenset(entry.definition for entry in recorder.calls))
+    compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:
         challenge_constructors(setting, session)
     session.replayed |= kinds
@@ -173,33 +186,49 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
             f"no counterpart of {entry.path!r} to replay on"
         )
         return
-    calls = variants(entry.call)[: 1 if light else None]
-    calls += other_layouts(entry.call) if setting.first and not light else ()
-    if setting.first and not light and session.beyond:
-        calls += _further_calls(entry, setting, session)
     first_difference: tuple[Call, Difference] | None = None
-    for call in calls:
+    for call in _calls_to_replay(entry, setting, session, light=light):
         difference = _replay(entry, call, setting, session)
         if difference is not None and (first_difference is None or not difference.mode):
             first_difference = call, difference
             if not difference.mode:
                 break
     if first_difference is not None:
+        _refute(entry, *first_difference, setting, session)
 
-        def check(smaller: Call) -> Difference | None:
-            """Return the difference of a smaller call in the same mode of PyTorch, or None."""
-            difference = _replay(entry, smaller, setting, session)
-            return (
-                difference
-                if difference is not None and difference.mode == first_difference[1].mode
-                else None
-            )
 
-        call, difference = minimise_call(*first_difference, check, session.ledger)
-        recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
-        session.ledger.refute(
-            entry.definition, describe_place(entry, call, setting, difference), recipe
-        )
+def _calls_to_replay(
+    entry: Recorded, setting: Setting, session: Session, *, light: bool
+) -> tuple[Call, ...]:
+    """Return the variants of a recorded call, the call itself first; with `light` the call
+    alone."""
+    calls = variants(entry.call)
+    if light:
+        return calls[:1]
+    if setting.first:
+        calls += laid_out_calls(entry.call)
+        if session.beyond:
+            calls += _further_calls(entry, setting, session)
+    return calls
+
+
+def _refute(
+    entry: Recorded, call: Call, difference: Difference, setting: Setting, session: Session
+) -> None:
+    """Refute the definition of an entry by a difference, which is made small before."""
+    mode = difference.mode
+
+    def check(smaller: Call) -> Difference | None:
+        """Return the difference of a smaller call in the same mode of PyTorch, or None."""
+        smaller_difference = _replay(entry, smaller, setting, session)
+        is_alike = smaller_difference is not None and smaller_difference.mode == mode
+        return smaller_difference if is_alike else None
+
+    call, difference = minimise_call(call, difference, check, session.ledger)
+    recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
+    session.ledger.refute(
+        entry.definition, describe_place(entry, call, setting, difference), recipe
+    )
 
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
@@ -260,38 +289,13 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
     None."""
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
-    plan = setting.plan(recorded=call.label == AS_RECORDED)
-    plans = [replace(plan, gradients=plan.gradients and call.beyond not in (EXTREME, UNDEFINED))]
-    if call.label == AS_RECORDED and not setting.training:
-        plans.append(Plan(setting.seed, gradients=False))
-        plans += (
-            [Plan(setting.seed, gradients=False, reused=True)]
-            if setting.first and session.beyond
-            else []
-        )
-    if call.label == AS_RECORDED and setting.first:
-        plans += [Plan(setting.seed, twice=True)]
-        plans += (
-            [Plan(setting.seed, hooked=True)]
-            if sides.original.module is not None and session.strict
-            else []
-        )
-        plans += [
-            Plan(setting.seed, gradients=mode != INFERENCE, mode=mode)
-            for mode in MODES
-            if session.beyond
-        ]
+    plans = _plans(call, sides, setting, session)
     with _altered_targets(call, (sides.original, sides.changed)):
         for plan in plans:
             result = compare_runs(sides, call, plan, session)
             if isinstance(result, Difference):
-                if not isinstance(compare_runs(sides, call, plan, session), Difference):
-                    record.note(f"a difference did not reproduce: {result.sentence}")
-                elif reason := reason_to_leave_out(result, sides, call, plan, session):
-                    record.note(
-                        f"{call.label} in {setting.mode} mode, {setting.dtype}, is left out:"
-                        f" {reason}"
-                    )
+                if doubt := _doubt(result, sides, call, plan, setting, session):
+                    record.note(doubt)
                 else:
                     return replace(result, mode=_mode_of(plan))
             elif result is not None:
@@ -299,3 +303,39 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
                 record.replays += 1
                 record.instances.add(entry.path or entry.definition)
     return None
+
+
+def _plans(call: Call, sides: Sides, setting: Setting, session: Session) -> list[Plan]:
+    """Return the ways to run a call, of which only the recorded call has several."""
+    is_recorded = call.label == AS_RECORDED
+    plan = setting.plan(recorded=is_recorded)
+    has_gradients = plan.gradients and call.beyond not in (EXTREME, UNDEFINED)
+    plans = [replace(plan, gradients=has_gradients)]
+    if is_recorded and not setting.training:
+        plans.append(Plan(setting.seed, gradients=False))
+        if setting.first and session.beyond:
+            plans.append(Plan(setting.seed, gradients=False, reused=True))
+    if is_recorded and setting.first:
+        plans.append(Plan(setting.seed, twice=True))
+        if sides.original.module is not None and session.strict:
+            plans.append(Plan(setting.seed, hooked=True))
+        modes = MODES if session.beyond else ()
+        plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in modes]
+    return plans
+
+
+def _doubt(
+    difference: Difference,
+    sides: Sides,
+    call: Call,
+    plan: Plan,
+    setting: Setting,
+    session: Session,
+) -> str:
+    """Return why a difference is no evidence, as a note of the definition's record; "" where it
+    is."""
+    if not isinstance(compare_runs(sides, call, plan, session), Difference):
+        return f"a difference did not reproduce: {difference.sentence}"
+    reason = reason_to_leave_out(difference, sides, call, plan, session)
+    place = f"{call.label} in {setting.mode} mode, {setting.dtype}"
+    return f"{place}, is left out: {reason}" if reason else ""

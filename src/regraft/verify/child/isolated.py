@@ -20,12 +20,13 @@ from typing import Any
 import torch
 
 from regraft.verify.child.compare import Difference, Largest
-from regraft.verify.child.replay import DescribedError, Outcome, Run, describe_error, judge
+from regraft.verify.child.judgement import DescribedError, describe_error, judge
+from regraft.verify.child.replay import Outcome, Run
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _ALIGNMENT = 16
 _LENGTH = struct.Struct("<Q")
-_MAPPINGS = ("outputs", "again", "gradients", "gradients_again", "second", "noted")
+_MAPPINGS = ("outputs", "repeated", "gradients", "repeated_gradients", "second", "noted")
 _NAMES = ("overwritten", "drew", "shared")
 _ERRORS = ("error", "backward_error")
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -50,13 +51,13 @@ class Judge:
     def __init__(self) -> None:
         self._connection: Connection | None = None
         if hasattr(os, "fork"):
-            own_end, other_end = multiprocessing.Pipe()
+            verifier_end, judge_end = multiprocessing.Pipe()
             process = multiprocessing.get_context("fork").Process(
-                target=_serve, args=(other_end, own_end), daemon=True
+                target=_serve, args=(judge_end, verifier_end), daemon=True
             )
             process.start()
-            other_end.close()
-            self._connection = own_end
+            judge_end.close()
+            self._connection = verifier_end
 
     @property
     def isolated(self) -> bool:
@@ -73,7 +74,7 @@ class Judge:
         strict: bool,
         jittered: Run = Outcome,
     ) -> Difference | None:
-        """Return the difference that `replay.judge` finds between two outcomes, or None; raises
+        """Return the difference that `judgement.judge` finds between two outcomes, or None; raises
         EOFError where the process has ended.
         """
         if self._connection is None:
@@ -90,9 +91,10 @@ class Judge:
         return Difference(*answer["difference"]) if answer["difference"] else None
 
 
-def _serve(connection: Connection, other_end: Connection) -> None:
-    """Answer comparisons until the other end of the connection is closed, then end the process."""
-    other_end.close()
+def _serve(connection: Connection, verifier_end: Connection) -> None:
+    """Answer comparisons until the verifier's end of the connection is closed, then end the
+    process."""
+    verifier_end.close()
     torch.set_num_threads(1)
     while True:
         try:
@@ -209,7 +211,7 @@ def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
         if not isinstance(entry, dict):
             return entry
         if "text" in entry:
-            return _OtherValue(entry["type"], entry["text"])
+            return _ValueText(entry["type"], entry["text"])
         return _unpack_tensor(buffer, start + entry["at"], _DTYPES[entry["dtype"]], entry["shape"])
 
     outcomes = {
@@ -247,10 +249,10 @@ def _unpack_tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: lis
     return torch.frombuffer(buffer, dtype=dtype, count=count, offset=start).reshape(shape)
 
 
-class _OtherValue(str):
+class _ValueText(str):
     """The text of a value that is neither a tensor nor a plain number or string."""
 
     __slots__ = ()
 
-    def __new__(cls, kind: str, text: str) -> _OtherValue:
+    def __new__(cls, kind: str, text: str) -> _ValueText:
         return super().__new__(cls, f"{text} ({kind})")

@@ -17,6 +17,7 @@ import torch
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.judgement import unsteady_paths, without_paths
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.replay import (
     Plan,
@@ -24,8 +25,6 @@ from regraft.verify.child.replay import (
     cotangent,
     execute,
     reseed,
-    unsteady_paths,
-    without_paths,
 )
 from regraft.verify.child.session import Session, in_mode
 

@@ -102,7 +102,7 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
         if first_pair is None or not session.ledger.open():
             return
 
-        def check_again(check: Lasting = check) -> Difference | None:
+        def repeat_check(check: Lasting = check) -> Difference | None:
             """Return the difference of a new pair, or the difference that its building shows."""
             pair = build(subject, SEEDS[0], session)
             return (
@@ -110,7 +110,7 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
             )
 
         difference, agreement = check(subject, first_pair, session)
-        for name in session.blame(check_again) if difference else ():
+        for name in session.blame(repeat_check) if difference else ():
             recipe = describe(subject, SEEDS[0], None, None, difference) if difference else {}
             session.ledger.refute(
                 name, f"{difference.sentence} ({subject.name})" if difference else "", recipe

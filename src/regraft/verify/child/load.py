@@ -13,7 +13,7 @@ from typing import Any
 from regraft.source.object_reference import load_source
 
 SUFFIX = "__regraft"
-AGAIN = "__again"
+COPY = "__again"
 ORIGINAL = "__original"
 
 
@@ -52,15 +52,15 @@ def load_changed(source: Path, original: Path) -> ModuleType:
     return load_source(source, name + SUFFIX)
 
 
-def load_again(original: Path) -> ModuleType:
+def load_copy(original: Path) -> ModuleType:
     """Import the original a second time, as a sibling module."""
     _, name = package_of(original)
-    return load_source(original, name + AGAIN)
+    return load_source(original, name + COPY)
 
 
 def plain_module_name(name: str) -> str:
     """Return the name of a module without the suffix that marks a version of the file."""
-    return name.removesuffix(SUFFIX).removesuffix(AGAIN).removesuffix(ORIGINAL)
+    return name.removesuffix(SUFFIX).removesuffix(COPY).removesuffix(ORIGINAL)
 
 
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:

@@ -94,8 +94,8 @@ def random_states() -> dict[str, Any]:
     }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        name, keys, *other_fields = numpy.random.get_state()
-        states["NumPy"] = (name, keys.tobytes(), *other_fields)
+        name, keys, *position_fields = numpy.random.get_state()
+        states["NumPy"] = (name, keys.tobytes(), *position_fields)
     return states
 
 

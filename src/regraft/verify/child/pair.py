@@ -105,15 +105,13 @@ def _build_original(subject: Subject, seed: int, session: Session) -> Any:
 @contextmanager
 def _fill_uninitialised() -> Iterator[None]:
     """Fill uninitialised memory (`torch.empty`) with NaN, so that two builds agree on it."""
-    old_modes = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # `torch.use_deterministic_algorithms` would import the compiler, which takes seconds
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(old_modes[0], warn_only=old_modes[1])
+        torch.set_deterministic_debug_mode(mode)
 
 
 def _attribute_difference(
@@ -152,24 +150,24 @@ def _attribute_difference(
 
 def _describe_attribute_differences(
     original: Any,
-    other_model: Any,
+    counterpart: Any,
     original_scope: ModuleType,
-    other_scope: ModuleType,
+    counterpart_scope: ModuleType,
     strict: bool,
 ) -> dict[str, str]:
     """Return a sentence by path for each attribute that differs; a missing attribute counts only if
     `strict`."""
     differences: dict[str, str] = {}
-    other_modules = dict(other_model.named_modules())
+    counterpart_modules = dict(counterpart.named_modules())
     for path, module in original.named_modules():
         if (
-            path in other_modules
-            and type(module).__qualname__ == type(other_modules[path]).__qualname__
+            path in counterpart_modules
+            and type(module).__qualname__ == type(counterpart_modules[path]).__qualname__
         ):
             differences.update(
                 describe_differences(
                     attribute_leaves(module, path, original_scope),
-                    attribute_leaves(other_modules[path], path, other_scope),
+                    attribute_leaves(counterpart_modules[path], path, counterpart_scope),
                 )
             )
     return {

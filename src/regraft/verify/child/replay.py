@@ -1,4 +1,4 @@
-"""Run one recorded call on the original and on its counterpart, and compare everything a caller can
+"""Run one recorded call on the original or on its counterpart, and observe everything a caller can
 see."""
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ import random
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -18,15 +17,14 @@ import torch
 from torch import nn
 
 from regraft.verify.child import tree
-from regraft.verify.child.compare import Check, Difference, Largest, compare
+from regraft.verify.child.modes import in_conditions
 from regraft.verify.child.observe import (
-    count_calls,
     flatten_log,
     random_states,
     shared_memory,
     watch_calls,
 )
-from regraft.verify.child.state import Watch, identical, is_state
+from regraft.verify.child.state import Watch, identical
 from regraft.verify.child.tree import Call
 
 
@@ -62,17 +60,17 @@ class Outcome:
     backward is impossible.
 
     `outputs` also holds the buffers after the call and all other state that the call left behind;
-    `again` holds the same for a second call. `noted` are the results that hooks on the submodules
-    saw, `order` the order in which the hooks first ran, `drew` the sources of random numbers that
-    the call advanced, `random_state_hash` a hash of PyTorch's random state after the call, `shared`
-    the results that share memory with inputs, `second` the second derivatives.
+    `repeated` holds the same for a second call. `noted` are the results that hooks on the
+    submodules saw, `order` the order in which the hooks first ran, `drew` the sources of random
+    numbers that the call advanced, `random_state_hash` a hash of PyTorch's random state after the
+    call, `shared` the results that share memory with inputs, `second` the second derivatives.
     """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    again: Mapping[str, Any] = field(default_factory=dict)
+    repeated: Mapping[str, Any] = field(default_factory=dict)
     overwritten: tuple[str, ...] = ()
     gradients: Mapping[str, Any] | None = None
-    gradients_again: Mapping[str, Any] | None = None
+    repeated_gradients: Mapping[str, Any] | None = None
     second: Mapping[str, Any] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[str, ...] = ()
@@ -167,7 +165,7 @@ def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     """Run a call as planned; an error of the model is in the outcome."""
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), in_conditions(target, plan.mode):
+        with watch.printing(), in_conditions(target.model, plan.mode):
             return (
                 _reuse_tensors(target, call, plan)
                 if plan.reused
@@ -179,40 +177,6 @@ def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
         return Outcome(error=drop_traceback(error))
     finally:
         watch.rewind()
-
-
-AUTOCAST, INFERENCE, FROZEN = "autocast", "inference mode", "frozen parameters"
-DETERMINISTIC, WIDE = "deterministic algorithms", "float64 as the default format"
-MODES = (AUTOCAST, INFERENCE, FROZEN, DETERMINISTIC, WIDE)
-
-
-@contextmanager
-def in_conditions(target: Target, mode: str) -> Iterator[None]:
-    """Run the body under one of MODES; under none where `mode` is empty."""
-    if mode == FROZEN:
-        parameters = [p for p in target.model.parameters() if p.requires_grad]
-        for parameter in parameters:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in parameters:
-                parameter.requires_grad_(True)
-        return
-    with ExitStack() as stack:
-        if mode == AUTOCAST:
-            stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
-        elif mode == INFERENCE:
-            stack.enter_context(torch.inference_mode())
-        elif mode == DETERMINISTIC:
-            stack.callback(
-                torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()
-            )
-            torch.use_deterministic_algorithms(True)
-        elif mode == WIDE:
-            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-            torch.set_default_dtype(torch.float64)
-        yield
 
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
@@ -246,7 +210,7 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     )
     outputs.update(_effects(target, arguments, watch))
     overwritten = _overwritten_inputs(arguments)
-    second_call = _call_again(target, call, plan, watch) if plan.repeat else {}
+    second_call = _repeat_call(target, call, plan, watch) if plan.repeat else {}
     outcome = Outcome(
         outputs,
         second_call,
@@ -266,7 +230,7 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
         outcome,
         overwritten=overwritten,
         gradients=backward.gradients,
-        gradients_again=backward.gradients_again,
+        repeated_gradients=backward.repeated_gradients,
         second=backward.second,
         backward_error=backward.backward_error,
     )
@@ -297,7 +261,7 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
     return Outcome({path: _copy(value) for path, value in {**first, **second}.items()})
 
 
-def _call_again(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
+def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
     """Return the results and effects of a call with the next seed and without gradients."""
     arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
     reseed(plan.seed + 1)
@@ -363,7 +327,7 @@ def _backward(
         first = _gradients(outputs, inputs, keep_graph=plan.repeat)
         return Outcome(
             gradients=_copy_all(first),
-            gradients_again=(
+            repeated_gradients=(
                 _copy_all(_gradients(outputs, inputs, keep_graph=False)) if plan.repeat else None
             ),
         )
@@ -408,180 +372,3 @@ def cotangent(path: str, value: Any) -> Any:
     """Return a fixed random direction for one output, so that no gradient cancels by symmetry."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()))
     return torch.randn(value.shape, generator=generator).to(value.dtype)
-
-
-def unsteady_paths(first_run: Outcome, second_run: Outcome) -> frozenset[str]:
-    """Return the paths of state that differs between two equal runs of one version: clocks,
-    addresses, counters."""
-    pairs = ((first_run.outputs, second_run.outputs), (first_run.again, second_run.again))
-    return frozenset(
-        path
-        for first, second in pairs
-        for path in {**first, **second}
-        if is_state(path)
-        and (path not in first or path not in second or not _is_equal(first[path], second[path]))
-    )
-
-
-def _is_equal(first: Any, second: Any) -> bool:
-    """Return whether two values have the same type and content."""
-    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        return identical(first, second)
-    return type(first) is type(second) and bool(first == second)
-
-
-def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:
-    """Return an outcome without some paths of its state."""
-    if not paths:
-        return outcome
-    outputs, again = (
-        {path: value for path, value in values.items() if path not in paths}
-        for values in (outcome.outputs, outcome.again)
-    )
-    return replace(outcome, outputs=outputs, again=again)
-
-
-def judge(
-    original: Outcome,
-    changed: Outcome,
-    truth: Run,
-    largest: Largest,
-    *,
-    strict: bool,
-    jittered: Run = Outcome,
-) -> Difference | None:
-    """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
-    return the first difference.
-
-    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding.
-    `strict` also compares values where the original's own result is not finite.
-    """
-    if changed.error is not None:
-        return Difference("", f"the changed version raises {describe_error(changed.error)}")
-    newly_overwritten = [name for name in changed.overwritten if name not in original.overwritten]
-    if newly_overwritten:
-        return Difference(
-            newly_overwritten[0],
-            f"the changed version overwrites {newly_overwritten[0]}, which the original leaves"
-            " alone",
-        )
-    difference = _compare_conduct(original, changed)
-    if difference is not None:
-        return difference
-    if not strict and not all(_is_finite(value) for value in original.outputs.values()):
-        return None
-    check = Check(
-        "outputs", lambda: truth().outputs, largest, lambda: jittered().outputs, not strict
-    )
-    difference = compare(original.outputs, changed.outputs, check)
-    if difference is None:
-        check = Check(
-            "outputs", lambda: truth().again, largest, lambda: jittered().again, not strict
-        )
-        difference = _with_prefix(
-            "in the second call ", compare(original.again, changed.again, check)
-        )
-    if difference is None:
-        check = Check("hooks", lambda: truth().noted, largest, lambda: jittered().noted, not strict)
-        difference = _with_prefix("with hooks ", compare(original.noted, changed.noted, check))
-    return difference or _compare_gradients(
-        original, changed, truth, largest, strict=strict, jittered=jittered
-    )
-
-
-def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
-    """Compare what two calls do beside their results: random numbers, shared memory and calls of
-    submodules."""
-    new_sources = [name for name in changed.drew if name not in original.drew]
-    if new_sources:
-        return Difference(
-            "",
-            f"the changed version moves the random numbers of {new_sources[0]}, the original"
-            " does not",
-        )
-    new_sharing = [pair for pair in changed.shared if pair not in original.shared]
-    if new_sharing:
-        return Difference(
-            "", f"in the changed version {new_sharing[0]}, in the original it does not"
-        )
-    old_counts, new_counts = count_calls(original.noted), count_calls(changed.noted)
-    for path in {**old_counts, **new_counts}:
-        if old_counts.get(path, 0) != new_counts.get(path, 0):
-            sentence = (
-                f"hooks on {path!r} see {new_counts.get(path, 0)} calls, in the original"
-                f" {old_counts.get(path, 0)}"
-            )
-            sentence += "; --contract results leaves hooks out of an edit by hand"
-            return Difference(path, sentence)
-    return None
-
-
-def _compare_gradients(
-    original: Outcome,
-    changed: Outcome,
-    truth: Run,
-    largest: Largest,
-    *,
-    strict: bool,
-    jittered: Run = Outcome,
-) -> Difference | None:
-    """Compare the gradients, or the second derivatives, of two runs; return the first
-    difference."""
-    if original.backward_error is not None or (
-        original.gradients is None and original.second is None
-    ):
-        return None
-    if changed.backward_error is not None:
-        return Difference(
-            "", f"the changed version's backward raises {describe_error(changed.backward_error)}"
-        )
-    if original.second is not None:
-        check = Check("gradients", lambda: truth().second, largest, lambda: jittered().second)
-        return _with_prefix(
-            "the second derivative for ", compare(original.second, changed.second or {}, check)
-        )
-    if changed.gradients is None or original.gradients is None:
-        return Difference("", "the changed version gives no gradients")
-    if not strict and not all(_is_finite(value) for value in original.gradients.values()):
-        return None
-    check = Check(
-        "gradients", lambda: truth().gradients, largest, lambda: jittered().gradients, not strict
-    )
-    difference = compare(original.gradients, changed.gradients, check)
-    if difference is None and original.gradients_again is not None:
-        second_difference = compare(original.gradients_again, changed.gradients_again or {}, check)
-        difference = _with_prefix("in the second backward ", second_difference)
-    return _with_prefix("the gradient of ", difference)
-
-
-def _with_prefix(prefix: str, difference: Difference | None) -> Difference | None:
-    """Return a difference with words before its sentence, None for None."""
-    return (
-        Difference(
-            difference.path, prefix + difference.sentence, difference.absolute, difference.relative
-        )
-        if difference
-        else None
-    )
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether a value holds no NaN and no infinity; True for anything but a floating
-    tensor."""
-    return (
-        not isinstance(value, torch.Tensor)
-        or not value.is_floating_point()
-        or bool(torch.isfinite(value).all())
-    )
-
-
-class DescribedError(Exception):
-    """An error of another process, whose text is that of `describe_error`."""
-
-
-def describe_error(error: BaseException) -> str:
-    """Return an error's class and message on one line."""
-    if isinstance(error, DescribedError):
-        return str(error)
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,19 +17,19 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.declarations import is_returned, undecided_declarations
 from regraft.verify.child.checks.mutants import Mutants
-from regraft.verify.child.checks.options import options_with_one_value
+from regraft.verify.child.checks.options import unvaried_options
 from regraft.verify.child.checks.surroundings import reads_of_surroundings
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.checks.whole import subjects_beyond
 from regraft.verify.child.compare import describe_differences
 from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
-from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers.base import Driver, Subject, Task, yield_until_error
 from regraft.verify.child.examine import examine
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.later import examine_later
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.load import load_again, load_changed, load_original
+from regraft.verify.child.load import load_changed, load_copy, load_original
 from regraft.verify.child.session import Session
 from regraft.verify.child.state import variable_leaves
 from regraft.verify.child.trace import Tracer, leave_kernels_out
@@ -62,11 +60,11 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
                     break
                 continue
             examine(subject, session)
-            other_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
-            for other_subject in yield_until_error(
-                other_subjects, ledger, f"{subject.name} under other conditions"
+            further_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
+            for further_subject in yield_until_error(
+                further_subjects, ledger, f"{subject.name} under other conditions"
             ):
-                examine(other_subject, session)
+                examine(further_subject, session)
             examine_later(subject, session)
             _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
             _save_evidence(session)
@@ -97,7 +95,7 @@ def _save_evidence(session: Session) -> None:
         }
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
-        change.definition: list(options_with_one_value(change.definition, session))
+        change.definition: list(unvaried_options(change.definition, session))
         for change in changes
         if session.beyond
     }
@@ -211,7 +209,7 @@ def _compare_variables(session: Session, path: Path) -> None:
         return
     try:
         with session.ledger.step("original", "", "import again"):
-            second_import = load_again(path)
+            second_import = load_copy(path)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
         session.ledger.skip(f"variables of the file were not compared: {_brief(error)}")
         return
@@ -252,24 +250,23 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
         return None
 
 
-def _models(
-    session: Session, request: Mapping[str, Any], factory: user.Factory | None
-) -> Iterator[Subject]:
-    """Yield the models of the user's driver or of the driver for Hugging Face, then those of the
-    inference driver while runs are missing.
-    """
-    original: ModuleType = session.original
-    source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
-    configs: list[Any] = []
+def _drivers(request: Mapping[str, Any], factory: user.Factory | None) -> tuple[Driver, ...]:
+    """Return the drivers that are asked for models, in order: the user's own, or else the one for
+    Hugging Face, then the one that infers values."""
     if factory is not None:
-        user_subjects = user.subjects(request["driver"], request["folder"], factory, session)
-        yield from yield_until_error(user_subjects, session.ledger, "the user driver")
-    elif importlib.util.find_spec("transformers") and huggingface.applies(original):
-        huggingface_subjects = huggingface.subjects(session, request["text"], source, configs)
-        yield from yield_until_error(huggingface_subjects, session.ledger, "the huggingface driver")
-    if not session.is_finished():
-        inferred_subjects = inference.subjects(session, request["text"], source, configs)
-        yield from yield_until_error(inferred_subjects, session.ledger, "the inference driver")
+        own_driver = user.UserDriver(request["driver"], request["folder"], factory)
+        return own_driver, inference.InferenceDriver()
+    return huggingface.HuggingFaceDriver(), inference.InferenceDriver()
+
+
+def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
+    """Yield the models of each driver that applies to the file, while runs are missing."""
+    for driver in drivers:
+        if driver.applies(task):
+            subjects = driver.subjects(task)
+            yield from yield_until_error(subjects, task.session.ledger, f"the {driver.name} driver")
+        if task.session.is_finished():
+            return
 
 
 def _subjects(
@@ -277,9 +274,13 @@ def _subjects(
 ) -> Iterator[Subject]:
     """Yield models to be called by their `forward`, each followed by subjects that call its other
     methods."""
+    source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
+    task = Task(session, request["text"], source)
     tried: Counter[tuple[str, str]] = Counter()
-    for subject in _models(session, request, factory):
+    for subject in _models(_drivers(request, factory), task):
         yield subject
-        if not subject.light:
-            method_subjects = methods.subjects(subject, session, request["text"], tried)
-            yield from yield_until_error(method_subjects, session.ledger, "the driver of methods")
+        driver = methods.MethodsDriver(subject, tried)
+        if driver.applies(task):
+            yield from yield_until_error(
+                driver.subjects(task), session.ledger, "the driver of methods"
+            )

@@ -31,31 +31,14 @@ class SharedState:
         """Save the state of the definitions and variables `names`, or of the whole file where there
         are none."""
         owners = [value for name, value in vars(scope).items() if name in (names or vars(scope))]
-        self._modules: list[nn.Module] = []
-        self._numbers: dict[tuple[type, str], Any] = {}
-        for value in _reachable_objects(owners, scope.__name__):
-            if isinstance(value, nn.Module):
-                self._modules.append(value)
-            elif isinstance(value, type):
-                attributes = {
-                    name: attribute
-                    for name, attribute in vars(value).items()
-                    if not name.startswith("__")
-                }
-                self._numbers |= {
-                    (value, name): attribute
-                    for name, attribute in attributes.items()
-                    if isinstance(attribute, _NUMBERS)
-                }
-        self._watches = [Watch(module, None) for module in self._modules]
-        parameters = dict.fromkeys(
-            parameter for module in self._modules for parameter in module.parameters()
-        )
-        self._parameters = {
-            parameter: (parameter.detach().clone(), parameter.requires_grad)
-            for parameter in parameters
-            if not is_lazy(parameter) and parameter.device.type != "meta"
+        values = list(_reachable_objects(owners, scope.__name__))
+        modules = [value for value in values if isinstance(value, nn.Module)]
+        classes = [value for value in values if isinstance(value, type)]
+        self._numbers = {
+            (cls, name): number for cls in classes for name, number in _class_numbers(cls)
         }
+        self._watches = [Watch(module, None) for module in modules]
+        self._parameters = _saved_parameters(modules)
 
     def rewind(self) -> None:
         """Restore mode, attributes and weights of the modules, and the numbers of the classes."""
@@ -68,6 +51,23 @@ class SharedState:
         for (cls, name), number in self._numbers.items():
             if vars(cls).get(name, cls) is not number:
                 setattr(cls, name, number)
+
+
+def _class_numbers(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield the plain values among the attributes of a class by name, special names aside."""
+    for name, value in vars(cls).items():
+        if isinstance(value, _NUMBERS) and not name.startswith("__"):
+            yield name, value
+
+
+def _saved_parameters(modules: list[nn.Module]) -> dict[nn.Parameter, tuple[Any, bool]]:
+    """Return the value and the need of a gradient of each parameter that has a value."""
+    parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
+    return {
+        parameter: (parameter.detach().clone(), parameter.requires_grad)
+        for parameter in parameters
+        if not is_lazy(parameter) and parameter.device.type != "meta"
+    }
 
 
 def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regraft.verify.child import tree
-from regraft.verify.child.load import AGAIN, ORIGINAL, SUFFIX
+from regraft.verify.child.load import COPY, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -41,7 +41,7 @@ _PARENTS = 3
 # Parts of a repr that differ between equal objects: addresses, and the operation that autograd
 # records.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=grad_fn=<)\w+")
-_VERSION = re.compile(rf"(?<=\w)({SUFFIX}|{AGAIN}|{ORIGINAL})\b")
+_VERSION = re.compile(rf"(?<=\w)({SUFFIX}|{COPY}|{ORIGINAL})\b")
 _DECIMAL = re.compile(
     r"[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+|\b(?:nan|inf)\b)",
     re.IGNORECASE,
@@ -191,20 +191,20 @@ class _Namespace:
         owner = self.owner
         return {name: owner[name] for name in _watched_names(tuple(owner), self._skipped)}
 
-    def _has_other_objects(self) -> bool:
+    def _has_new_objects(self) -> bool:
         """Return whether a name is new, gone, or holds another object than before: a fast answer
         for thousands of namespaces.
         """
         old_values = self._before
-        is_same = tuple(self.owner) == self._names and all(
+        holds_saved_objects = tuple(self.owner) == self._names and all(
             map(is_, map(self.owner.__getitem__, old_values), old_values.values())
         )
-        return not is_same
+        return not holds_saved_objects
 
     def changed(self) -> Iterator[tuple[str, Any]]:
         """Yield the names that are new or hold another value, with the value, and those that are
         gone, with `GONE`."""
-        if not self._saved and not self._has_other_objects():
+        if not self._saved and not self._has_new_objects():
             return
         current, old_values, saved = self._now(), self._before, self._saved
         candidates = [
@@ -224,7 +224,7 @@ class _Namespace:
 
     def rewind(self) -> None:
         """Restore all names and the content of their values."""
-        if self._has_other_objects():
+        if self._has_new_objects():
             current = self._now()
             for name in current.keys() - self._before.keys():
                 del self.owner[name]

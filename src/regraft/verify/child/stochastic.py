@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from statistics import NormalDist
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference, Largest, close
+from regraft.verify.child.distributions import describe_confirmed_difference, find_suspect
 from regraft.verify.child.isolated import Judge
+from regraft.verify.child.judgement import unsteady_paths, without_paths
 from regraft.verify.child.replay import (
     Outcome,
     Plan,
     Target,
     cotangent,
     execute,
-    unsteady_paths,
-    without_paths,
 )
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
 
-# Chance that two equal distributions are called different in one comparison. A first set of runs
-# only points at the statistic that looks worst; that one alone is then tested on fresh runs. Under
-# equal distributions the differences between their paired runs are symmetric, so by Hoeffding's
-# inequality the sum divided by the root of its squares exceeds sqrt(2 log(2 / FALSE_ALARM)) with at
-# most this chance, whatever the distribution and the number of runs.
-FALSE_ALARM = 1e-6
-# Chance that the first set points at a statistic where nothing differs, and fresh runs are made in
-# vain.
-SUSPICION = 1e-2
 SAMPLES = 256
 FEWEST_SAMPLES = 64
 SECONDS = 2.0
 ELEMENTS = 4096
-JOINT_ELEMENTS = 1024
-AGAIN = "second call: "
+SECOND_CALL = "second call: "
 _STEP = 1e-2
 _GRADIENT_ERROR = 0.1
 
@@ -108,30 +97,12 @@ def compare_random(
 def _has_close_results(first: Outcome, second: Outcome) -> bool:
     """Return whether all tensors that both outcomes show are close."""
     pairs = [(value, second.outputs.get(path, value)) for path, value in first.outputs.items()] + [
-        (value, second.again.get(path, value)) for path, value in first.again.items()
+        (value, second.repeated.get(path, value)) for path, value in first.repeated.items()
     ]
     return all(
         not isinstance(value, torch.Tensor) or close(value, counterpart)
         for value, counterpart in pairs
     )
-
-
-Statistic = Callable[[Mapping[str, Any]], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """A statistic of several columns per run, to be compared in the means of its columns.
-
-    `statistic` returns the columns for some runs, `worst` is the column whose means are furthest
-    apart. `surprise` is its score, first as if it were the only column, then as it is.
-    """
-
-    path: str
-    name: str
-    statistic: Statistic
-    worst: int
-    surprise: tuple[float, float]
 
 
 def _compare_distributions(
@@ -149,7 +120,7 @@ def _compare_distributions(
         if path not in changed_sample or changed_sample[path].shape != values.shape:
             return Difference(path, f"in training {path} is missing or has another shape")
     suspect = (
-        _suspect(original_sample, {path: changed_sample[path] for path in original_sample})
+        find_suspect(original_sample, {path: changed_sample[path] for path in original_sample})
         if original_sample
         else None
     )
@@ -163,7 +134,7 @@ def _compare_distributions(
     for path in original_fresh:
         if path not in changed_fresh:
             return Difference(path, f"in training {path} is missing in some runs")
-    finding = _confirmed(
+    finding = describe_confirmed_difference(
         suspect, original_fresh, {path: changed_fresh[path] for path in original_fresh}
     )
     if not finding:
@@ -182,7 +153,7 @@ def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> 
         outcome = execute(target, call, Plan(seed=2 * seed, gradients=False, repeat=True))
         results = {
             **outcome.outputs,
-            **{f"{AGAIN}{path}": value for path, value in outcome.again.items()},
+            **{f"{SECOND_CALL}{path}": value for path, value in outcome.repeated.items()},
         }
         for path, value in results.items():
             is_floating = (
@@ -191,156 +162,17 @@ def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> 
             if (
                 is_floating
                 and not path.startswith("buffer ")
-                and path.removeprefix(AGAIN) not in noise
+                and path.removeprefix(SECOND_CALL) not in noise
             ):
                 rows.setdefault(path, []).append(value.double().flatten()[:ELEMENTS])
-    rows_of_one_shape = {
+    rows_of_equal_shape = {
         path: values for path, values in rows.items() if len({value.shape for value in values}) == 1
     }
     return {
         path: torch.stack(values)
-        for path, values in rows_of_one_shape.items()
+        for path, values in rows_of_equal_shape.items()
         if len(values) == len(seeds)
     }
-
-
-def _suspect(original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]) -> _Test | None:
-    """Return the test whose means are furthest apart, or None if equal distributions would explain
-    the distance."""
-    tests = [
-        test
-        for path in original_sample
-        for test in _tests_of_result(path, original_sample, changed_sample)
-    ]
-    tests.append(_joint_test(original_sample, changed_sample))
-    worst = max(tests, key=lambda test: test.surprise)
-    limit = -NormalDist().inv_cdf(SUSPICION / (2 * len(tests)))
-    return worst if worst.surprise[0] > limit else None
-
-
-def _tests_of_result(
-    path: str, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
-) -> Iterator[_Test]:
-    """Yield the tests of one result: element by element and pooled over the tensor."""
-    centre = torch.cat([original_sample[path], changed_sample[path]]).mean(0)
-    energy = torch.cat(
-        [(original_sample[path] - centre) ** 2, (changed_sample[path] - centre) ** 2]
-    ).mean()
-    statistics: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-        ("mean", lambda x: x),
-        ("variance", lambda x: (x - centre) ** 2),
-        ("share of zeros", lambda x: (x == 0).double()),
-        ("overall mean", lambda x: x.mean(1, keepdim=True)),
-        ("overall variance", lambda x: ((x - centre) ** 2).mean(1, keepdim=True)),
-        ("overall share of zeros", lambda x: (x == 0).double().mean(1, keepdim=True)),
-        (
-            "spread between runs",
-            lambda x: (((x - centre) ** 2).mean(1, keepdim=True) - energy) ** 2,
-        ),
-    )
-    for name, statistic in statistics:
-        yield _worst_column(
-            path, name, _statistic_of(path, statistic), original_sample, changed_sample
-        )
-
-
-def _statistic_of(path: str, statistic: Callable[[Any], Any]) -> Statistic:
-    """Return a statistic of all rows that looks at one result."""
-    return lambda rows: statistic(rows[path])
-
-
-def _worst_column(
-    path: str,
-    name: str,
-    statistic: Statistic,
-    original_sample: Mapping[str, Any],
-    changed_sample: Mapping[str, Any],
-) -> _Test:
-    """Return the test of a statistic, with the column whose means are furthest apart."""
-    original_columns, changed_columns = statistic(original_sample), statistic(changed_sample)
-    scores = _scores(original_columns, changed_columns)
-    worst = int(scores.argmax())
-    score = float(scores[worst])
-    chance = min(1.0, max(1e-15, scores.numel() * math.erfc(score / math.sqrt(2))))
-    return _Test(path, name, statistic, worst, (-NormalDist().inv_cdf(chance / 2), score))
-
-
-def _scores(original_columns: Any, changed_columns: Any) -> Any:
-    """Return the distance of the means of each column in standard errors; the error is at least
-    that of rounding."""
-    error = (
-        (original_columns.var(0) + changed_columns.var(0)) / len(original_columns)
-    ).sqrt() + _rounding(original_columns, changed_columns) / math.sqrt(len(original_columns))
-    return (original_columns.mean(0) - changed_columns.mean(0)).abs() / error
-
-
-def _rounding(original_columns: Any, changed_columns: Any) -> Any:
-    """Return the size of roundings in columns."""
-    return 1e-5 * torch.maximum(original_columns.abs().amax(), changed_columns.abs().amax()) + 1e-12
-
-
-def _joint_test(original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]) -> _Test:
-    """Return a test of how values vary together: a mask that has become shared, or is shared no
-    longer, changes no single value's distribution.
-
-    A quarter of the runs shows the difference between the covariances of the versions; the other
-    runs are compared along this difference, a quadratic form.
-    """
-    original_rows, changed_rows = _thinned_rows(original_sample), _thinned_rows(changed_sample)
-    centre = torch.cat([original_rows, changed_rows]).mean(0)
-    spread = torch.cat([original_rows, changed_rows]).std(0)
-    scale = spread + 1e-3 * spread.amax() + 1e-12
-    pilot = max(2, len(original_rows) // 4)
-    original_scaled, changed_scaled = (
-        (original_rows - centre) / scale,
-        (changed_rows - centre) / scale,
-    )
-    form = (
-        changed_scaled[:pilot].T @ changed_scaled[:pilot]
-        - original_scaled[:pilot].T @ original_scaled[:pilot]
-    ) / pilot
-
-    def statistic(rows: Mapping[str, Any]) -> Any:
-        """Return the quadratic form for each run, as one column."""
-        values = (_thinned_rows(rows) - centre) / scale
-        return ((values @ form) * values).sum(1, keepdim=True)
-
-    remaining_runs = [
-        {path: rows[pilot:] for path, rows in sample.items()}
-        for sample in (original_sample, changed_sample)
-    ]
-    return _worst_column(
-        next(iter(original_sample)),
-        "covariances along their difference",
-        statistic,
-        *remaining_runs,
-    )
-
-
-def _thinned_rows(rows: Mapping[str, Any]) -> Any:
-    """Return all results of each run in one row of at most JOINT_ELEMENTS values, thinned out
-    evenly."""
-    values = torch.cat(list(rows.values()), 1)
-    return values[:, :: math.ceil(values.shape[1] / JOINT_ELEMENTS)]
-
-
-def _confirmed(
-    test: _Test, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
-) -> str:
-    """Apply one test to fresh runs, as many of either version; return in words how they differ, or
-    ""."""
-    original_values, changed_values = (
-        test.statistic(rows)[:, test.worst] for rows in (original_sample, changed_sample)
-    )
-    gaps = original_values - changed_values
-    floor = math.sqrt(len(gaps)) * float(_rounding(original_values, changed_values))
-    score = abs(float(gaps.sum())) / (float((gaps**2).sum().sqrt()) + floor)
-    if score <= math.sqrt(2 * math.log(2 / FALSE_ALARM)):
-        return ""
-    return (
-        f"{test.name} {float(changed_values.mean()):.4g} where the original has"
-        f" {float(original_values.mean()):.4g}"
-    )
 
 
 def _check_backward(original: Target, changed: Target, call: Call) -> Difference | None:

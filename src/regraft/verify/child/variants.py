@@ -18,10 +18,10 @@ ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters
 LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
 ALTERED = (SMALL, ZERO, LARGE, TINY, LOW, HALF)
 STRIDED = "inputs not contiguous"
-ONE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
+SINGLE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
 ROWS, ALL = slice(0, 1), slice(None)  # dimensions
 BEYOND = "an index beyond the largest"
-LAID_OUT = (STRIDED, ONE_ROW, SHORTER, NO_ROWS, BEYOND)
+LAID_OUT = (STRIDED, SINGLE_ROW, SHORTER, NO_ROWS, BEYOND)
 
 
 def variants(call: Call) -> tuple[Call, ...]:
@@ -42,17 +42,17 @@ def variants(call: Call) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def other_layouts(call: Call) -> tuple[Call, ...]:
+def laid_out_calls(call: Call) -> tuple[Call, ...]:
     """Return the call in other layouts and sizes: strides, one row, no rows, one step less; the
     original may refuse some.
 
     A further call has an index beyond the largest, as padding or "no expert" often is.
     """
     tensors = [tensor for tensor in tree.tensors(call) if tensor.dim() > 0]
-    calls = [_map_tensors(call, STRIDED, _with_other_strides, masks=True)]
+    calls = [_map_tensors(call, STRIDED, _restride, masks=True)]
     if tensors:
         rows = tensors[0].shape[0]
-        calls += [narrow_tensors(call, rows, 1, ROWS, ONE_ROW)] if rows > 1 else []
+        calls += [narrow_tensors(call, rows, 1, ROWS, SINGLE_ROW)] if rows > 1 else []
         steps = next((tensor.shape[1] for tensor in tensors if tensor.dim() > 1), 0)
         calls += (
             [narrow_tensors(call, steps, steps - 1, slice(1, None), SHORTER)] if steps > 2 else []
@@ -86,7 +86,7 @@ def _with_index_beyond(tensor: Any) -> Any:
     return result
 
 
-def _with_other_strides(tensor: Any) -> Any:
+def _restride(tensor: Any) -> Any:
     """Return a tensor of the same values that is not contiguous, if it has two dimensions
     or more."""
     return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
@@ -105,14 +105,14 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
     return _map_tensors(call, label, narrow, masks=True)
 
 
-def off_by_one_rounding(call: Call) -> Call:
+def inputs_off_by_rounding(call: Call) -> Call:
     """Return the call with every number of its inputs moved by about one unit in its last place, up
     or down."""
     generator = torch.Generator().manual_seed(0)
-    return _map_tensors(call, call.label, lambda tensor: move_by_one_rounding(tensor, generator))
+    return _map_tensors(call, call.label, lambda tensor: move_by_rounding(tensor, generator))
 
 
-def move_by_one_rounding(tensor: Any, generator: Any) -> Any:
+def move_by_rounding(tensor: Any, generator: Any) -> Any:
     """Return a tensor with every number moved by about one unit in its last place, up or down."""
     signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
     return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)

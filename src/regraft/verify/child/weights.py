@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child.variants import move_by_one_rounding
+from regraft.verify.child.variants import move_by_rounding
 
 RATE = 0.25
 _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
@@ -108,10 +108,10 @@ def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterato
             parameter.data = saved_value
 
 
-def off_by_one_rounding(seed: int) -> Callable[[str, Any], Any]:
+def parameters_off_by_rounding(seed: int) -> Callable[[str, Any], Any]:
     """Return a change for `change_parameters` that moves every number by about one unit in its last
     place."""
-    return lambda name, value: move_by_one_rounding(value, _generator(name, seed))
+    return lambda name, value: move_by_rounding(value, _generator(name, seed))
 
 
 @contextmanager
@@ -145,12 +145,7 @@ def _dropout_rates(model: Any) -> Iterator[tuple[Any, str, float]]:
     """Yield (owner, name, value) for each dropout rate of a model's modules and configurations."""
     visited: set[int] = set()
     for module in model.modules():
-        configs = [
-            value
-            for key, value in vars(module).items()
-            if key == "config" or key.endswith("_config")
-        ]
-        for owner in [module, *configs]:
+        for owner in [module, *_configs_of(module)]:
             if id(owner) in visited or isinstance(owner, str | int | float | None.__class__):
                 continue
             visited.add(id(owner))
@@ -160,6 +155,15 @@ def _dropout_rates(model: Any) -> Iterator[tuple[Any, str, float]]:
                     value or owner is not module or not _lacks_attributes(module)
                 ):
                     yield owner, name, value
+
+
+def _configs_of(module: nn.Module) -> list[Any]:
+    """Return the attributes of a module that are named as configurations."""
+    return [
+        value
+        for name, value in vars(module).items()
+        if name == "config" or name.endswith("_config")
+    ]
 
 
 def _lacks_attributes(module: nn.Module) -> bool:

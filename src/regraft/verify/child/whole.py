@@ -10,6 +10,7 @@ import torch
 
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Difference, is_noise
+from regraft.verify.child.doubts import reason_to_leave_out
 from regraft.verify.child.failure import describe
 from regraft.verify.child.minimise import minimise_call
 from regraft.verify.child.pair import Pair, build
@@ -19,7 +20,6 @@ from regraft.verify.child.runs import (
     compare_runs,
     count_comparison,
     module_sides,
-    reason_to_leave_out,
 )
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting, cast_to_format
@@ -30,7 +30,7 @@ from regraft.verify.child.variants import AS_RECORDED
 _JITTERED = 4  # runs of the original with other roundings of its parameters
 
 
-def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
+def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
     """Compare the whole model on every call; refute the definitions that cause a difference.
     `recorded` are the definitions with recorded calls.
     """
@@ -140,7 +140,9 @@ def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
     if _is_no_less_exact(execute(sides.original, call, plan), changed_outcome, exact_outcome):
         return True
     for seed in range(_JITTERED):
-        with weights.change_parameters(sides.original.module, weights.off_by_one_rounding(seed)):
+        with weights.change_parameters(
+            sides.original.module, weights.parameters_off_by_rounding(seed)
+        ):
             original_outcome = execute(sides.original, call, plan)
         if _is_no_less_exact(original_outcome, changed_outcome, exact_outcome):
             return True
@@ -151,14 +153,11 @@ def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bo
     """Return whether the changed outcome is no further from the exact one than the original's, up
     to twice its error and a few roundings.
     """
-    if (
-        exact.error
-        or original.error
-        or changed.error
-        or list(original.outputs) != list(changed.outputs)
-    ):
+    if exact.error or original.error or changed.error or changed.backward_error:
         return False
-    if changed.backward_error or set(changed.overwritten) - set(original.overwritten):
+    if list(original.outputs) != list(changed.outputs):
+        return False
+    if set(changed.overwritten) - set(original.overwritten):
         return False
     for path, value in original.outputs.items():
         counterpart = changed.outputs.get(path)
@@ -182,17 +181,11 @@ def _are_gradients_no_less_exact(
     gradient that is wrong shows where its definition is compared by itself.
     """
     original_error, changed_error, count = 0.0, 0.0, 0
-    for path, value in original.items():
-        counterpart, exact_value = changed.get(path), exact.get(path)
-        if not isinstance(value, torch.Tensor):
-            continue
-        if not isinstance(counterpart, torch.Tensor) or not isinstance(exact_value, torch.Tensor):
-            return False
-        if (
-            value.shape != counterpart.shape
-            or value.dtype != counterpart.dtype
-            or is_noise(value, exact_value)
-        ):
+    gradients = {path: value for path, value in original.items() if isinstance(value, torch.Tensor)}
+    for path, value in gradients.items():
+        counterpart: Any = changed.get(path)
+        exact_value: Any = exact.get(path)
+        if not _are_comparable_gradients(value, counterpart, exact_value):
             return False
         norm = float(exact_value.norm())
         if not norm and float(counterpart.double().norm()) > 2 * float(value.double().norm()):
@@ -201,11 +194,21 @@ def _are_gradients_no_less_exact(
             original_error += (float((value.double() - exact_value).norm()) / norm) ** 2
             changed_error += (float((counterpart.double() - exact_value).norm()) / norm) ** 2
             count += 1
-    rounding = 2 * max(
-        (torch.finfo(v.dtype).eps for v in original.values() if isinstance(v, torch.Tensor)),
-        default=0.0,
-    )
+    epsilons = (torch.finfo(value.dtype).eps for value in gradients.values())
+    rounding = 2 * max(epsilons, default=0.0)
     return bool(changed_error**0.5 <= 2 * original_error**0.5 + rounding * count**0.5)
+
+
+def _are_comparable_gradients(original: Any, changed: Any, exact: Any) -> bool:
+    """Return whether three gradients of one parameter are tensors of one shape, of which the
+    original's is no noise."""
+    return (
+        isinstance(changed, torch.Tensor)
+        and isinstance(exact, torch.Tensor)
+        and original.shape == changed.shape
+        and original.dtype == changed.dtype
+        and not is_noise(original, exact)
+    )
 
 
 def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:

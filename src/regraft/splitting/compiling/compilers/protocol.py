@@ -16,15 +16,12 @@ from regraft.splitting.sampling.explore import RegionModule
 class Compiler:
     """A compiler of regions, and the methods by which the host runs its files.
 
-    module   what the host imports, beside NumPy compile  writes the region's files, and returns its
-    entry in the manifest: `used`, the places of the inputs that it
-             reads, and what `host` needs; raises Uncompilable host     the methods
-             `prepare(manifest)` and `compiled(entry)` of the host, as text; `compiled` returns a
-             function
-             of (None, arrays by name `i0`, `i1`...) that gives a list of arrays prepare  called
-             first with all regions, their modules and the directory, for compilers that can take
-             several at
-             once
+    module: what the host imports, beside NumPy. compile: writes a region's files, and returns the
+    entry in the manifest: `used`, the positions of the inputs that the region reads, and what
+    `host` needs; raises Uncompilable. host: the methods `prepare(manifest)` and `compiled(entry)`
+    of the host, as text; `compiled` returns a function of (None, arrays by name `i0`, `i1`...) that
+    gives a list of arrays. prepare: called first with all regions, their modules and the directory,
+    for compilers that can take several at once.
     """
 
     name: str

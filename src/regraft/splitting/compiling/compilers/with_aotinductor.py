@@ -25,21 +25,23 @@ from regraft.splitting.compiling.samples import (
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule
 
-HOST = """    def prepare(self, manifest):
-        pass
+HOST = '''    def prepare(self, manifest):
+        """Do nothing: every sub-network is loaded by itself."""
 
     def compiled(self, entry):
+        """Return the function that runs a sub-network."""
         self.read(entry)
         network = torch._inductor.aoti_load_package(str(self.directory / entry["file"]))
 
         @torch.no_grad()
         def run(_, values):
-            made = network(*(torch.from_numpy(numpy.array(one, order="C")) for one in values.values()))
-            return [one.numpy() for one in (made if isinstance(made, (tuple, list)) else [made])]
+            tensors = (torch.from_numpy(numpy.array(value, order="C")) for value in values.values())
+            outputs = network(*tensors)
+            return [output.numpy() for output in (outputs if isinstance(outputs, (tuple, list)) else [outputs])]
 
         return run
 
-"""  # noqa: E501
+'''  # noqa: E501
 
 
 def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:

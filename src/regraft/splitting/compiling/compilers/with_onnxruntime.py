@@ -13,31 +13,34 @@ from regraft.splitting.compiling.onnx import FUSIONS, to_onnx
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule
 
-HOST = """    def prepare(self, manifest):
-        self.models = [self.read(one) for one in manifest["models"]]
-        data = self.read(manifest["weights"])
+HOST = '''    def prepare(self, manifest):
+        """Load the models and the weights."""
+        self.models = [self.read(model) for model in manifest["models"]]
+        weights = self.read(manifest["weights"])
         self.weights = [
-            numpy.frombuffer(data, dtype, numpy.prod(shape, dtype=int), offset).reshape(shape)
+            numpy.frombuffer(weights, dtype, numpy.prod(shape, dtype=int), offset).reshape(shape)
             for dtype, shape, offset in manifest["weights"]["arrays"]
         ]
-        self.made = {}  # sub-networks of equal structure and equal weights are one session
+        self.sessions = {}  # sub-networks of equal structure and equal weights share a session
 
     def compiled(self, entry):
+        """Return the function that runs a sub-network."""
         key = (entry["model"], *entry["weights"])
-        if key not in self.made:
+        if key not in self.sessions:
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = 1
             options.log_severity_level = 3
-            values = [onnxruntime.OrtValue.ortvalue_from_numpy(self.weights[one]) for one in entry["weights"]]
+            weights = [self.weights[number] for number in entry["weights"]]
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight) for weight in weights]
             options.add_external_initializers([f"w{number}" for number in range(len(values))], values)
             model = self.models[entry["model"]]
-            self.made[key] = onnxruntime.InferenceSession(
+            self.sessions[key] = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"],
                 disabled_optimizers=FUSIONS,  # they end the process where there are no rows
             )
-        return self.made[key].run
+        return self.sessions[key].run
 
-""".replace("FUSIONS", repr(FUSIONS))  # noqa: E501
+'''.replace("FUSIONS", repr(FUSIONS))  # noqa: E501
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:

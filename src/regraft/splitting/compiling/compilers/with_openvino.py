@@ -40,28 +40,32 @@ GROWING_OPS = frozenset(
         "Sum",
     }
 )
-HOST = f"""    def prepare(self, manifest):
+HOST = f'''    def prepare(self, manifest):
+        """Start OpenVINO."""
         self.core = openvino.Core()
         self.read(manifest["weights"])  # the files of the sub-networks refer to it
-        self.made = {{}}
+        self.requests = {{}}  # by the files of the sub-networks
 
     def compiled(self, entry):
-        if entry["file"] not in self.made:
+        """Return the function that runs a sub-network."""
+        if entry["file"] not in self.requests:
             self.read(entry)
             model = self.core.compile_model(self.directory / entry["file"], "CPU", {COMPILE_OPTIONS!r})
-            self.made[entry["file"]] = model.create_infer_request()
-        request = self.made[entry["file"]]
-        whole = [f"i{{place}}" for place in entry["used"] if entry["inputs"][place]["type"] == "int64"]
+            self.requests[entry["file"]] = model.create_infer_request()
+        request = self.requests[entry["file"]]
+        used_inputs = [(f"i{{position}}", entry["inputs"][position]) for position in entry["used"]]
+        integer_keys = [key for key, description in used_inputs if description["type"] == "int64"]
 
         def run(_, values):
-            for key in whole:  # OpenVINO computes them in 32 bits
+            for key in integer_keys:  # OpenVINO computes them in 32 bits
                 if values[key].size and not (-2**31 <= values[key].min() and values[key].max() < 2**31):
                     raise OverflowError("OpenVINO takes whole numbers of up to 32 bits")
-            return [numpy.array(one) for one in request.infer(values, share_inputs=True).values()]
+            outputs = request.infer(values, share_inputs=True).values()
+            return [numpy.array(output) for output in outputs]
 
         return run
 
-"""  # noqa: E501
+'''  # noqa: E501
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:

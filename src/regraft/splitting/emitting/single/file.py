@@ -31,61 +31,77 @@ from regraft.splitting.emitting.single.values import (
     describe_value,
 )
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.residual import Region, Step
+from regraft.splitting.network import Program
 from regraft.splitting.program.results import Classes, make_classes
 from regraft.splitting.sampling.record import to_numpy, to_torch
 
 MAX_FILE_BYTES = 2**31 - 2**20  # the limit of Protocol Buffers
 MAX_NESTING = 30  # graphs within graphs that Protocol Buffers read
 FILE = "network.onnx"
+PLAIN_RESULTS = (type(None), bool, int, float, str)  # constants that the file's metadata hold
 METADATA_KEY = "regraft"  # the key in the file's metadata
 
 
-def single_file(
-    path: str,
-    steps: list[Step],
-    regions: list[Region],
-    directory: Path,
-    manifest: dict[str, Any],
-    classes: Classes,
-) -> onnx.ModelProto:
+def single_file(program: Program, directory: Path, manifest: dict[str, Any]) -> onnx.ModelProto:
     """Return the host's program around the regions of `directory` as one model.
 
     Raises Unsplittable with file, line and reason where ONNX cannot express it.
     """
-    compiled = Regions(directory, manifest, regions)
+    path = program.network.path
+    compiled = Regions(directory, manifest, program.regions)
     graph = Graph(itertools.count())
-    names: Names = {}
-    for key, entry in manifest["inputs"].items():
-        if "value" in entry:
-            continue  # the host's program holds it as a constant
-        shape = [
-            f"{key}_{dim}" if size is None else size for dim, size in enumerate(entry["shape"])
-        ]
-        graph.inputs.append((key, (entry["dtype"], shape)))
-        names[key] = Tensor(key, entry["dtype"], len(shape))
+    names = add_inputs(graph, manifest["inputs"])
     lowering = Lowering(path, compiled)
-    result = lowering.lower_program(steps, names, graph)
-    result_tree = add_results(graph, result, "result_" if "result" in names else "result", classes)
+    result = lowering.lower_program(program.steps, names, graph)
+    prefix = "result_" if "result" in names else "result"
+    result_tree = add_results(graph, result, prefix, program.classes)
     if not graph.outputs:
         raise lowering.refuse("a result that no input decides")
-    if max_depth(graph) > MAX_NESTING:
-        raise Unsplittable(
-            path,
-            0,
-            f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file",
-        )
+    check_depth(graph, path)
     graph.place_weights()
-    if sum(array.nbytes for array in graph.all_weights().values()) > MAX_FILE_BYTES:
-        raise Unsplittable(
-            path, 0, "more than 2 GB of weights cannot be part of a single ONNX file"
-        )
+    check_weights(graph, path)
     opsets = [helper.make_opsetid(domain, version) for domain, version in compiled.opsets.items()]
     model = helper.make_model(
         graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
     )
     note(model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree)
     return model
+
+
+def add_inputs(graph: Graph, descriptions: dict[str, dict[str, Any]]) -> Names:
+    """Add the tensors among the network's inputs to the graph, and return them by name.
+
+    The host's program holds the other inputs as constants. Sizes that are open get names.
+    """
+    names: Names = {}
+    for key, description in descriptions.items():
+        if "value" in description:
+            continue
+        shape = [
+            f"{key}_{dim}" if size is None else size
+            for dim, size in enumerate(description["shape"])
+        ]
+        graph.inputs.append((key, (description["dtype"], shape)))
+        names[key] = Tensor(key, description["dtype"], len(shape))
+    return names
+
+
+def check_depth(graph: Graph, path: str) -> None:
+    """Raise Unsplittable where graphs are nested deeper than Protocol Buffers read."""
+    if max_depth(graph) > MAX_NESTING:
+        raise Unsplittable(
+            path,
+            0,
+            f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file",
+        )
+
+
+def check_weights(graph: Graph, path: str) -> None:
+    """Raise Unsplittable where the weights are larger than a file of Protocol Buffers."""
+    if sum(array.nbytes for array in graph.all_weights().values()) > MAX_FILE_BYTES:
+        raise Unsplittable(
+            path, 0, "more than 2 GB of weights cannot be part of a single ONNX file"
+        )
 
 
 def note(model: onnx.ModelProto, **facts: Any) -> None:
@@ -106,36 +122,41 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
     The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
     "numbers" or "sequence".
     """
-    if isinstance(value, Const):
-        if value.value is None or isinstance(value.value, (bool, int, float, str)):
-            return {"value": value.value}
-    elif isinstance(value, Items):
-        keys = value.keys or range(len(value.values))
-        parts = [
-            add_results(graph, element, f"{name}_{key}", classes)
-            for key, element in zip(keys, value.values, strict=True)
-        ]
-        if value.kind in ("tuple", "list"):
-            return {value.kind: parts}
-        fields = dict(zip(value.keys, parts, strict=True))
-        class_entry = {value.kind: classes[value.kind]} if value.kind != "dict" else {}
-        return {"object": [class_entry, fields]} if class_entry else {"dict": fields}
-    elif isinstance(value, (Number, Tensor, Sequence, NestedList)):
+    if isinstance(value, Const) and isinstance(value.value, PLAIN_RESULTS):
+        return {"value": value.value}
+    if isinstance(value, Items):
+        return add_result_items(graph, value, name, classes)
+    if isinstance(value, (Number, Tensor, Sequence, NestedList)):
         graph.add_alias(name_of(graph, value), name)
         graph.outputs.append((name, value))
-        holds_numbers = isinstance(value, (Number, NestedList)) or (
-            isinstance(value, Sequence) and isinstance(value.element, Number)
-        )
-        return {
-            "numbers"
-            if holds_numbers
-            else "sequence"
-            if isinstance(value, Sequence)
-            else "tensor": name
-        }
+        return {kind_of_result(value): name}
     raise Unsplittable(
         "", 0, f"{describe_value(value)} as a result cannot be part of a single ONNX file"
     )
+
+
+def add_result_items(graph: Graph, value: Items, name: str, classes: Classes) -> dict[str, Any]:
+    """Let each leaf of a tuple, list, dict or object be an output; return its tree."""
+    keys = value.keys or range(len(value.values))
+    parts = [
+        add_results(graph, element, f"{name}_{key}", classes)
+        for key, element in zip(keys, value.values, strict=True)
+    ]
+    if value.kind in ("tuple", "list"):
+        return {value.kind: parts}
+    fields = dict(zip(value.keys, parts, strict=True))
+    if value.kind == "dict":
+        return {"dict": fields}
+    return {"object": [{value.kind: classes[value.kind]}, fields]}
+
+
+def kind_of_result(value: Number | Tensor | Sequence | NestedList) -> str:
+    """Return the key of an output in the tree of a result: "numbers", "sequence" or "tensor"."""
+    if isinstance(value, (Number, NestedList)):
+        return "numbers"
+    if isinstance(value, Sequence):
+        return "numbers" if isinstance(value.element, Number) else "sequence"
+    return "tensor"
 
 
 def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ A type is a template: a value whose leaves without a name get their names when t
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
 from regraft.splitting.emitting.single.values import (
@@ -26,6 +27,8 @@ from regraft.splitting.emitting.single.values import (
     number_kind,
 )
 
+T = TypeVar("T", Tensor, Items, NestedList)
+
 
 class Inexpressible(Exception):
     """The error for a value or an operation that ONNX cannot express; the text names it."""
@@ -41,26 +44,43 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
     if not present:
         return UNDEFINED
     first = present[0]
-    if all(value is outer for value in values) or all(
-        is_same_constant(value, first) for value in present
-    ):
+    is_unchanged = all(value is outer for value in values)
+    if is_unchanged or all(is_same_constant(value, first) for value in present):
         return first
-    kinds = {number_kind(value) for value in present}
-    if None not in kinds and len(kinds) == 1:
-        kind = kinds.pop() or ""
-        return Number("", kind, max(map(bound, present)) if kind == "int" else 0)
-    if all(isinstance(value, Tensor) for value in present):
-        return unify_tensors([value for value in present if isinstance(value, Tensor)])
-    if all(isinstance(value, Items) for value in present):
-        return unify_items([value for value in present if isinstance(value, Items)], outer)
+    template = unify_numbers(present)
+    if template is not None:
+        return template
+    if tensors := all_of_type(present, Tensor):
+        return unify_tensors(tensors)
+    if items := all_of_type(present, Items):
+        return unify_items(items, outer)
     if all(is_list(value) for value in present):
         return sequence_type(present)
-    if isinstance(first, NestedList) and all(
-        isinstance(value, NestedList) and (value.dtype, value.depth) == (first.dtype, first.depth)
-        for value in present
-    ):
-        return replace(first, name="")
-    raise disagreement(present)
+    return unify_nested_lists(present)
+
+
+def all_of_type(values: list[Value], kind: type[T]) -> list[T]:
+    """Return the values if all of them are of the type `kind`; else an empty list."""
+    chosen = [value for value in values if isinstance(value, kind)]
+    return chosen if len(chosen) == len(values) else []
+
+
+def unify_numbers(values: list[Value]) -> Number | None:
+    """Return the type of numbers of one kind; None for other values."""
+    kinds = {number_kind(value) for value in values}
+    if None in kinds or len(kinds) > 1:
+        return None
+    kind = kinds.pop() or ""
+    return Number("", kind, max(map(bound, values)) if kind == "int" else 0)
+
+
+def unify_nested_lists(values: list[Value]) -> NestedList:
+    """Return the type of lists that `tolist()` gave, of one dtype and depth; raise Inexpressible
+    for other values."""
+    nested_lists = all_of_type(values, NestedList)
+    if len({(value.dtype, value.depth) for value in nested_lists}) != 1:
+        raise disagreement(values)
+    return replace(nested_lists[0], name="")
 
 
 def disagreement(values: list[Value]) -> Inexpressible:

@@ -19,6 +19,7 @@ from regraft.splitting.emitting.single.exits import (
 )
 from regraft.splitting.emitting.single.expressions import Expressions
 from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.iteration import element_of_iteration, prepare_iterable
 from regraft.splitting.emitting.single.join import (
     Inexpressible,
     check_aliases,
@@ -35,15 +36,11 @@ from regraft.splitting.emitting.single.values import (
     Const,
     Items,
     Names,
-    NestedList,
     Number,
-    Range,
     Sequence,
-    Tensor,
     Value,
     bound,
     count_occurrences,
-    describe_value,
     leaves,
 )
 from regraft.splitting.program.residual import Branch, HostStep, Loop, Step
@@ -68,34 +65,44 @@ def add_loop(
     if isinstance(values, Items) and not values.values:
         return entry
     iterated, count = prepare_iterable(graph, values) if step.header else (UNDEFINED, "")
-    first_by_alias = find_aliases([entry])
+    aliases = find_aliases([entry])
+    own_entry = {key: value for key, value in entry.items() if key not in aliases}
+    leave = body_exit(test, needs, head_names, after, running)
     carried: Names = {}
     while True:
         inner, header = open_body(graph, carried, {**names, **entry, ITERATED: running})
-        header.update((key, header[first]) for key, first in first_by_alias.items())
-        if step.header is not None:
-            assert isinstance(step.header[0], ast.Name)
-            header[step.header[0].id] = loop_item(inner, iterated, inner.inputs[0][0])
-        body_names = block(body, header, inner, body_exit(test, needs, head_names, after, running))
+        header.update((key, header[first]) for key, first in aliases.items())
+        bind_target(step, header, inner, iterated)
+        body_names = block(body, header, inner, leave)
         if body_names is None:
             raise Inexpressible("a loop whose every iteration raises")
-        for key, first in first_by_alias.items():
-            if body_names.get(key, UNDEFINED) is not body_names.get(first, UNDEFINED):
-                raise Inexpressible(
-                    f"a list that is held twice ({first} and {key}), not so after an iteration,"
-                )
-        new_carried = carried_types(
-            {key: value for key, value in entry.items() if key not in first_by_alias},
-            body_names,
-            carried,
-        )
+        check_aliases_after_iteration(body_names, aliases)
+        new_carried = carried_types(own_entry, body_names, carried)
         if new_carried == carried:
-            names_after = close_loop(graph, inner, entry, body_names, carried, names, test, count)
-            return {
-                **names_after,
-                **{key: names_after[first] for key, first in first_by_alias.items()},
-            }
+            break
         carried = new_carried
+    names_after = close_loop(graph, inner, entry, body_names, carried, names, test, count)
+    return {**names_after, **{key: names_after[first] for key, first in aliases.items()}}
+
+
+def bind_target(step: Loop, header: Names, inner: Graph, iterated: Value) -> None:
+    """Let the variable of a `for` loop hold its value in an iteration; do nothing for `while`.
+
+    inner: the graph of the body. iterated: the value that the loop runs over.
+    """
+    if step.header is not None:
+        target = step.header[0]
+        assert isinstance(target, ast.Name)
+        header[target.id] = element_of_iteration(inner, iterated, inner.inputs[0][0])
+
+
+def check_aliases_after_iteration(body_names: Names, aliases: dict[str, str]) -> None:
+    """Raise Inexpressible where two names no longer hold one list after an iteration."""
+    for key, first in aliases.items():
+        if body_names.get(key, UNDEFINED) is not body_names.get(first, UNDEFINED):
+            raise Inexpressible(
+                f"a list that is held twice ({first} and {key}), not so after an iteration,"
+            )
 
 
 def body_exit(
@@ -159,42 +166,6 @@ def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
         if test is not None and is_stop:
             return ast.UnaryOp(ast.Not(), test), [*other_steps, *step.body[1:]]
     return None, step.body
-
-
-def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
-    """Return a value to take the elements from that a `for` runs over, and the name of the number
-    of iterations."""
-    reader = Expressions(graph, {})
-    if isinstance(values, Items) and values.kind in ("list", "tuple"):
-        template = unify([Items("list", values.values), Items("list", ())])
-        (name,) = express(graph, Items("list", values.values), template)
-        values = fill_template(template, [name])
-    if isinstance(values, Range):
-        span = numbers.arithmetic(graph, ast.Sub(), values.stop, values.start)
-        rounded_span = numbers.arithmetic(
-            graph, ast.Add(), span, Const(values.step - (1 if values.step > 0 else -1))
-        )
-        iterations = numbers.arithmetic(graph, ast.FloorDiv(), rounded_span, Const(values.step))
-        return values, name_of(graph, numbers.min_or_max(graph, "max", iterations, Const(0)))
-    if isinstance(values, (Sequence, NestedList, Tensor)) and not (
-        isinstance(values, Tensor) and values.rank is None
-    ):
-        return values, name_of(graph, reader.length(values))
-    raise Inexpressible(f"a loop over {describe_value(values)}")
-
-
-def loop_item(graph: Graph, values: Value, iteration: str) -> Value:
-    """Return the value of the loop's variable in the iteration whose number is named
-    `iteration`."""
-    reader = Expressions(graph, {})
-    if isinstance(values, Range):
-        offset = numbers.arithmetic(
-            graph, ast.Mult(), Number(iteration, "int", 2**40), Const(values.step)
-        )
-        return numbers.arithmetic(graph, ast.Add(), values.start, offset)
-    if isinstance(values, (NestedList, Tensor)):
-        return reader.row_of(values, iteration)
-    return reader.element_at(values, Number(iteration, "int"))
 
 
 def open_body(graph: Graph, carried: Names, names: Names) -> tuple[Graph, Names]:

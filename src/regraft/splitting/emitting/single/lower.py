@@ -10,6 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from regraft.splitting.emitting.single.branches import (
+    Arm,
+    add_branches,
+    integer_cases,
+    join_types,
+    without,
+)
 from regraft.splitting.emitting.single.exits import (
     EXIT_CODE,
     EXIT_CODES,
@@ -25,20 +32,17 @@ from regraft.splitting.emitting.single.inline import Regions
 from regraft.splitting.emitting.single.join import (
     Inexpressible,
     check_aliases,
-    express,
     fill_template,
     find_aliases,
-    has_unnamed_leaves,
     name_of,
-    unify,
 )
 from regraft.splitting.emitting.single.liveness import exit_ways, live_names
 from regraft.splitting.emitting.single.loops import add_loop, check_iterated
-from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Number, Value, leaves
+from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Value
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
 
-Arm = tuple[ast.expr | None, list[Step]]
+Side = Callable[[Names, Graph], Outcome]  # lowers a side of a branch
 MAX_LINEAR_CASES = 3  # more cases are searched by halving them
 # graphs within graphs below which steps are put into an arm; ONNX files are read up to about 30
 MAX_INLINE_DEPTH = 18
@@ -73,8 +77,8 @@ class Lowering:
     def lower_block(self, steps: list[Step], names: Names, graph: Graph, leave: Exit) -> Outcome:
         """Lower steps and the exit after them; return the names at the end, None if all raise.
         `names` is changed."""
-        for position, given_step in enumerate(steps):
-            step, next_steps = given_step, steps[position + 1 :]
+        for position, source_step in enumerate(steps):
+            step, next_steps = source_step, steps[position + 1 :]
             if isinstance(step, HostStep):
                 self.place = step.place if step.place[1] else self.place
                 statement = step.statement
@@ -82,11 +86,7 @@ class Lowering:
                     graph.raise_text = f"{self.place[0]}:{self.place[1]}: {ast.unparse(statement)}"
                     return None
                 if isinstance(statement, ast.Assert):
-                    step = Branch(
-                        [(statement.test, []), (None, [raise_step("AssertionError")])],
-                        *self.place[::-1],
-                        [],
-                    )
+                    step = self.branch_of_assert(statement)
                 elif self.lower_statement(statement, names, graph):
                     return leave.finish(type(statement).__name__.lower(), names, graph)
             if isinstance(step, RegionStep):
@@ -110,6 +110,12 @@ class Lowering:
                     else self.resume(outcome, exit_ways([step]), next_steps, names, graph, leave)
                 )
         return leave.finish("fall", names, graph)
+
+    def branch_of_assert(self, statement: ast.Assert) -> Branch:
+        """Return the branch, at the current place, that raises where the test does not hold."""
+        path, line = self.place
+        arms: list[Arm] = [(statement.test, []), (None, [raise_step("AssertionError")])]
+        return Branch(arms, line, path, [])
 
     def lower_statement(self, statement: ast.stmt, names: Names, graph: Graph) -> bool:
         """Lower one statement of the host; return whether it leaves the block."""
@@ -174,11 +180,26 @@ class Lowering:
         ]
         return self.add_if(name_of(graph, test), sides, names, graph)
 
-    def add_if(
-        self, test: str, sides: list[Callable[[Names, Graph], Outcome]], names: Names, graph: Graph
-    ) -> Outcome:
+    def add_if(self, test: str, sides: list[Side], names: Names, graph: Graph) -> Outcome:
         """Add an `If` of two sides, each lowered on its own copy of the names; return the outcome
         after it."""
+        lowered_sides = self.lower_sides(test, sides, names, graph)
+        present = [outcome for _, outcome in lowered_sides if outcome is not None]
+        if not present:
+            return None
+        first_by_alias = find_aliases(present)
+        templates = join_types([without(outcome, first_by_alias) for outcome in present], names)
+        for outcome in present:
+            check_aliases(outcome, templates)
+        check_iterated(names, templates)
+        outputs = add_branches(graph, test, lowered_sides, templates)
+        result = {key: fill_template(template, outputs) for key, template in templates.items()}
+        return {**result, **{key: result[first] for key, first in first_by_alias.items()}}
+
+    def lower_sides(
+        self, test: str, sides: list[Side], names: Names, graph: Graph
+    ) -> list[tuple[Graph, Outcome]]:
+        """Lower each side into a graph of its own; return the graphs and the outcomes."""
         place = self.place
         lowered_sides = []
         for side in sides:
@@ -186,36 +207,7 @@ class Lowering:
             inner.condition = test
             lowered_sides.append((inner, side(dict(names), inner)))
             self.place = place
-        present = [outcome for _, outcome in lowered_sides if outcome is not None]
-        if not present:
-            return None
-        first_by_alias = find_aliases(present)
-        templates = join_types(
-            [
-                {key: outcome[key] for key in outcome if key not in first_by_alias}
-                for outcome in present
-            ],
-            names,
-        )
-        for outcome in present:
-            check_aliases(outcome, templates)
-        check_iterated(names, templates)
-        outputs: list[str] = []
-        fails = len(present) < len(lowered_sides) or any(
-            inner.may_fail for inner, _ in lowered_sides
-        )
-        if fails or any(map(has_unnamed_leaves, templates.values())):
-            count = add_outputs(lowered_sides, templates)
-            graph.may_fail = graph.may_fail or fails
-            outputs = graph.add_node(
-                "If",
-                [test],
-                count,
-                then_branch=lowered_sides[0][0],
-                else_branch=lowered_sides[1][0],
-            )
-        result = {key: fill_template(template, outputs) for key, template in templates.items()}
-        return {**result, **{key: result[first] for key, first in first_by_alias.items()}}
+        return lowered_sides
 
     def lower_leaving_branch(
         self, step: Branch, next_steps: list[Step], names: Names, graph: Graph, leave: Exit
@@ -272,7 +264,7 @@ class Lowering:
         if "fall" not in possible_ways:
             return self.dispatch_exits(leaving_ways, exit_code, names, graph, leave)
         falls_through = graph.add("Equal", name_of(graph, exit_code), graph.number(0, "int"))
-        sides: list[Callable[[Names, Graph], Outcome]] = [
+        sides: list[Side] = [
             lambda names, inner: self.lower_block(next_steps, names, inner, leave),
             lambda names, inner: self.dispatch_exits(leaving_ways, exit_code, names, inner, leave),
         ]
@@ -288,7 +280,7 @@ class Lowering:
         is_first_way = graph.add(
             "Equal", name_of(graph, exit_code), graph.number(EXIT_CODES[leaving_ways[0]], "int")
         )
-        sides: list[Callable[[Names, Graph], Outcome]] = [
+        sides: list[Side] = [
             lambda names, inner: leave.finish(leaving_ways[0], names, inner),
             lambda names, inner: self.dispatch_exits(
                 leaving_ways[1:], exit_code, names, inner, leave
@@ -311,66 +303,6 @@ class Lowering:
         return add_loop(self.lower_block, step, after, leave.needs, names, graph)
 
 
-def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
-    """Return the cases of comparisons of one name with ints, in ascending order, and the last arm,
-    which raises.
-
-    Returns two empty lists for any other branch.
-    """
-    cases: list[tuple[ast.Compare, list[Step]]] = []
-    for test, body in arms[:-1]:
-        if not (
-            isinstance(test, ast.Compare)
-            and isinstance(test.left, ast.Name)
-            and isinstance(test.ops[0], ast.Eq)
-        ):
-            return [], []
-        number = test.comparators[0]
-        if not (isinstance(number, ast.Constant) and type(number.value) is int):
-            return [], []
-        cases.append((test, body))
-    names = {ast.unparse(test.left) for test, _ in cases}
-    values = [test.comparators[0].value for test, _ in cases]  # type: ignore[attr-defined]
-    if (
-        len(names) != 1
-        or len(set(values)) < len(values)
-        or arms[-1][0] is not None
-        or exit_ways(arms[-1][1])
-    ):
-        return [], []
-    return [
-        case for _, case in sorted(zip(values, cases, strict=True), key=lambda pair: pair[0])
-    ], arms[-1:]
-
-
 def raise_step(name: str) -> HostStep:
     """Return a step that raises the builtin exception `name`."""
     return HostStep(ast.parse(f"raise {name}").body[0])
-
-
-def join_types(present: list[Names], outer: Names) -> Names:
-    """Return the type of each name over the outcomes of the paths that do not raise."""
-    templates = {}
-    for key in sorted({key for outcome in present for key in outcome}):
-        try:
-            values = [outcome.get(key, UNDEFINED) for outcome in present]
-            templates[key] = unify(values, outer.get(key, UNDEFINED))
-        except Inexpressible as problem:
-            raise Inexpressible(f"{key}, which is {problem} on different paths,") from problem
-    return templates
-
-
-def add_outputs(sides: list[tuple[Graph, Outcome]], templates: Names) -> int:
-    """Add the templates' leaves without a name as outputs of each graph; return their number."""
-    kinds = [leaf for template in templates.values() for leaf in leaves(template) if not leaf.name]
-    if not kinds:  # an `If` must have an output, also where it is only there to raise
-        kinds, templates = [Number("", "int")], {RESULT: Number("", "int")}
-        sides = [(graph, None if names is None else {RESULT: Const(0)}) for graph, names in sides]
-    for graph, names in sides:
-        outputs: list[str] = []
-        for key, template in templates.items():
-            value = names.get(key, UNDEFINED) if names is not None else None
-            outputs.extend(express(graph, value, template))
-        for name, kind in zip(outputs, kinds, strict=True):
-            graph.add_output(name, kind)
-    return len(kinds)

@@ -77,17 +77,17 @@ def _number(node: ast.expr, module: ModuleType) -> float | None:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             negated = _number(operand, module)
             value = None if negated is None else -negated
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDERS:
-            operands = _number(left, module), _number(right, module)
+        case ast.BinOp(first, op, second) if type(op) in _FOLDERS:
+            operands = _number(first, module), _number(second, module)
             if None not in operands and all(abs(number or 0) <= _LARGEST for number in operands):
                 value = _evaluate(op, *operands)
     is_real = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_real and math.isfinite(value) else None
 
 
-def _evaluate(op: ast.operator, left: Any, right: Any) -> Any:
+def _evaluate(op: ast.operator, first: Any, second: Any) -> Any:
     """Return the result of an operation on two numbers; None where it has none."""
     try:
-        return _FOLDERS[type(op)](left, right)
+        return _FOLDERS[type(op)](first, second)
     except (ArithmeticError, TypeError, ValueError, MemoryError):
         return None  # there is no result: a division by zero, a shift by a negative number

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from regraft.verify.changes import Definition, definitions_by_name
+from regraft.verify.definitions import Definition, definitions_by_name
 
 Codes = dict[tuple[int, str], CodeType]
 

@@ -67,26 +67,32 @@ def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided:
 
     A statement is decided where a branch or loop around it reads a dependent variable.
     """
+    blocks = _nested_statements(node)
+    own_parts = _own_parts(node, blocks)
+    names = [part for part in own_parts if isinstance(part, ast.Name)]
+    reads_dependent = any(name.id in dependent and not _is_stored(name) for name in names)
+    if is_decided or reads_dependent:
+        dependent.update(name.id for name in names if _is_stored(name))
+        dependent.update(filter(None, map(_variable_changed_in_place, own_parts)))
+    is_branch = isinstance(node, ast.If | ast.While | ast.For | ast.Match)
+    decides_blocks = is_decided or (is_branch and reads_dependent)
+    for statement in blocks:
+        _add_dependent_variables(statement, dependent, is_decided=decides_blocks)
+
+
+def _nested_statements(node: ast.stmt) -> list[ast.stmt]:
+    """Return the statements in the blocks of a statement, those of exception handlers last."""
     blocks = [
         block for field in ("body", "orelse", "finalbody") for block in getattr(node, field, [])
     ]
-    blocks += [statement for handler in getattr(node, "handlers", []) for statement in handler.body]
+    handlers = getattr(node, "handlers", [])
+    return blocks + [statement for handler in handlers for statement in handler.body]
+
+
+def _own_parts(node: ast.stmt, blocks: list[ast.stmt]) -> list[ast.AST]:
+    """Return the parts of a statement that are not in its blocks."""
     inner_ids = {id(part) for statement in blocks for part in ast.walk(statement)}
-    own_parts = [part for part in ast.walk(node) if id(part) not in inner_ids]
-    reads_dependent = any(
-        isinstance(part, ast.Name) and part.id in dependent and not _is_stored(part)
-        for part in own_parts
-    )
-    if is_decided or reads_dependent:
-        dependent.update(
-            part.id for part in own_parts if isinstance(part, ast.Name) and _is_stored(part)
-        )
-        dependent.update(filter(None, map(_variable_changed_in_place, own_parts)))
-    is_branch = isinstance(node, ast.If | ast.While | ast.For | ast.Match)
-    for statement in blocks:
-        _add_dependent_variables(
-            statement, dependent, is_decided=is_decided or (is_branch and reads_dependent)
-        )
+    return [part for part in ast.walk(node) if id(part) not in inner_ids]
 
 
 def _variable_changed_in_place(node: ast.AST) -> str:

@@ -92,20 +92,27 @@ def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Ite
     inputs = [tensor for tensor in tensors(call) if _is_float_batch(tensor)]
     if not inputs or not absent:
         return
-    rows, keys = inputs[0].shape[0], inputs[-1 if inputs[0].dim() == 4 else 0].shape[-2]
-    queries = inputs[0].shape[-2]
+    masks = _padding_masks(inputs)
+    for name in absent:
+        for label, mask in masks.items():
+            masked = with_argument(call, signature, name, mask)
+            yield replace(masked, label=f"mask: {name} of {label}, left padding", beyond="masks")
+
+
+def _padding_masks(inputs: list[Any]) -> dict[str, Any]:
+    """Return masks for inputs padded on the left: one to add to scores, one of booleans, one of
+    ones and zeros."""
+    first = inputs[0]
+    with_keys = inputs[-1] if first.dim() == 4 else first
+    rows, queries, keys = first.shape[0], first.shape[-2], with_keys.shape[-2]
     visible_keys = _visible_elements("left padding", (rows, keys))
     visible_pairs = visible_keys[:, None, None, :].expand(rows, 1, queries, keys).clone()
-    additive = torch.zeros(visible_pairs.shape, dtype=inputs[0].dtype)
-    choices = {
+    additive = torch.zeros(visible_pairs.shape, dtype=first.dtype)
+    return {
         "added to scores": additive.masked_fill(~visible_pairs, torch.finfo(additive.dtype).min),
         "booleans": visible_pairs,
         "ones and zeros": visible_keys.long(),
     }
-    for name in absent:
-        for label, mask in choices.items():
-            masked = with_argument(call, signature, name, mask)
-            yield replace(masked, label=f"mask: {name} of {label}, left padding", beyond="masks")
 
 
 def _is_float_batch(tensor: Any) -> bool:

@@ -15,13 +15,13 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from regraft.verify.changes import Change, Definition
+from regraft.verify.changes import Change
 from regraft.verify.child.checks.edited import (
     code_swapped,
     compile_definition,
@@ -29,9 +29,11 @@ from regraft.verify.child.checks.edited import (
     replacements,
 )
 from regraft.verify.child.limits import limit_time
+from regraft.verify.definitions import Definition
 
 MOST = 10  # the most mutants of a definition
 _RAN = "__regraft_ran__"
+_NO_OPERAND = ast.Starred | ast.Constant  # arguments that are no operand of a call
 _TRIES = 40  # the most comparisons that one mutant may survive, for calls with the same arguments
 _SHARE, _FREE = 0.15, 1.0  # the share of this process's processor time, and seconds in addition
 _LONGEST = 3.0  # the most seconds of processor time of one run of a mutant
@@ -128,11 +130,11 @@ class Mutants:
     def score(self, definition: str) -> dict[str, Any]:
         """Return how many mutants of a definition were killed, how many ran, and the texts of those
         that survived."""
-        mutants_that_ran = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
-        survivors = [mutant.text for mutant in mutants_that_ran if not mutant.killed]
+        run_mutants = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
+        survivors = [mutant.text for mutant in run_mutants if not mutant.killed]
         return {
-            "killed": len(mutants_that_ran) - len(survivors),
-            "of": len(mutants_that_ran),
+            "killed": len(run_mutants) - len(survivors),
+            "of": len(run_mutants),
             "survived": survivors,
         }
 
@@ -219,26 +221,28 @@ def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit
 def _sites(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
     """Return the edits of changed lines: line, position of the node in the walk over the
     definition, and edit."""
-    unedited_ids = {
-        id(descendant)
-        for node in ast.walk(root)
-        for part in _unedited_parts(node)
-        for descendant in ast.walk(part)
-    }
-    body_ids = {
-        id(descendant)
+    unedited_ids = _descendant_ids(
+        part for node in ast.walk(root) for part in _unedited_parts(node)
+    )
+    body_ids = _descendant_ids(
+        statement
         for node in ast.walk(root)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for statement in node.body
-        for descendant in ast.walk(statement)
-    }
+    )
+    editable_ids = body_ids - unedited_ids
     sites = []
     for number, node in enumerate(ast.walk(root)):
-        if not isinstance(node, ast.expr) or id(node) not in body_ids or id(node) in unedited_ids:
+        if not isinstance(node, ast.expr) or id(node) not in editable_ids:
             continue
         if any(start <= node.lineno <= end for start, end in change.statements):
             sites += [(node.lineno, number, edit) for edit in _edits(node)]
     return sorted(sites, key=lambda site: site[:2])
+
+
+def _descendant_ids(nodes: Iterable[ast.AST]) -> set[int]:
+    """Return the identities of nodes and of all nodes in them."""
+    return {id(descendant) for node in nodes for descendant in ast.walk(node)}
 
 
 def _unedited_parts(node: ast.AST) -> Iterator[ast.AST]:
@@ -267,11 +271,8 @@ def _edits(node: ast.expr) -> Iterator[Edit]:
     """Yield the edits of one expression, each with its description and the function that makes it
     on a copy."""
     match node:
-        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
-            if not any(
-                isinstance(side, ast.Constant) and isinstance(side.value, str)
-                for side in (left, right)
-            ):
+        case ast.BinOp(first, op, second) if type(op) in _OPERATORS:
+            if not (_is_text(first) or _is_text(second)):
                 yield "another operator", _set_fields(op=_OPERATORS[type(op)]())
         case ast.BinOp(op=ast.BitOr() | ast.BitAnd()):
             yield "without its right operand", lambda copied: copied.left
@@ -297,24 +298,35 @@ def _edits(node: ast.expr) -> Iterator[Edit]:
             yield from _edits_of_call(node)
 
 
+def _is_text(node: ast.expr) -> bool:
+    """Return whether an expression is a constant text."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
 def _edits_of_call(node: ast.Call) -> Iterator[Edit]:
     """Yield the edits of a call: without the call, with swapped arguments, and without each
     keyword."""
-    is_method = isinstance(node.func, ast.Attribute)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    positional = [
-        argument for argument in node.args if not isinstance(argument, ast.Starred | ast.Constant)
-    ]
     if name not in _PASSING and not name[:1].isupper():
-        if node.args and not isinstance(node.args[0], ast.Starred | ast.Constant):
-            yield "without the call", lambda copied: copied.args[0]
-        elif is_method and not node.args and not isinstance(node.func.value, ast.Name | ast.Call):  # type: ignore[attr-defined]
-            yield "without the call", lambda copied: copied.func.value
-    if name not in _SYMMETRIC and len(positional) == len(node.args) >= 2:
+        yield from _edits_to_operand(node)
+    are_plain = not any(isinstance(argument, _NO_OPERAND) for argument in node.args)
+    if name not in _SYMMETRIC and are_plain and len(node.args) >= 2:
         yield "arguments swapped", _swap_arguments
     for index, keyword in enumerate(node.keywords):
         if keyword.arg is not None:
             yield f"without {keyword.arg}", functools.partial(_without_keyword, index=index)
+
+
+def _edits_to_operand(node: ast.Call) -> Iterator[Edit]:
+    """Yield the edit that puts the operand of a call in its place: the first argument, or the
+    object of a method without arguments."""
+    if node.args and not isinstance(node.args[0], _NO_OPERAND):
+        yield "without the call", lambda copied: copied.args[0]
+        return
+    receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+    has_receiver = receiver is not None and not isinstance(receiver, ast.Name | ast.Call)
+    if has_receiver and not node.args:
+        yield "without the call", lambda copied: copied.func.value
 
 
 def _swap_arguments(call: ast.Call) -> ast.Call:

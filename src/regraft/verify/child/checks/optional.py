@@ -4,10 +4,11 @@ indices."""
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,10 +20,10 @@ from regraft.verify.child.tree import Call, tensors
 _PARAMETERS = 6  # the most parameters that get a value
 _ACCEPTED = 2  # the most values of a parameter that the original accepts
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
-_WHOLE = re.compile(r"\bint\b")
+_INTEGER = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
 _PAIR = re.compile(r"\b[Tt]uple\[(torch\.)?Tensor, (torch\.)?Tensor\]")
-_OTHER = (
+_NO_TENSORS = (
     "str",
     "int",
     "bool",
@@ -53,41 +54,72 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     absent_parameters = [
         parameter
         for parameter in signature.parameters.values()
-        if not isinstance(arguments.get(parameter.name), torch.Tensor)
-        and (
-            _can_be_tensor(parameter)
-            or (parameter.default is None and any(_plain_values(parameter)))
-        )
+        if _can_get_value(parameter, arguments.get(parameter.name))
     ]
     if not absent_parameters:
         return
-    outcome_without = execute(target, call, Plan(gradients=False))
-    integer_names = [name for name, value in arguments.items() if _is_integer(value)]
+    trials = _Trials(
+        call,
+        target,
+        signature,
+        execute(target, call, Plan(gradients=False)),
+        [name for name, value in arguments.items() if _is_integer(value)],
+    )
     mask_names = [
         name for name in arguments if name.endswith("mask") and arguments[name] is not None
     ]
     for parameter in absent_parameters[:_PARAMETERS]:
-        accepted_count = 0
-        for description, value in _values_for(parameter, call, target.module):
-            with_value = with_argument(call, signature, parameter.name, value)
-            candidates = [
-                with_value,
-                *(with_argument(with_value, signature, name, None) for name in integer_names[:1]),
-            ]
-            for candidate in candidates:
-                outcome = execute(target, candidate, Plan(gradients=False))
-                if outcome.error is None and _changes_result(outcome_without, outcome):
-                    accepted_count += 1
-                    label = f"{parameter.name} given, {description}"
-                    yield replace(candidate, label=label, beyond="arguments")
-                    for name in mask_names:
-                        unmasked = with_argument(candidate, signature, name, None)
-                        yield replace(
-                            unmasked, label=f"{label}, without {name}", beyond="arguments"
-                        )
-                    break
-            if accepted_count == _ACCEPTED:
-                break
+        for candidate in itertools.islice(trials.accepted_calls(parameter), _ACCEPTED):
+            yield candidate
+            for name in mask_names:
+                unmasked = with_argument(candidate, signature, name, None)
+                label = f"{candidate.label}, without {name}"
+                yield replace(unmasked, label=label, beyond="arguments")
+
+
+def _can_get_value(parameter: inspect.Parameter, value: Any) -> bool:
+    """Return whether a parameter whose argument is `value` may get a tensor, number or list."""
+    if isinstance(value, torch.Tensor):
+        return False
+    takes_plain_value = parameter.default is None and any(_plain_values(parameter))
+    return _can_be_tensor(parameter) or takes_plain_value
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """A call whose parameters get values, with the original's outcome without them; the first of
+    `integer_names` is left out where both are refused together."""
+
+    call: Call
+    target: Target
+    signature: inspect.Signature
+    outcome_without: Outcome
+    integer_names: list[str]
+
+    def accepted_calls(self, parameter: inspect.Parameter) -> Iterator[Call]:
+        """Yield the call with each value of a parameter that the original takes and uses."""
+        for description, value in _values_for(parameter, self.call, self.target.module):
+            accepted = self._accepted_call(parameter.name, value)
+            if accepted is not None:
+                label = f"{parameter.name} given, {description}"
+                yield replace(accepted, label=label, beyond="arguments")
+
+    def _accepted_call(self, name: str, value: Any) -> Call | None:
+        """Return the call with a value that the original takes and uses; None where it does
+        not."""
+        with_value = with_argument(self.call, self.signature, name, value)
+        candidates = [
+            with_value,
+            *(
+                with_argument(with_value, self.signature, integer_name, None)
+                for integer_name in self.integer_names[:1]
+            ),
+        ]
+        for candidate in candidates:
+            outcome = execute(self.target, candidate, Plan(gradients=False))
+            if outcome.error is None and _changes_result(self.outcome_without, outcome):
+                return candidate
+        return None
 
 
 def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:
@@ -111,7 +143,7 @@ def _can_be_tensor(parameter: inspect.Parameter) -> bool:
         return parameter.default is None
     text = str(parameter.annotation)
     return "Tensor" in text or (
-        parameter.default is None and not any(name in text for name in _OTHER)
+        parameter.default is None and not any(name in text for name in _NO_TENSORS)
     )
 
 
@@ -121,7 +153,7 @@ def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
     text = str(parameter.annotation)
     if _LISTED.search(text):
         yield "[0]", [0]
-    if _WHOLE.search(_LISTED.sub("", text)):
+    if _INTEGER.search(_LISTED.sub("", text)):
         yield from (("1", 1), ("2", 2))
     if _FRACTION.search(text) and not CHANCE.search(parameter.name):
         yield from (("0.5", 0.5), ("3.0", 3.0))
@@ -156,39 +188,68 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
     inputs = [tensor for tensor in tensors(call) if tensor.dim()]
     if not inputs:
         return
-    generator = torch.Generator().manual_seed(0)
     floats = [tensor for tensor in inputs if tensor.is_floating_point()]
     first = (floats or inputs)[0]
-    dtype = first.dtype if floats else torch.float32
-
-    def random_tensor(*shape: int) -> tuple[str, Any]:
-        return f"shape {list(shape)}", torch.randn(shape, generator=generator).to(dtype)
-
+    random_tensors = _RandomTensors(first.dtype if floats else torch.float32)
     rows, length = first.shape[0], first.shape[1] if first.dim() > 1 else first.shape[0]
     if name.endswith("mask"):
-        for keys in _sequence_lengths(inputs):
-            yield random_tensor(rows, 1, 1, keys)
-            visible = torch.arange(rows * keys).remainder(3).view(rows, 1, 1, keys) != 1
-            yield f"true and false, shape {list(visible.shape)}", visible
-    restarting = torch.arange(length).remainder(max(2, length // 2)).expand(rows, length).clone()
-    integers = [
-        ("whole numbers that start again", restarting),
-        ("one number each", restarting[:, 0].clone()),
-    ]
+        yield from _masks_like(inputs, rows, random_tensors)
+    integers = _integers_like(rows, length)
     if name.endswith(("ids", "index", "indices", "positions")):
         yield from integers
     if not floats and first.dim() == 2 and width:
-        yield random_tensor(rows, length, width)
-    yield random_tensor(*first.shape)
-    if first.dim() > 1:
-        yield random_tensor(*first.shape[:-1])
-        yield random_tensor(length, length)
-        yield random_tensor(rows, 1, length, length)
-        yield random_tensor(rows, first.shape[-1])
-    yield random_tensor(first.shape[-1])
-    yield random_tensor(rows)
-    yield random_tensor()
+        yield random_tensors.of_shape(rows, length, width)
+    for shape in _shapes_like(first):
+        yield random_tensors.of_shape(*shape)
     yield from integers
+
+
+def _masks_like(
+    inputs: Sequence[torch.Tensor], rows: int, random_tensors: _RandomTensors
+) -> Iterator[tuple[str, Any]]:
+    """Yield a mask of numbers and one of truth values for each length of the inputs."""
+    for keys in _sequence_lengths(inputs):
+        yield random_tensors.of_shape(rows, 1, 1, keys)
+        visible = torch.arange(rows * keys).remainder(3).view(rows, 1, 1, keys) != 1
+        yield f"true and false, shape {list(visible.shape)}", visible
+
+
+def _integers_like(rows: int, length: int) -> list[tuple[str, Any]]:
+    """Return integers for each position and for each row, each after its description."""
+    restarting = torch.arange(length).remainder(max(2, length // 2)).expand(rows, length).clone()
+    return [
+        ("whole numbers that start again", restarting),
+        ("one number each", restarting[:, 0].clone()),
+    ]
+
+
+class _RandomTensors:
+    """Makes random tensors of one number format, each with its shape in words."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._generator = torch.Generator().manual_seed(0)
+
+    def of_shape(self, *shape: int) -> tuple[str, Any]:
+        """Return the next tensor, after its description."""
+        tensor = torch.randn(shape, generator=self._generator).to(self._dtype)
+        return f"shape {list(shape)}", tensor
+
+
+def _shapes_like(first: Any) -> list[tuple[int, ...]]:
+    """Return shapes of tensors that go with an input: its own, and those that share dimensions
+    with it."""
+    rows, last = first.shape[0], first.shape[-1]
+    shapes: list[tuple[int, ...]] = [tuple(first.shape)]
+    if first.dim() > 1:
+        length = first.shape[1]
+        shapes += [
+            tuple(first.shape[:-1]),
+            (length, length),
+            (rows, 1, length, length),
+            (rows, last),
+        ]
+    return [*shapes, (last,), (rows,), ()]
 
 
 def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -205,19 +266,10 @@ def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
     inputs = [
         tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
     ]
-    sizes = [
-        (name, size)
-        for part in module.modules()
-        for name, size in vars(part).items()
-        if type(size) is int
-    ]
-    head_sizes = [size for name, size in sizes if "head_dim" in name]
-    head_sizes += [
-        inputs[0].shape[-1] // size for name, size in sizes if inputs and "heads" in name and size
-    ]
+    head_sizes = _head_sizes(module, inputs)
     generator = torch.Generator().manual_seed(0)
     for length in _sequence_lengths(inputs):
-        for size in dict.fromkeys(head_sizes):
+        for size in head_sizes:
             angles = (
                 torch.rand((length, size // 2), generator=generator)
                 .to(inputs[0].dtype)
@@ -226,17 +278,32 @@ def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
             yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
 
 
+def _head_sizes(module: Any, inputs: Sequence[torch.Tensor]) -> list[int]:
+    """Return the sizes of heads that a module's attributes name, then those that the width of the
+    first input and numbers of heads give."""
+    sizes = [
+        (name, size)
+        for part in module.modules()
+        for name, size in vars(part).items()
+        if type(size) is int
+    ]
+    named_sizes = [size for name, size in sizes if "head_dim" in name]
+    head_counts = [size for name, size in sizes if "heads" in name and size] if inputs else []
+    computed_sizes = [inputs[0].shape[-1] // count for count in head_counts]
+    return list(dict.fromkeys([*named_sizes, *computed_sizes]))
+
+
 def _changes_result(outcome_without: Outcome, outcome_with: Outcome) -> bool:
     """Return whether an input changes a result, or lets the original return one."""
     if outcome_without.error is not None:
         return True
     for path, value in outcome_with.outputs.items():
         value_without = outcome_without.outputs.get(path)
-        have_one_shape = (
+        are_like_tensors = (
             isinstance(value, torch.Tensor)
             and isinstance(value_without, torch.Tensor)
             and value.shape == value_without.shape
         )
-        if not have_one_shape or not torch.equal(value, value_without):
+        if not are_like_tensors or not torch.equal(value, value_without):
             return True
     return False

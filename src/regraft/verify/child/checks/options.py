@@ -18,7 +18,7 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
 from regraft.verify.child.checks.edited import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
-from regraft.verify.child.drivers import alone, vary
+from regraft.verify.child.drivers import alone, source_hints, vary
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_fields
 from regraft.verify.child.session import Session
 from regraft.verify.syntax import name_of
@@ -95,7 +95,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     option changes by itself.
     """
     deadline = session.ledger.share(SECONDS)
-    choices = vary.compared_strings(inspect.getsource(session.original))
+    choices = source_hints.compared_strings(inspect.getsource(session.original))
     overrides = _overrides(part, words, choices, session)
     varied_names: set[str] = set()
     for names, candidates in (*_all_floats_changed(part, overrides), *overrides):
@@ -125,7 +125,7 @@ def _plain_value(part: Part, name: str) -> Any:
 
 
 def _overrides(
-    part: Part, words: frozenset[str], choices: vary.Choices, session: Session
+    part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
     """Return, by option, the parts with another value of it, at most six for each option."""
     parts_by_option: dict[str, list[Part]] = {}
@@ -183,7 +183,7 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
         yield alone.with_calls(changed_part, lambda call: with_sizes(call, {old_size: new_size}))
 
 
-def _alternatives(name: str, value: Any, choices: vary.Choices) -> Iterator[Any]:
+def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
     """Yield other values for an argument; for a class of layers another class."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         is_activation = value.__module__.endswith("activation")
@@ -209,19 +209,24 @@ def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
         return []
     arguments = dict(part.arguments)
     for names, changed_part in floats:
-        for name, value in changed_part.arguments.items():
-            if is_config(value):
-                new_fields = {
-                    field: field_value
-                    for field, field_value in fields_of(value).items()
-                    if field in names
-                }
-                arguments[name] = with_fields(arguments[name], new_fields)
-            elif name in names:
-                arguments[name] = value
-    return [
-        (tuple(name for names, _ in floats for name in names), [replace(part, arguments=arguments)])
-    ]
+        arguments = _with_values_of(changed_part, names, arguments)
+    all_names = tuple(name for names, _ in floats for name in names)
+    return [(all_names, [replace(part, arguments=arguments)])]
+
+
+def _with_values_of(
+    changed_part: Part, names: tuple[str, ...], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Return arguments with the values that a changed part has for the options `names`."""
+    values: dict[str, Any] = {}
+    for name, value in changed_part.arguments.items():
+        if is_config(value):
+            fields = fields_of(value)
+            new_fields = {field: fields[field] for field in fields if field in names}
+            values[name] = with_fields(arguments[name], new_fields)
+        elif name in names:
+            values[name] = value
+    return {**arguments, **values}
 
 
 def options_read(definition: str, session: Session) -> dict[str, Option]:
@@ -248,24 +253,42 @@ def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
     definition = next(
         (node for node in tree.body if getattr(node, "name", "") == change.definition), None
     )
-    classes = [definition, *_base_classes(definition, tree)]
-    parameters = _parameter_names(definition)
-    assigned = {
-        name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
-    }
-    all_parameters = frozenset(name for node in classes for name in _parameter_names(node))
-    first, last = _constructor_lines(definition)
+    construction = _Construction.of(definition, tree)
     for node in changed_nodes(change, module):
-        if isinstance(node, ast.Name) and first <= node.lineno <= last and node.id in parameters:
-            yield Option(node.id, False)
-        elif isinstance(node, ast.Attribute) and _is_config(node.value):
-            yield Option(node.attr, True)
-        elif (
-            isinstance(node, ast.Attribute)
-            and name_of(node.value) == "self"
-            and node.attr in assigned
-        ):
-            yield from _options_in_expression(assigned[node.attr], all_parameters)
+        yield from construction.options_in(node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Construction:
+    """The constructor of a definition: its parameters, its lines, and the attributes that it and
+    the constructors of its base classes assign, with the parameters of all of these."""
+
+    parameters: frozenset[str]
+    lines: range
+    attributes: Mapping[str, ast.expr]
+    all_parameters: frozenset[str]
+
+    @classmethod
+    def of(cls, definition: ast.AST | None, tree: ast.Module) -> _Construction:
+        """Return the construction of a definition of a file."""
+        classes = [definition, *_base_classes(definition, tree)]
+        attributes = {
+            name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
+        }
+        all_parameters = frozenset(name for node in classes for name in _parameter_names(node))
+        return cls(
+            _parameter_names(definition), _constructor_lines(definition), attributes, all_parameters
+        )
+
+    def options_in(self, node: ast.AST) -> Iterator[Option]:
+        """Yield the options that a name or attribute reads."""
+        match node:
+            case ast.Name(name) if node.lineno in self.lines and name in self.parameters:
+                yield Option(name, False)
+            case ast.Attribute(owner, name) if _is_config(owner):
+                yield Option(name, True)
+            case ast.Attribute(owner, name) if name_of(owner) == "self" and name in self.attributes:
+                yield from _options_in_expression(self.attributes[name], self.all_parameters)
 
 
 def _options_in_expression(value: ast.expr, parameters: frozenset[str]) -> Iterator[Option]:
@@ -315,14 +338,12 @@ def _constructor(node: ast.AST | None) -> ast.FunctionDef | None:
     )
 
 
-def _constructor_lines(node: ast.AST | None) -> tuple[int, int]:
-    """Return the first and last line of a class's constructor; (0, 0) where it has none."""
+def _constructor_lines(node: ast.AST | None) -> range:
+    """Return the lines of a class's constructor; none where it has none."""
     function = _constructor(node)
-    return (
-        (function.lineno, function.end_lineno or function.lineno)
-        if function is not None
-        else (0, 0)
-    )
+    if function is None:
+        return range(0)
+    return range(function.lineno, (function.end_lineno or function.lineno) + 1)
 
 
 def _parameter_names(node: ast.AST | None) -> frozenset[str]:
@@ -350,7 +371,7 @@ def _is_config(node: ast.expr) -> bool:
     return name == "config" or name.endswith("_config")
 
 
-def options_with_one_value(definition: str, session: Session) -> tuple[str, ...]:
+def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
     """Return the options, as shown, that changed lines of a definition read and that had one value
     in all comparisons.
 
@@ -360,14 +381,10 @@ def options_with_one_value(definition: str, session: Session) -> tuple[str, ...]
     for name, option in options_read(definition, session).items():
         values = session.options.get((definition, name), set())
         is_unknown = not values and not option.config
+        is_varied = len(values) > 1 or (option.config and name in session.varied_fields)
         is_fixed_size = (definition, name) in session.fixed and all(
             text.lstrip("-").isdigit() for text in values
         )
-        if not (
-            len(values) > 1
-            or is_unknown
-            or is_fixed_size
-            or (option.config and name in session.varied_fields)
-        ):
+        if not (is_varied or is_unknown or is_fixed_size):
             constant_options.append(option.shown)
     return tuple(sorted(constant_options))

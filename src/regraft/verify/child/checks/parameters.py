@@ -54,7 +54,7 @@ def laid_out_calls(call: Call) -> Iterator[Call]:
             label,
             "layouts",
         )
-        if _has_other_layout(call, changed_call):
+        if _changes_layout(call, changed_call):
             yield changed_call
 
 
@@ -69,7 +69,7 @@ def _with_channels_last(tensor: Any) -> Any:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def _has_other_layout(call: Call, changed_call: Call) -> bool:
+def _changes_layout(call: Call, changed_call: Call) -> bool:
     """Return whether any tensor has another layout or format in one of two calls."""
     old_layouts, new_layouts = (
         [(tensor.stride(), tensor.dtype) for tensor in tensors(side_call)]

@@ -4,7 +4,7 @@ constants of the code."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,25 +34,38 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     widths = _widths(tensors)
     image_sides = {tensor.shape[-1] for tensor in tensors if _is_image(tensor)}
     for number, size in enumerate(sizes):
-        lengths = (
-            _even_widths()
-            if size in widths and size % 2 == 0
-            else (*LENGTHS, WIDE if size in widths else LONG)
-        )
-        if size in image_sides:
-            lengths = (size + 1, size + size // 2, 2 * size)
+        lengths = (BATCH,) if number == 0 else _new_lengths(size, widths, image_sides)
         targets = (
-            (BATCH, *sizes_around_constants) if number == 0 else (*lengths, *sizes_around_constants)
+            *lengths,
+            *sizes_around_constants,
+            *_lengths_for_counts(size, tensors, constants.counts),
         )
-        elements_per_size = max(
-            (tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1
-        )
-        targets = (*targets, *(count // elements_per_size + 1 for count in constants.counts))
         for target in dict.fromkeys(targets):
             if target not in (size, 0, 1) and _count_elements(tensors, size, target) <= _ELEMENTS:
                 yield _resize(
                     call, size, target, f"{size} -> {target} in every dimension of that size"
                 )
+
+
+def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[int, ...]:
+    """Return the sizes to try in the place of a size that is no batch."""
+    if size in image_sides:
+        return size + 1, size + size // 2, 2 * size
+    if size not in widths:
+        return *LENGTHS, LONG
+    return _even_widths() if size % 2 == 0 else (*LENGTHS, WIDE)
+
+
+def _lengths_for_counts(size: int, tensors: list[Any], counts: Iterable[int]) -> tuple[int, ...]:
+    """Return the sizes at which the largest tensor of a size has more elements than some counts."""
+    if size == 0:
+        return ()
+    elements_per_size = max(
+        (tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1
+    )
+    if elements_per_size == 0:  # another size is 0
+        return ()
+    return tuple(count // elements_per_size + 1 for count in counts)
 
 
 def _even_widths() -> tuple[int, ...]:

@@ -4,10 +4,12 @@ nothing."""
 from __future__ import annotations
 
 import builtins
+import json
 import math
 import random
 import sys
 import time
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -26,22 +28,33 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
     ("time", time),
     ("math", math),
     ("random", random),
+    ("json", json),
+    ("multiprocessing.connection.Connection", Connection),
 )
 
 
-def _own_modules() -> tuple[tuple[str, ModuleType], ...]:
-    """Return the loaded modules of the verifier with their names."""
+def _own_parts() -> tuple[tuple[str, Any], ...]:
+    """Return the loaded modules of the verifier, and the classes that they define, with their
+    names."""
     modules = [
-        (name, module) for name, module in sys.modules.items() if name.startswith("regraft.verify")
+        (name, module)
+        for name, module in sys.modules.items()
+        if name.startswith("regraft.verify") and isinstance(module, ModuleType)
     ]
-    return tuple((name, module) for name, module in modules if isinstance(module, ModuleType))
+    classes = [
+        (f"{name}.{value.__qualname__}", value)
+        for name, module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == name
+    ]
+    return (*modules, *classes)
 
 
 class Functions:
     """A snapshot of the callables of PyTorch, of Python's own modules and of the verifier."""
 
     def __init__(self) -> None:
-        self._owners = (*_OWNERS, *_own_modules())
+        self._owners = (*_OWNERS, *_own_parts())
         self._snapshot = {
             (place, name): value
             for place, owner in self._owners

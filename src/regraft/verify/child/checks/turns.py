@@ -28,12 +28,14 @@ def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session
     """
     call = subject.calls(0)[-1]
     model = in_mode(build_seeded(0, subject.build, session.original), False)
-    other_calls = [
-        other_call for other_call in _other_calls(call, names) if _is_accepted(model, other_call)
+    varied_calls = [
+        varied_call
+        for varied_call in _varied_calls(call, names)
+        if _is_accepted(model, varied_call)
     ]
-    if not other_calls or not _is_accepted(model, call):
+    if not varied_calls or not _is_accepted(model, call):
         return None
-    turn_calls = [call, *other_calls, call]
+    turn_calls = [call, *varied_calls, call]
     turn_arguments = tuple((turn_call.args, dict(turn_call.kwargs)) for turn_call in turn_calls)
     combined_call = Call(turn_arguments, {}, "several calls in a row", "calls in a row")
 
@@ -50,16 +52,16 @@ def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session
     )
 
 
-def _other_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
+def _varied_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
     """Yield a call with other values, one with another mask, and one with a single row."""
-    yield _map_tensors(call, _with_other_values)
+    yield _map_tensors(call, _vary_values)
     yield from list(masked_calls(call, names))[:1]
     rows = next((tensor.shape[0] for tensor in tensors(call) if tensor.dim() > 0), 0)
     if rows > 1:
         yield narrow_tensors(call, rows, 1, slice(0, 1), "one row")
 
 
-def _with_other_values(tensor: Any) -> Any:
+def _vary_values(tensor: Any) -> Any:
     """Return a tensor with other values.
 
     Real numbers are negated and halved, the order of integers is reversed, and booleans stay.

@@ -31,11 +31,7 @@ from regraft.verify.syntax import name_of
 
 _FLAGS = ("output_attentions", "output_hidden_states")
 # the length of a long cache, tokens beyond a constant, and the most such constants
-_CACHED, _MORE, _LONGER = (
-    61,
-    2,
-    2,
-)
+_CACHED, _BEYOND_CONSTANT, _LONGER = 61, 2, 2
 _SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the cache
 
 
@@ -49,13 +45,7 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
     if subject.light:
         return
     method = subject.recipe.get("method", "")
-    if method:
-        names = (change.definition for change in session.changes)
-        definitions = tuple(name for name in names if _has_method(session.original, name, method))
-    else:
-        definitions = tuple(
-            name for name, record in session.ledger.records.items() if subject.name in record.models
-        )
+    definitions = _definitions_run_by(subject, method, session)
     makers = (
         _other_calls,
         _decoding,
@@ -77,10 +67,26 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
                 return
             session.widened.update((name, kind) for name in definitions)
             yield replace(variant, light=True, once=True)
-            for name in definitions if variant.fields else ():
-                session.ledger.records[name].domain.setdefault("configuration", set()).update(
-                    variant.fields
-                )
+            _note_fields(variant, definitions, session)
+
+
+def _definitions_run_by(subject: Subject, method: str, session: Session) -> tuple[str, ...]:
+    """Return the changed definitions that a subject runs, or that define the method that it
+    calls."""
+    if method:
+        names = (change.definition for change in session.changes)
+        return tuple(name for name in names if _has_method(session.original, name, method))
+    records = session.ledger.records
+    return tuple(name for name, record in records.items() if subject.name in record.models)
+
+
+def _note_fields(variant: Subject, definitions: tuple[str, ...], session: Session) -> None:
+    """Note the varied fields of a subject in the evidence of the definitions."""
+    if not variant.fields:
+        return
+    for name in definitions:
+        domain = session.ledger.records[name].domain
+        domain.setdefault("configuration", set()).update(variant.fields)
 
 
 def _has_method(module: ModuleType, definition: str, method: str) -> bool:
@@ -145,24 +151,21 @@ def _deciding_words(definitions: tuple[str, ...], session: Session) -> frozenset
     """
     words: set[str] = set()
     for module in (session.original, session.changed):
-        tree = syntax_tree(str(module.__file__))
-        definition_nodes = [node for node in tree.body if getattr(node, "name", "") in definitions]
-        calls = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and name_of(node.func) in definitions
-        ]
-        for node in (
-            *definition_nodes,
-            *(value for call in calls for value in (*call.args, *call.keywords)),
-        ):
-            words |= _names_and_strings(node)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and words & {
-                name_of(target) for target in node.targets
-            }:
-                words |= _names_and_strings(node.value)
+        _add_deciding_words(words, syntax_tree(str(module.__file__)), definitions)
     return frozenset(words)
+
+
+def _add_deciding_words(words: set[str], tree: ast.Module, definitions: tuple[str, ...]) -> None:
+    """Add the names that some definitions of a file read, and those that decide their inputs."""
+    for statement in tree.body:
+        if getattr(statement, "name", "") in definitions:
+            words |= _names_and_strings(statement)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and name_of(node.func) in definitions:
+            words |= set().union(*map(_names_and_strings, (*node.args, *node.keywords)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and not words.isdisjoint(map(name_of, node.targets)):
+            words |= _names_and_strings(node.value)
 
 
 def _names_and_strings(node: ast.AST) -> set[str]:
@@ -227,52 +230,49 @@ def _decoding(
     ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
         return
-    call = Call(
-        (),
-        {name: value for name, value in call.kwargs.items() if "label" not in name},
-        "decoding",
-        "cache",
-    )
+    inputs = {name: value for name, value in call.kwargs.items() if "label" not in name}
+    call = Call((), inputs, "decoding", "cache")
     padded_by_label = {
         variant.label: replace(variant, beyond="cache")
         for variant in masked_calls(call, call.kwargs)
     }
-    constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
-    longer_lengths = [size + _MORE for size in constants if ids.shape[1] < size + _MORE < _CACHED][
-        :_LONGER
-    ]
-    long_calls = [
-        replace(with_sizes(call, {ids.shape[1]: length}), label=f"decoding, length {length}")
-        for length in dict.fromkeys((*longer_lengths, _CACHED))
-    ]
-    for together in (False, True):
-
-        def build(module: ModuleType, together: bool = together) -> Any:
-            return Decoding(subject.build(module), together)
-
-        name = f"{subject.name} going on from its cache"
-        variant = replace(
-            subject,
-            name=name,
-            build=build,
-            recipe={**subject.recipe, "decoding": {"together": together}},
-        )
-        model = _build_original(variant, session)
-        patterns = (
-            ("mask: random", "mask: holes")
-            if together
-            else ("mask: left padding", "mask: a row fully masked")
-        )
-        padded_calls = [
-            padded_by_label[pattern] for pattern in patterns if pattern in padded_by_label
-        ]
-        accepted = tuple(
-            variant
-            for variant in (call, *padded_calls, *long_calls)
-            if _is_accepted(model, variant)
-        )
+    long_calls = _longer_calls(call, ids.shape[1], definitions, session)
+    for together, patterns in (
+        (False, ("mask: left padding", "mask: a row fully masked")),
+        (True, ("mask: random", "mask: holes")),
+    ):
+        variant = _decoding_subject(subject, together)
+        padded_calls = [padded_by_label[name] for name in patterns if name in padded_by_label]
+        accepted = _accepted(variant, (call, *padded_calls, *long_calls), session)
         if accepted:
             yield replace(variant, calls=_calls_of_any_seed(accepted))
+
+
+def _longer_calls(
+    call: Call, length: int, definitions: tuple[str, ...], session: Session
+) -> list[Call]:
+    """Return a decoding call with more tokens: beyond the constants of the definitions, and for a
+    long cache."""
+    constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
+    lengths = [
+        size + _BEYOND_CONSTANT for size in constants if length < size + _BEYOND_CONSTANT < _CACHED
+    ][:_LONGER]
+    return [
+        replace(with_sizes(call, {length: target}), label=f"decoding, length {target}")
+        for target in dict.fromkeys((*lengths, _CACHED))
+    ]
+
+
+def _decoding_subject(subject: Subject, together: bool) -> Subject:
+    """Return the subject continuing from its cache, with its last tokens `together` or one by
+    one."""
+
+    def build(module: ModuleType) -> Any:
+        return Decoding(subject.build(module), together)
+
+    name = f"{subject.name} going on from its cache"
+    recipe = {**subject.recipe, "decoding": {"together": together}}
+    return replace(subject, name=name, build=build, recipe=recipe)
 
 
 def _generating(
@@ -352,6 +352,12 @@ def _calls_of_any_seed(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, .
 def _build_original(subject: Subject, session: Session) -> Any:
     """Return the original's model of a subject, in evaluation mode."""
     return in_mode(build_seeded(0, subject.build, session.original), False)
+
+
+def _accepted(subject: Subject, calls: tuple[Call, ...], session: Session) -> tuple[Call, ...]:
+    """Return the calls that one model of the original takes."""
+    model = _build_original(subject, session)
+    return tuple(call for call in calls if _is_accepted(model, call))
 
 
 def _is_accepted(model: Any, call: Call) -> bool:

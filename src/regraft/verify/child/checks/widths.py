@@ -19,6 +19,7 @@ from regraft.verify.child.drivers.alone import (
     with_calls,
     with_fields,
 )
+from regraft.verify.child.drivers.config_fields import NARROWEST
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import is_mask, tensors
@@ -39,42 +40,41 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
     sizes_around = [size + step for size in constants.sizes for step in (0, -1, 1)]
     result_widths = _result_widths(part, session) if sizes_around else []
     for width in _widths(part):
-        large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
-        widths_for_results = [
-            size * width // result_width
-            for size in sizes_around
-            for result_width in result_widths
-            if size * width % result_width == 0
-        ]
-        for target in list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[
-            :_TARGETS
-        ]:
+        for target in _targets(width, sizes_around, result_widths):
             if session.ledger.is_late():
                 return
-            if target == width:
-                continue
-            size_choices = [{width: target}, _proportional_sizes(part, width, target)]
-            affordable = [
-                sizes
-                for sizes in size_choices
-                if all(is_affordable(call, sizes) for call in part.calls)
-            ]
-            choices_with_features = [
-                (sizes, features) for sizes in affordable for features in (False, True)
-            ]
-            scaled_parts = [
-                _resize_part(part, sizes, features) for sizes, features in choices_with_features
-            ]
-            accepted = next(
-                (
-                    scaled_part
-                    for scaled_part in scaled_parts
-                    if _is_small(scaled_part, session) and accepts(scaled_part, session)
-                ),
-                None,
-            )
+            accepted = _accepted_part(part, width, target, session) if target != width else None
             if accepted is not None:
                 yield accepted
+
+
+def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> list[int]:
+    """Return the widths to try in the place of a width, the large one first."""
+    large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
+    widths_for_results = [
+        size * width // result_width
+        for size in sizes_around
+        for result_width in result_widths
+        if size * width % result_width == 0
+    ]
+    return list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[:_TARGETS]
+
+
+def _accepted_part(part: Part, width: int, target: int, session: Session) -> Part | None:
+    """Return the part with another width that the original takes; None where there is none."""
+    size_choices = [{width: target}, _proportional_sizes(part, width, target)]
+    scaled_parts = [
+        _resize_part(part, sizes, features)
+        for sizes in size_choices
+        if all(is_affordable(call, sizes) for call in part.calls)
+        for features in (False, True)
+    ]
+    accepted = (
+        scaled_part
+        for scaled_part in scaled_parts
+        if _is_small(scaled_part, session) and accepts(scaled_part, session)
+    )
+    return next(accepted, None)
 
 
 def _widths(part: Part) -> list[int]:
@@ -87,9 +87,7 @@ def _widths(part: Part) -> list[int]:
     widths = dict.fromkeys(
         dim for tensor in feature_tensors for dim in (tensor.shape[-1], tensor.shape[1])
     )
-    return [width for width in widths if width in argument_sizes and width >= tiny.NARROWEST][
-        :_WIDTHS
-    ]
+    return [width for width in widths if width in argument_sizes and width >= NARROWEST][:_WIDTHS]
 
 
 def _result_widths(part: Part, session: Session) -> list[int]:
@@ -128,7 +126,7 @@ def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
     named_sizes = {
         number
         for name, number in _integer_arguments(part).items()
-        if tiny.is_size(name) and number >= tiny.NARROWEST
+        if tiny.is_size(name) and number >= NARROWEST
     }
     related_sizes = {number for number in named_sizes if number % width == 0 or width % number == 0}
     return {

@@ -1,14 +1,15 @@
-"""The subject that every driver yields: a model with calls, which brings changed definitions to
-life."""
+"""The protocol of drivers, and the subjects that they yield: models with calls, which bring changed
+definitions to life."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 
 T = TypeVar("T")
@@ -35,6 +36,45 @@ class Subject:
     formats: int = 1
     varied: Callable[[Any, frozenset[str]], Iterator[Subject]] = lambda session, words: iter(())
     fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a driver gets: both versions of a file, which are in the session, and their texts.
+
+    `text` is the source of the changed definitions, `source` that of the original file. A driver
+    that finds configurations for models of the file appends them to `configs`, for the drivers
+    after it.
+    """
+
+    session: Session
+    text: str = ""
+    source: str = ""
+    configs: list[Any] = field(default_factory=list)
+
+
+class Driver(Protocol):
+    """A way to bring models of an unknown file to life, so that two versions can be compared.
+
+    A driver knows no model by name. It takes what it needs beyond the task in its constructor.
+    """
+
+    @property
+    def name(self) -> str:
+        """The driver's name: that of its subjects (`Subject.driver`), and in messages."""
+        ...
+
+    def applies(self, task: Task) -> bool:
+        """Return whether the file is of the kind that the driver is for."""
+        ...
+
+    def subjects(self, task: Task) -> Iterator[Subject]:
+        """Yield models with calls while `task.session` misses runs of changed definitions.
+
+        A subject is compared before the next one is asked for. What does not build or run is
+        skipped, with the reason in `task.session.ledger`.
+        """
+        ...
 
 
 def yield_until_error(candidates: Iterator[T], ledger: Ledger, name: str) -> Iterator[T]:

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary
+from regraft.verify.child.drivers import fit, inputs, repair, source_hints, tiny
+from regraft.verify.child.drivers.attempts import Attempt, Counter
+from regraft.verify.child.drivers.config_fields import WIDEST
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import drop_traceback
@@ -55,7 +57,7 @@ class Trial:
     searched: bool = False
 
     @property
-    def furthest(self) -> repair.Attempt | None:
+    def furthest(self) -> Attempt | None:
         """The attempt that came furthest of a model that takes no inputs; None for other trials."""
         return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
 
@@ -84,7 +86,7 @@ def attempt(
             (0, 0),
             RuntimeError(f"{description}: left out, it ended the process before"),
         )
-    stage, counter = 0, repair.Counter()
+    stage, counter = 0, Counter()
     config = model = None
     with session.ledger.step("original", "", description):
         try:
@@ -122,7 +124,7 @@ def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session
         trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
         if trial.error is None:
             return trial
-        is_better = _is_much_further if scale.image == tiny.WIDEST else _is_further
+        is_better = _is_much_further if scale.image == WIDEST else _is_further
         best = trial if best is None or is_better(trial, best) else best
     assert best is not None
     return best
@@ -147,7 +149,7 @@ def repair_trial(
     original: Mapping[str, Any],
     best: Trial,
     session: Session,
-    choices: vary.Choices,
+    choices: source_hints.Choices,
 ) -> Trial:
     """Repair a configuration, or the inputs for it, as long as each repair leads further; return
     the last trial."""

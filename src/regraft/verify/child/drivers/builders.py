@@ -81,13 +81,7 @@ def _builders_of(
     of that class."""
     if not _has_all_defaults(function):
         return
-    returned_names = _returned_names(function, frozenset())
-    built_classes = [value for class_name, value in classes.items() if class_name in returned_names]
-    built_classes += [
-        value
-        for value in classes.values()
-        if issubclass(value, tuple(built_classes)) and value not in built_classes
-    ]
+    built_classes = _built_classes(function, classes)
     if not built_classes or all(count_by_class.get(cls, 0) >= EACH for cls in built_classes):
         return
     construction = _first_construction(function, built_classes)
@@ -101,6 +95,15 @@ def _builders_of(
             construction.values,
             None if takes_any else frozenset(keyword.name for keyword in keywords),
         )
+
+
+def _built_classes(function: FunctionType, classes: Mapping[str, type]) -> list[type]:
+    """Return the classes that a function says or seems to build, then those that inherit from
+    them."""
+    returned_names = _returned_names(function, frozenset())
+    named_classes = [value for class_name, value in classes.items() if class_name in returned_names]
+    heirs = [value for value in classes.values() if issubclass(value, tuple(named_classes))]
+    return named_classes + [value for value in heirs if value not in named_classes]
 
 
 def _is_own(value: Any, kind: type, module: ModuleType) -> bool:
@@ -136,25 +139,40 @@ def _returned_names(function: FunctionType, visited: frozenset[str]) -> set[str]
             if isinstance(annotation, str)
             else getattr(annotation, "__name__", "")
         }
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError):
-        return set()
-    results = [node.value for node in ast.walk(body) if isinstance(node, ast.Return)]
-    variables = {result.id for result in results if isinstance(result, ast.Name)}
-    for node in ast.walk(body):
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id in variables for target in node.targets
-        ):
-            results.append(node.value)
-    calls = [result for result in results if isinstance(result, ast.Call)]
-    parts = [part for call in calls for part in (call.func, *call.args)]
-    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    names = _names_in_results(function)
     for name in names - visited:
         helper = function.__globals__.get(name)
         if isinstance(helper, FunctionType) and helper.__module__ == function.__module__:
             names = names | _returned_names(helper, visited | names)
     return names
+
+
+def _names_in_results(function: FunctionType) -> set[str]:
+    """Return the names that a function calls for a result, and the names among the arguments of
+    such calls; none where its source is not available."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return set()
+    calls = [result for result in _result_expressions(body) if isinstance(result, ast.Call)]
+    parts = [part for call in calls for part in (call.func, *call.args)]
+    return {part.id for part in parts if isinstance(part, ast.Name)}
+
+
+def _result_expressions(body: ast.Module) -> list[ast.expr | None]:
+    """Return the expressions that are returned, or assigned to a variable that is returned."""
+    nodes = list(ast.walk(body))
+    results = [node.value for node in nodes if isinstance(node, ast.Return)]
+    variables = {result.id for result in results if isinstance(result, ast.Name)}
+    assignments = [node for node in nodes if isinstance(node, ast.Assign)]
+    return results + [node.value for node in assignments if _has_target(node, variables)]
+
+
+def _has_target(assignment: ast.Assign, variables: set[str]) -> bool:
+    """Return whether an assignment has one of some variables as a target of its own."""
+    return any(
+        isinstance(target, ast.Name) and target.id in variables for target in assignment.targets
+    )
 
 
 def _first_construction(function: FunctionType, classes: list[type]) -> _Noted | None:

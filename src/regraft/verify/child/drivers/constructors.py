@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from regraft.verify.child.drivers import inputs, tiny
-from regraft.verify.child.drivers.guess import HIDDEN, value_for
+from regraft.verify.child.drivers.config_fields import (
+    ACTIVATION_PARAMETERS,
+    CONFIG_PARAMETERS,
+    HIDDEN,
+)
+from regraft.verify.child.drivers.guess import value_for
 
+_PLAIN = (bool, int, float, str, list, tuple)
 CONFIGS = 6  # the most configurations from which a class that takes one is built
 
 
@@ -32,51 +37,67 @@ def guesses(
     `noted` are values by parameter that the file itself gives.
     """
     parameters = _constructor_parameters(cls)
-    config_parameters = [
-        candidate
-        for candidate in parameters
-        if candidate.default is candidate.empty and candidate.name.endswith("config")
-    ]
-    configs_to_try: list[Any] = (
-        [*_configs_for(config_parameters[0], configs), _invented_config(source)]
-        if config_parameters
-        else [None]
-    )
+    config_names = [p.name for p in parameters if _is_required(p) and p.name in CONFIG_PARAMETERS]
+    configs_to_try: list[Any] = [None]
+    if config_names:
+        first = next(p for p in parameters if p.name == config_names[0])
+        configs_to_try = [*_configs_for(first, configs), _invented_config(source)]
     for config in configs_to_try:
-        values: dict[str, Any] = {}
-        for parameter in parameters:
-            if parameter in config_parameters:
-                values[parameter.name] = config
-            elif parameter.default is parameter.empty:
-                values[parameter.name] = noted.get(parameter.name) or _guess_value(
-                    parameter, config
-                )
-            elif parameter.default is None or isinstance(
-                parameter.default, bool | int | float | str | list | tuple
-            ):
-                values[parameter.name] = parameter.default
-        distinct_values = [values]
-        for scale in tiny.SCALES:
-            small_values = shrink_values(values, scale)
-            if small_values not in distinct_values:
-                distinct_values.append(small_values)
-        sizes = (*distinct_values[1:], values)
-        yield from (Guess(small_values, values) for small_values in sizes)
-        unset_parameters = [
-            candidate
-            for candidate in parameters
-            if values.get(candidate.name, 0) is None and not _is_text(candidate)
-        ]
-        suggested_values = {
-            candidate.name: value
-            for candidate in unset_parameters
-            if (value := _suggestion(candidate, config)) is not None
-        }
-        if suggested_values:  # the class uses such an argument only where a caller passes it
-            yield from (
-                Guess({**small_values, **suggested_values}, {**values, **suggested_values})
-                for small_values in sizes
-            )
+        fixed_values = {**noted, **dict.fromkeys(config_names, config)}
+        yield from _guesses_with_config(parameters, config, fixed_values)
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter has no default."""
+    return parameter.default is parameter.empty
+
+
+def _guesses_with_config(
+    parameters: list[inspect.Parameter], config: Any, fixed_values: Mapping[str, Any]
+) -> Iterator[Guess]:
+    """Yield guesses that take values from a configuration: the defaults made small, then
+    unchanged; then the same with values for unset parameters."""
+    values = _values_of_parameters(parameters, config, fixed_values)
+    sizes = (*_shrunk_values(values), values)
+    yield from (Guess(small_values, values) for small_values in sizes)
+    suggested_values = _values_of_unset(parameters, values, config)
+    if suggested_values:  # the class uses such an argument only where a caller passes it
+        original = {**values, **suggested_values}
+        yield from (Guess({**small, **suggested_values}, original) for small in sizes)
+
+
+def _values_of_parameters(
+    parameters: list[inspect.Parameter], config: Any, fixed_values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a value for each required parameter, and the plain defaults of the others."""
+    values: dict[str, Any] = {}
+    for parameter in parameters:
+        if _is_required(parameter):
+            fixed_value = fixed_values.get(parameter.name)
+            values[parameter.name] = fixed_value or _guess_value(parameter, config)
+        elif parameter.default is None or isinstance(parameter.default, _PLAIN):
+            values[parameter.name] = parameter.default
+    return values
+
+
+def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the values shrunk by each scale, where they differ from each other and from the
+    values."""
+    distinct_values = [values]
+    for scale in tiny.SCALES:
+        small_values = shrink_values(values, scale)
+        if small_values not in distinct_values:
+            distinct_values.append(small_values)
+    return distinct_values[1:]
+
+
+def _values_of_unset(
+    parameters: list[inspect.Parameter], values: Mapping[str, Any], config: Any
+) -> dict[str, Any]:
+    """Return suggested values for parameters that are None and no strings."""
+    unset = [p for p in parameters if values.get(p.name, 0) is None and not _is_text(p)]
+    suggestions = {parameter.name: _suggestion(parameter, config) for parameter in unset}
+    return {name: value for name, value in suggestions.items() if value is not None}
 
 
 def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
@@ -119,7 +140,7 @@ def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
 
 def _is_text(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter is a string other than an activation."""
-    return inputs.annotation(parameter) == "str" and not re.search("act", parameter.name)
+    return inputs.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
 
 
 def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:

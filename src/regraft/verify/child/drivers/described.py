@@ -9,22 +9,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot, dimension_of
+from regraft.verify.child.drivers.forward_inputs import KINDS_BY_TENSOR, SHAPE_WORDS
+from regraft.verify.child.drivers.slots import (
+    BATCH,
+    LENGTH,
+    VARIABLE_DIMENSIONS,
+    Dim,
+    Sizes,
+    Slot,
+    dimension_of,
+)
 
 _DOCUMENTED = re.compile(
     r"^\s*(\w+)\s*\(`?([\w.]*Tensor)`?,? of shape `?\(([^()]+)\)", re.MULTILINE
 )
-_SHAPE = re.compile(r"shape\W*\((\w+,[\w ,]*)\)")
-_WORDS = (
-    (r"batch|^bsz?$|^b$|^num_(images|videos|audios)", BATCH),
-    (r"length|^seq|tokens", LENGTH),
-    (r"channels", "channels"),
-    (r"height|width|image_size", "image"),
-    (r"heads", "heads"),
-    (r"layers", "layers"),
-    (r"hidden|embed|dim", "hidden"),
-    (r"mel|feature_size", "mels"),
-)
+SHAPE = r"shape\W*\((\w+,[\w ,]*)\)"  # a shape in words
 
 
 def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
@@ -38,8 +37,8 @@ def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
             if (dim := _dimension_of_word(word, sizes)) is not None
         ]
         if len(dims) == len(_split_words(shape)):
-            kinds = {"LongTensor": "ids", "IntTensor": "ids", "BoolTensor": "bool"}
-            slots[name] = Slot(kinds.get(kind.rpartition(".")[2], "normal"), tuple(dims), 2)
+            tensor_type = kind.rpartition(".")[2]
+            slots[name] = Slot(KINDS_BY_TENSOR.get(tensor_type, "normal"), tuple(dims), 2)
     return slots
 
 
@@ -49,7 +48,7 @@ def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
     A word without a fixed meaning stands for the next of the slot's dimensions that are neither
     batch nor length.
     """
-    for shape in _SHAPE.findall(text):
+    for shape in re.findall(SHAPE, text):
         words = _split_words(shape)
         fixed_dims = iter([dim for dim in slot.dims if dim not in (BATCH, LENGTH)])
         dims = [
@@ -71,7 +70,7 @@ def _dimension_of_word(word: str, sizes: Sizes | None = None) -> Dim | None:
     batches and lengths."""
     if word.isdigit():
         return Dim(int(word))
-    meaning = next((dimension for pattern, dimension in _WORDS if re.search(pattern, word)), None)
-    if isinstance(meaning, str):
-        return dimension_of(meaning, sizes) if sizes is not None else None
-    return meaning
+    meaning = next((name for pattern, name in SHAPE_WORDS if re.search(pattern, word)), None)
+    if meaning is None or (sizes is None and meaning not in VARIABLE_DIMENSIONS):
+        return None
+    return VARIABLE_DIMENSIONS[meaning] if sizes is None else dimension_of(meaning, sizes)

@@ -12,12 +12,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from regraft.verify.child.checks.arguments import signature_of
-from regraft.verify.child.drivers import described, labels, repair
-from regraft.verify.child.drivers.guess import HIDDEN
+from regraft.verify.child.drivers import attempts, described, labels, repair
+from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.config_fields import HIDDEN, IMAGE_SIDE_FIELDS
+from regraft.verify.child.drivers.forward_inputs import (
+    BESIDE_MAIN_INPUT,
+    FUTURE_INPUTS,
+    GRID_INPUTS,
+    LABEL_INPUTS,
+    LAYER_INPUT,
+    PACKED_INPUTS,
+    SENSE_INPUTS,
+    TEXT_INPUTS,
+    TIME_INPUT,
+    TOKENS_INPUT,
+    USUAL_INPUTS,
+)
 from regraft.verify.child.drivers.slots import (
     BATCH,
     LENGTH,
@@ -38,24 +51,8 @@ from regraft.verify.child.tree import Call
 # used. The later ones are for models whose batch statistics need two rows, and for those that take
 # one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
-# where the length decides what runs; no more than a small model has positions
-LONG = (
-    (1, 48),
-    (2, 48),
-)
 IMAGE = 32  # the height and width of images where a model does not state them
 Calls = Callable[[int], tuple[Call, ...]]
-_TEXT = (
-    "input_ids",
-    "attention_mask",
-    "decoder_input_ids",
-    "decoder_attention_mask",
-    "token_type_ids",
-)
-_SENSES = ("pixel_values", "image_grid_thw", "input_features", "input_values", "flattened_patches")
-_FUTURE = ("future_values", "future_time_features")
-_ASK = ("output_attentions", "output_hidden_states", "use_cache")
-_KNOWN = (*_TEXT, *_SENSES, *_FUTURE, "bbox")
 
 
 class NoInputs(ValueError):
@@ -65,7 +62,7 @@ class NoInputs(ValueError):
     operations before its error.
     """
 
-    def __init__(self, first_attempt: repair.Attempt, furthest: repair.Attempt) -> None:
+    def __init__(self, first_attempt: Attempt, furthest: Attempt) -> None:
         super().__init__(f"no inputs could be made that it accepts: {first_attempt.text[:160]}")
         self.furthest = furthest
 
@@ -113,34 +110,55 @@ def find(
     model of the class takes, is tried before all others. Raises NoInputs where none is found within
     `seconds`, and LookupError where no value for a plain parameter can be guessed.
     """
-    slots = _guess_slots(model, inner, width, image)
-    failures: list[repair.Attempt] = []
+    slots = guess_slots(model, inner, width, image)
+    failures: list[Attempt] = []
     starts = [spec for spec in _starts(model, slots, inner) if spec != first_spec]
     for start in starts if first_spec is None else (first_spec, *starts):
-        candidate: Spec | None = start
-        tried: list[Spec] = []
-        while candidate is not None and candidate not in tried:
-            tried.append(candidate)
-            outcome = _accepted_or_failed(model, candidate)
-            if isinstance(outcome, AcceptedInputs):
-                return outcome
-            failures.append(outcome)
-            candidate = repair.complete_spec(outcome, slots, getattr(model, "config", None))
+        accepted = _accepted_when_completed(model, start, slots, failures)
+        if accepted is not None:
+            return accepted
+    accepted = _accepted_after_search(model, slots, seconds, failures) if seconds > 0 else None
+    if accepted is not None:
+        return accepted
+    raise NoInputs(failures[0], max(failures, key=lambda attempt: attempt.progress))
+
+
+def _accepted_when_completed(
+    model: Any, start: Spec, slots: Spec, failures: list[Attempt]
+) -> AcceptedInputs | None:
+    """Return the inputs that a model accepts once they are completed as its errors say; None for
+    none, with the attempts in `failures`."""
+    candidate: Spec | None = start
+    tried: list[Spec] = []
+    while candidate is not None and candidate not in tried:
+        tried.append(candidate)
+        outcome = accepted_or_failed(model, candidate)
+        if isinstance(outcome, AcceptedInputs):
+            return outcome
+        failures.append(outcome)
+        candidate = repair.complete_spec(outcome, slots, getattr(model, "config", None))
+    return None
+
+
+def _accepted_after_search(
+    model: Any, slots: Spec, seconds: float, failures: list[Attempt]
+) -> AcceptedInputs | None:
+    """Return the inputs that a search finds from one of the failed attempts, the furthest first;
+    None for none within `seconds`, with the attempts in `failures`."""
     deadline = time.process_time() + seconds
-    for attempt in sorted(failures, key=lambda attempt: -attempt.progress) if seconds > 0 else ():
-        best = repair.search(
-            model, attempt.spec, slots, min(deadline - time.process_time(), 0.6 * seconds)
-        )
+    for start in sorted(failures, key=lambda attempt: -attempt.progress):
+        limit = min(deadline - time.process_time(), 0.6 * seconds)
+        best = repair.search(model, start.spec, slots, limit)
         if best.error is not None:
             failures.append(best)
         for spec in (best.spec, *repair.by_batch(best.spec)) if best.error is None else ():
-            outcome = _accepted_or_failed(model, spec)
+            outcome = accepted_or_failed(model, spec)
             if isinstance(outcome, AcceptedInputs):
                 return outcome
             failures.append(outcome)
         if time.process_time() > deadline:
             break
-    raise NoInputs(failures[0], max(failures, key=lambda attempt: attempt.progress))
+    return None
 
 
 def width_of(model: Any) -> int:
@@ -156,39 +174,46 @@ def width_of(model: Any) -> int:
     return widths.most_common(1)[0][0] if widths else next(vectors, HIDDEN)
 
 
-def _guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
+def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Return a guess for every parameter that holds a tensor, and for the plain ones that have no
     default."""
     sizes = Sizes(getattr(model, "config", None), width)
     names = signature_of(model).parameters
-    # a whole model is asked for a time
-    inner = inner or ("hidden_states" in names and "timestep" not in names)
-    slots = {}
+    is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
     documented = described.documented_slots(model.forward, sizes)
-    for parameter in parameters(signature_of(model)):
-        text = annotation(parameter)
-        required = parameter.default is parameter.empty
-        if required or not (
-            is_plain(parameter.name, text)
-            or isinstance(parameter.default, bool | int | float | str)
-        ):
-            slot = slot_for(parameter.name, text, sizes, inner)
-            is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
-            slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
-    image_dims = () if hasattr(model, "config") else _image_dims(model, image)
-    for name, slot in slots.items() if image_dims else ():
-        if slot.kind == "normal" and slot.dims[:2] == (
-            BATCH,
-            LENGTH,
-        ):  # nothing is known of it by its name
-            slots[name] = replace(slot, dims=image_dims)
-            break
-    if any(name.endswith("grid_thw") for name in slots):
-        images = [
-            name for name in slots if name == "hidden_states" or name.startswith("pixel_values")
-        ]
-        slots |= dict.fromkeys(images, packed_patches(sizes))
-    return slots
+    slots = {}
+    for parameter in filter(_is_guessed, parameters(signature_of(model))):
+        slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
+        is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
+        slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
+    return {**slots, **_first_image(model, slots, image), **_packed_images(slots, sizes)}
+
+
+def _is_guessed(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter needs a guess: it has no default, or holds a tensor."""
+    if parameter.default is parameter.empty:
+        return True
+    is_plain_default = isinstance(parameter.default, bool | int | float | str)
+    return not (is_plain_default or is_plain(parameter.name, annotation(parameter)))
+
+
+def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
+    """Return the slot of images for the first parameter whose name tells nothing, of a model
+    without a configuration whose first layer is a convolution; {} for others."""
+    dims = () if hasattr(model, "config") else _image_dims(model, side)
+    for name, slot in slots.items() if dims else ():
+        if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):
+            return {name: replace(slot, dims=dims)}
+    return {}
+
+
+def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
+    """Return slots with the patches of all images in one row, where a model takes a grid; {} for
+    others."""
+    if not any(name in GRID_INPUTS for name in slots):
+        return {}
+    images = [name for name in slots if name in PACKED_INPUTS]
+    return dict.fromkeys(images, packed_patches(sizes))
 
 
 def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
@@ -203,7 +228,7 @@ def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
     if not isinstance(first_layer, nn.Conv2d):
         return ()
     stated_sides = (
-        getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size")
+        getattr(part, name, None) for part in model.modules() for name in IMAGE_SIDE_FIELDS
     )
     side = side or next((stated_side for stated_side in stated_sides if stated_side), IMAGE)
     sides = tuple(side) if isinstance(side, tuple | list) else (side,)
@@ -239,16 +264,15 @@ def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
     For layers the only one consists of the required parameters.
     """
     required = {p.name for p in parameters(signature_of(model)) if p.default is p.empty}
-    main = getattr(model, "main_input_name", "input_ids")
+    main = getattr(model, "main_input_name", TOKENS_INPUT)
     yielded = []
-    future = (_FUTURE,) if slots.keys() & set(_FUTURE) else ()
+    future = (FUTURE_INPUTS,) if slots.keys() & set(FUTURE_INPUTS) else ()
     name_groups = (
-        _KNOWN,
+        USUAL_INPUTS,
         *future,
-        _TEXT,
-        _SENSES,
-        (main, "attention_mask"),
-        (main, "decoder_input_ids"),
+        TEXT_INPUTS,
+        SENSE_INPUTS,
+        *((main, second) for second in BESIDE_MAIN_INPUT),
         (main,),
     )
     for names in ((),) if inner else name_groups:
@@ -258,10 +282,10 @@ def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
             yield spec
 
 
-def _accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | repair.Attempt:
+def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
     """Return the inputs with the sizes at which a specification works, or the first attempt that
     failed."""
-    first_failure: repair.Attempt | None = None
+    first_failure: Attempt | None = None
     tried_shapes = []
     for sizes in SIZES:
         shapes = [[dim.at(sizes[0]) for dim in slot.dims] for slot in spec.values()]
@@ -271,7 +295,7 @@ def _accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | repair.Attem
         failure = next(
             (
                 attempt
-                for attempt in (repair.attempt(model, spec, size) for size in sizes)
+                for attempt in (attempts.attempt(model, spec, size) for size in sizes)
                 if attempt.error
             ),
             None,
@@ -290,10 +314,10 @@ def _accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | repair.Attem
     return first_failure
 
 
-def _training_failure(model: Any, spec: Spec, size: tuple[int, int]) -> repair.Attempt | None:
+def _training_failure(model: Any, spec: Spec, size: tuple[int, int]) -> Attempt | None:
     """Return the attempt in training mode if it fails, otherwise None."""
     with _training_mode(model):
-        attempt = repair.attempt(model, spec, size)
+        attempt = attempts.attempt(model, spec, size)
     return attempt if attempt.error else None
 
 
@@ -307,158 +331,26 @@ def _training_mode(model: Any) -> Iterator[None]:
         model.eval()
 
 
-def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
-    """Yield functions that make further calls: with optional inputs, requested outputs, cached
-    keys, or no mask.
-
-    Optional inputs that `text` mentions come first. `width` is passed for layers, with the meaning
-    that it has in `find`.
-    """
-    parameter_names = set(signature_of(model).parameters)
-    slots = _guess_slots(model, width > 0, width)
-    optional = {name: slot for name, slot in slots.items() if name not in accepted.spec}
-    for name, slot in optional.items():
-        if _is_mentioned(text, name):
-            best = repair.search(model, {**accepted.spec, name: slot}, {}, repair.SECONDS / 3)
-            if best.error is None and name in best.spec:
-                yield from _accepted_calls(model, best.spec)
-    parameter_names |= {*_ASK, "return_dict"} if hasattr(model, "config_class") else set()
-    yield from _with_flags(model, accepted.calls(model), parameter_names, text)
-    if {"past_key_values", "use_cache"} <= parameter_names and re.search("past|cache", text):
-        yield from _with_cache(model, accepted)
-    yield _without_mask(accepted.calls(model))
-    for name, slot in optional.items():
-        if not _is_mentioned(text, name):
-            yield from _accepted_calls(model, {**accepted.spec, name: slot})
-
-
-def _is_mentioned(text: str, name: str) -> bool:
-    """Return whether a text contains a parameter's name, leaving out `encoder_` or `decoder_` at
-    its start."""
-    return bool(re.search(rf"\b{re.sub(r'^(encoder|decoder)_', '', name)}\b", text))
-
-
-def _accepted_calls(model: Any, spec: Spec) -> Iterator[Calls]:
-    """Yield the calls of a specification if the model accepts it."""
-    accepted = _accepted_or_failed(model, spec)
-    if isinstance(accepted, AcceptedInputs):
-        yield accepted.calls(model)
-
-
-def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
-    """Yield calls with more tokens, where a model takes them."""
-    calls = replace(accepted, sizes=LONG).calls(model)
-    lengths = [dim for slot in accepted.spec.values() for dim in slot.dims if dim.of == "length"]
-    # samples of sound are long already
-    are_tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)
-    if are_tokens and all(_is_accepted(model, call) for call in calls(0)):
-        yield calls
-
-
-def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) -> Iterator[Calls]:
-    """Yield calls with each flag changed, and with flags that the error names where the flag fails
-    alone."""
-    flags = [
-        p
-        for p in signature_of(model).parameters.values()
-        if _is_flag(p) and p.name != "return_dict"
-    ]
-    choices = [(p.name, not p.default) for p in flags] + [
-        (name, True) for name in _ASK if name in parameter_names
-    ]
-    all_choices = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
-    for name, value in sorted(all_choices, key=lambda choice: not _is_mentioned(text, choice[0])):
-        if name not in parameter_names:
-            continue
-        flagged_calls = _with_keywords(calls, {name: value})
-        error = _run_error(model, flagged_calls(0)[0])
-        words = set(re.findall(r"\w+", str(error))) & parameter_names - {name}
-        related_flags = {flag: flag_value for flag, flag_value in all_choices if flag in words}
-        if error is not None and related_flags:  # it names flags that go with this one
-            flagged_calls = _with_keywords(calls, {name: value, **related_flags})
-            error = _run_error(model, flagged_calls(0)[0])
-        if error is None:
-            yield flagged_calls
-
-
-def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
-    """Return the calls with other keyword arguments."""
-    label = "".join(f", {name}={value}" for name, value in values.items())
-    return lambda seed: tuple(
-        Call(call.args, {**call.kwargs, **values}, f"{call.label}{label}") for call in calls(seed)
-    )
-
-
-def _is_flag(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is a boolean by default, or a boolean left to the
-    configuration."""
-    return isinstance(parameter.default, bool) or (
-        parameter.default is None and annotation(parameter) == "bool"
-    )
-
-
-def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
-    """Yield calls that continue a call with the keys and values that this call leaves, for as many
-    more positions."""
-
-    def continue_calls(seed: int) -> tuple[Call, ...]:
-        return tuple(
-            _continue_call(model, make(accepted.spec, size, seed)) for size in accepted.sizes
-        )
-
-    try:
-        continue_calls(0)
-    except Exception:  # noqa: BLE001 - a model that leaves none, or not with these inputs, has no such call
-        return
-    yield continue_calls
-
-
-def _continue_call(model: Any, call: Call) -> Call:
-    """Run a call that returns its cache, and return the call that goes on from it."""
-    kwargs = {name: value for name, value in call.kwargs.items() if "mask" not in name}
-    with torch.no_grad():
-        cache = model(**kwargs, use_cache=True, return_dict=True).past_key_values
-    return Call(
-        (), {**kwargs, "past_key_values": cache, "use_cache": True}, f"{call.label}, continued"
-    )
-
-
-def _without_mask(calls: Calls) -> Calls:
-    """Return the calls without their masks."""
-
-    def unmasked_calls(seed: int) -> tuple[Call, ...]:
-        return tuple(
-            Call(
-                call.args,
-                {name: value for name, value in call.kwargs.items() if "mask" not in name},
-                f"{call.label}, no mask",
-            )
-            for call in calls(seed)
-        )
-
-    return unmasked_calls
-
-
 def _label_kinds(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
     """Return the kind of labels that the model takes, in training too, as a tuple of none
     or one."""
     parameter_names = set(signature_of(model).parameters)
-    if not parameter_names & labels.NAMES or not hasattr(model, "config"):
+    if not parameter_names & LABEL_INPUTS or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others
     for kind in labels.KINDS:
         labelled_call = labels.add_labels(call, model, size, kind, 0)
-        if labelled_call.kwargs.keys() <= parameter_names and _is_accepted(model, labelled_call):
+        if labelled_call.kwargs.keys() <= parameter_names and is_accepted(model, labelled_call):
             with _training_mode(model):
-                if _is_accepted(model, labelled_call):
+                if is_accepted(model, labelled_call):
                     return (kind,)
     return ()
 
 
-def _is_accepted(model: Any, call: Call) -> bool:
+def is_accepted(model: Any, call: Call) -> bool:
     """Return whether a call of the model ends without an error."""
-    return _run_error(model, call) is None
+    return run_error(model, call) is None
 
 
-def _run_error(model: Any, call: Call) -> BaseException | None:
+def run_error(model: Any, call: Call) -> BaseException | None:
     """Run a call without gradients; return the error that ends it, or None."""
     return execute(Target(model), call, Plan(gradients=False)).error

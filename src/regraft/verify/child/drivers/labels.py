@@ -11,7 +11,6 @@ import torch
 from regraft.verify.child.drivers.slots import Dim, Sizes, make, slot_for
 from regraft.verify.child.tree import Call
 
-NAMES = frozenset({"labels", "start_positions", "mask_labels"})
 OBJECTS = 2  # in each image
 _Maker = Callable[[Call, Any, tuple[int, int], int], dict[str, Any]]
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from regraft.verify.changes import Change
-from regraft.verify.child.drivers import inputs
-from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers import further_calls, inputs
+from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.session import Session, build_seeded, in_mode
 
@@ -41,22 +41,36 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return self.signed(*args, **kwargs)
 
 
-def subjects(
-    model: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]
-) -> Iterator[Subject]:
-    """Yield changed methods of a model that were never entered, where inputs are found for them.
+@dataclass(frozen=True, slots=True)
+class MethodsDriver:
+    """The driver for the changed methods of a model that another driver yielded.
 
-    `text` is the source of the changed definitions; `tried` counts the attempts for each pair of a
-    class and a method.
+    `tried` counts the attempts for each pair of a class and a method, over all models.
     """
-    for change in session.uncovered_changes():
-        cls = getattr(session.original, change.definition, None)
-        if isinstance(cls, type) and issubclass(cls, nn.Module):
+
+    model: Subject
+    tried: Counter[tuple[str, str]]
+    name: ClassVar[str] = "methods"
+
+    def applies(self, _: Task) -> bool:
+        """Return whether the model was run in full, and so its `forward` left methods out."""
+        return not self.model.light
+
+    def subjects(self, task: Task) -> Iterator[Subject]:
+        """Yield changed methods of the model that were never entered, where inputs are found for
+        them."""
+        session = task.session
+        for change in session.uncovered_changes():
+            cls = getattr(session.original, change.definition, None)
+            if not isinstance(cls, type) or not issubclass(cls, nn.Module):
+                continue
             for name in _uncalled_methods(change, session):
-                if tried[change.definition, name] < MODELS and not session.ledger.is_late():
-                    candidates = _method_subjects(cls, name, model, session, text, tried)
+                if self.tried[change.definition, name] < MODELS and not session.ledger.is_late():
+                    candidates = _method_subjects(
+                        cls, name, self.model, session, task.text, self.tried
+                    )
                     yield from yield_until_error(
-                        candidates, session.ledger, f"{name} of {model.name} (methods)"
+                        candidates, session.ledger, f"{name} of {self.model.name} (methods)"
                     )
 
 
@@ -102,7 +116,7 @@ def _method_subjects(
     first_subject = _subject(owner, path, name, description, accepted.calls(method))
     if reach(first_subject, session).news:
         yield first_subject
-    for calls in inputs.more_calls(method, accepted, text, inputs.width_of(method)):
+    for calls in further_calls.more_calls(method, accepted, text, inputs.width_of(method)):
         variant = replace(first_subject, calls=calls, light=True)
         if session.is_covered():
             return

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.drivers import inputs
-from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.reach import class_names_in, reach
 from regraft.verify.child.drivers.slots import Spec, make
 from regraft.verify.child.replay import Plan, Target, execute
@@ -45,23 +45,32 @@ class WholeModel:
     spec: Spec | None = None
 
 
-def subjects(models: Iterable[WholeModel], session: Session) -> Iterator[Subject]:
-    """Yield parts that definitions still need: first those that ran, then those that inputs are
-    found for."""
-    built_models: list[_BuiltModel] = []
-    for model in models:
-        if session.is_finished():
-            return
-        yield from yield_until_error(
-            _completed_parts(model, built_models, session), session.ledger, f"{model.name} (parts)"
-        )
-    for built_model in built_models:
-        part_subjects = _useful_subjects(
-            _parts_with_inputs(built_model.source, built_model.model, session), session
-        )
-        yield from yield_until_error(
-            part_subjects, session.ledger, f"{built_model.source.name} (parts)"
-        )
+@dataclass(frozen=True, slots=True)
+class PartsDriver:
+    """The driver for parts of models that are built, as other drivers find them."""
+
+    models: Iterable[WholeModel]
+    name: ClassVar[str] = "parts"
+
+    def applies(self, _: Task) -> bool:
+        """Return True: any model may have parts."""
+        return True
+
+    def subjects(self, task: Task) -> Iterator[Subject]:
+        """Yield parts that definitions still need: first those that ran, then those that inputs
+        are found for."""
+        session, ledger = task.session, task.session.ledger
+        built_models: list[_BuiltModel] = []
+        for model in self.models:
+            if session.is_finished():
+                return
+            parts = _completed_parts(model, built_models, session)
+            yield from yield_until_error(parts, ledger, f"{model.name} (parts)")
+        for built_model in built_models:
+            source = built_model.source
+            candidates = _parts_with_inputs(source, built_model.model, session)
+            parts = _useful_subjects(candidates, session)
+            yield from yield_until_error(parts, ledger, f"{source.name} (parts)")
 
 
 def _completed_parts(

@@ -5,14 +5,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
-from regraft.verify.child.drivers.guess import HEADS, HIDDEN, value_for
+from regraft.verify.child.drivers.config_fields import (
+    DIMENSION_FIELDS,
+    LAGS_FIELD,
+    STRIDE,
+    STRIDES_FIELD,
+)
+from regraft.verify.child.drivers.forward_inputs import (
+    DIMENSION_INPUT,
+    INPUTS,
+    INPUTS_BY_ANNOTATION,
+    LAST_DIMENSION,
+    LAYER_MASK,
+    PLAIN_INPUTS,
+    PLAIN_TYPES,
+    TYPE_INPUTS,
+    UNNAMED_INPUT,
+    VIDEO_INPUTS,
+    Dimensions,
+)
+from regraft.verify.child.drivers.guess import value_for
 from regraft.verify.child.tree import Call
 
 
@@ -32,6 +51,7 @@ class Dim(NamedTuple):
 
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
+VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
 _BY_ANNOTATION = {"dtype": torch.float32, "device": torch.device("cpu")}
 _SPECIAL = 3  # the number of first token ids, which often stand for no word
 GRID = 4  # rows and columns of an image's patches where they come with a grid
@@ -85,10 +105,27 @@ class Sizes:
                     return value
         return default
 
+    def of(self, dimension: str) -> int:
+        """Return the size of a dimension of the tables; that of the layer for its width."""
+        if dimension in _COMPUTED:
+            return _COMPUTED[dimension](self)
+        if dimension == "hidden" and self.hidden:
+            return self.hidden
+        names, default = DIMENSION_FIELDS[dimension]
+        return self.get(names, default if isinstance(default, int) else self.of(default))
+
     def all(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a list; () where there is no list of that name."""
         values = getattr(self._places[0], name, None)
         return tuple(values) if isinstance(values, list | tuple) else ()
+
+
+# The sizes that follow from several fields.
+_COMPUTED: Mapping[str, Callable[[Sizes], int]] = {
+    "hidden by heads": lambda sizes: sizes.of("hidden") // sizes.of("heads"),
+    "past": lambda sizes: sizes.of("context positions") + max(sizes.all(LAGS_FIELD), default=0),
+    "frames": lambda sizes: 2 * sizes.of("source positions"),
+}
 
 
 def _is_config(name: str, value: Any) -> bool:
@@ -103,54 +140,80 @@ def make(spec: Spec, size: tuple[int, int], seed: int) -> Call:
     return Call((), values, f"batch {size[0]}, length {size[1]}")
 
 
+Shape = tuple[int, ...]
+
+
 def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     """Return the value that a slot describes at one size."""
     shape = tuple(dim.at(size) for dim in slot.dims)
-    if slot.kind == "plain":
-        return slot.value
-    if slot.kind == "normal":
-        return torch.randn(shape, generator=generator)
-    if slot.kind == "ids":
-        ids = torch.randint(
-            min(slot.lowest, slot.limit - 1), slot.limit, shape, generator=generator
-        )
-        for token, _ in slot.places:
-            ids = ids.masked_fill(ids == token, 0)
-        return _write_runs(ids, slot.places)
-    if slot.kind == "marks":
-        return _write_runs(
-            torch.zeros(shape, dtype=torch.long),
-            [(number + 1, count) for number, (_, count) in enumerate(slot.places)],
-        )
-    if slot.kind == "mask":
-        return _mask(shape)
-    if slot.kind == "boxes":
-        corners = torch.randint(0, 30, (*shape[:-1], 2), generator=generator)
-        return torch.cat(
-            [corners, corners + torch.randint(1, 30, (*shape[:-1], 2), generator=generator)], -1
-        )
-    if slot.kind == "bool":
-        return torch.rand(shape, generator=generator) < 0.5
-    if slot.kind == "patches":
-        positions = torch.arange(shape[1]).expand(shape[:2])
-        return torch.cat(
-            [
-                torch.stack([positions // 4, positions % 4], -1).float(),
-                torch.randn(shape, generator=generator),
-            ],
-            -1,
-        )
-    if slot.kind == "every other":
-        return (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone()
-    if slot.kind == "pair":
-        return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
-    if slot.kind == "bounds":
-        return torch.tensor([0, shape[0]], dtype=torch.int32)
-    if slot.kind == "grid":
-        return torch.tensor([1, GRID, GRID][-shape[1] :]).repeat(shape[0], 1)
-    if slot.kind == "range":
-        return torch.arange(shape[-1]).expand(shape).clone()
-    return torch.ones(shape) if slot.kind == "ones" else torch.zeros(shape)
+    make_kind = _MAKERS.get(slot.kind)
+    return torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
+
+
+def _make_ids(slot: Slot, shape: Shape, generator: Any) -> Any:
+    """Return random token ids; tokens that have places occur in these places only."""
+    lowest = min(slot.lowest, slot.limit - 1)
+    ids = torch.randint(lowest, slot.limit, shape, generator=generator)
+    for token, _ in slot.places:
+        ids = ids.masked_fill(ids == token, 0)
+    return _write_runs(ids, slot.places)
+
+
+def _make_marks(slot: Slot, shape: Shape, _: Any) -> Any:
+    """Return the number of the place, from 1 on, at its positions; 0 elsewhere."""
+    runs = [(number + 1, count) for number, (_, count) in enumerate(slot.places)]
+    return _write_runs(torch.zeros(shape, dtype=torch.long), runs)
+
+
+def _make_boxes(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return the upper left and lower right corners of boxes."""
+    corners = torch.randint(0, 30, (*shape[:-1], 2), generator=generator)
+    sides = torch.randint(1, 30, (*shape[:-1], 2), generator=generator)
+    return torch.cat([corners, corners + sides], -1)
+
+
+def _make_patches(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return random patches, each after its row and its column."""
+    positions = torch.arange(shape[1]).expand(shape[:2])
+    places = torch.stack([positions // 4, positions % 4], -1).float()
+    return torch.cat([places, torch.randn(shape, generator=generator)], -1)
+
+
+def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return two tensors of random numbers."""
+    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+
+
+def _make_grid(_: Slot, shape: Shape, __: Any) -> Any:
+    """Return for each image its rows and columns of patches; before them a frame for three."""
+    return torch.tensor([1, GRID, GRID][-shape[1] :]).repeat(shape[0], 1)
+
+
+def _make_mask(_: Slot, shape: Shape, __: Any) -> Any:
+    """Return a mask of ones, with two zeros at the end of the second row where there is room."""
+    mask = torch.ones(shape, dtype=torch.long)
+    if shape[0] > 1 and len(shape) > 1 and shape[-1] > 2:
+        mask[1, ..., -2:] = 0
+    return mask
+
+
+# The function that makes the values of a kind; those of all others are zeros.
+_MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
+    "plain": lambda slot, _, __: slot.value,
+    "normal": lambda _, shape, generator: torch.randn(shape, generator=generator),
+    "ids": _make_ids,
+    "marks": _make_marks,
+    "mask": _make_mask,
+    "boxes": _make_boxes,
+    "bool": lambda _, shape, generator: torch.rand(shape, generator=generator) < 0.5,
+    "patches": _make_patches,
+    "every other": lambda _, shape, __: (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone(),
+    "pair": _make_pair,
+    "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
+    "grid": _make_grid,
+    "range": lambda _, shape, __: torch.arange(shape[-1]).expand(shape).clone(),
+    "ones": lambda _, shape, __: torch.ones(shape),
+}
 
 
 def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
@@ -182,63 +245,53 @@ def with_places(spec: Spec, token: int, count: int) -> Spec:
     return {**lengthened, "input_ids": replace(lengthened["input_ids"], places=places)}
 
 
-def _mask(shape: tuple[int, ...]) -> Any:
-    """Return a mask of ones, with two zeros at the end of the second row where there is room."""
-    mask = torch.ones(shape, dtype=torch.long)
-    if shape[0] > 1 and len(shape) > 1 and shape[-1] > 2:
-        mask[1, ..., -2:] = 0
-    return mask
-
-
 def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> Slot:
     """Return the first guess for a parameter; `inner` for those of a layer, whose masks are added
     to scores.
 
     Raises LookupError where no plain value can be guessed.
     """
-    frames = sizes.get(("num_frames",), 0)
-    for pattern, kind, dims in _TABLE:
+    for pattern, kind, dims in INPUTS:
         if re.search(pattern, name):
-            is_video = frames and name == "pixel_values"
-            if kind == "mask" and inner:
-                return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
-            all_dims = (BATCH, Dim(frames), *dims[1:]) if is_video else dims
-            lowest = 0 if "type" in name else _SPECIAL
-            return Slot(
-                kind,
-                tuple(dimension_of(dim, sizes) for dim in all_dims),
-                _limit(name, sizes),
-                lowest=lowest,
-            )
-    if "LongTensor" in annotation:
-        return Slot("ids", (BATCH, LENGTH), 2)
-    if "BoolTensor" in annotation:
-        return Slot("bool", (BATCH, LENGTH))
-    if (
-        annotation.rpartition(".")[2] == "Module"
-    ):  # a function reads its attributes; errors name missing ones
+            return _slot_by_name(name, kind, dims, sizes, inner)
+    for mark, kind, limit in INPUTS_BY_ANNOTATION:
+        if mark in annotation:
+            return Slot(kind, (BATCH, LENGTH), limit)
+    if annotation.rpartition(".")[2] == "Module":
+        # a function reads its attributes; errors name missing ones
         return Slot("plain", value=SimpleNamespace(training=False))
     if _type_name(annotation) in _BY_ANNOTATION:
         return Slot("plain", value=_BY_ANNOTATION[_type_name(annotation)])
-    if is_plain(name, annotation):
-        return Slot("plain", value=-1 if name == "dim" else value_for(name, _type_name(annotation)))
-    return Slot("normal", (BATCH, LENGTH, dimension_of("hidden", sizes)))
+    if not is_plain(name, annotation):
+        return Slot("normal", _all_dimensions(UNNAMED_INPUT, sizes))
+    is_dimension = name == DIMENSION_INPUT
+    value = LAST_DIMENSION if is_dimension else value_for(name, _type_name(annotation))
+    return Slot("plain", value=value)
+
+
+def _slot_by_name(name: str, kind: str, dims: Dimensions, sizes: Sizes, inner: bool) -> Slot:
+    """Return the slot of a parameter from its entry of the table."""
+    if kind == "mask" and inner:
+        return Slot("additive", _all_dimensions(LAYER_MASK, sizes))
+    frames = sizes.of("video frames")
+    is_video = frames and name in VIDEO_INPUTS
+    shape = ("batch", frames, *dims[1:]) if is_video else dims
+    lowest = 0 if name in TYPE_INPUTS else _SPECIAL
+    return Slot(kind, _all_dimensions(shape, sizes), _limit(name, sizes), lowest=lowest)
 
 
 def packed_patches(sizes: Sizes) -> Slot:
     """Return the slot of the patches of all images in one row, each flat, for models that also take
     a grid."""
-    channels = sizes.get(("in_channels", "num_channels", "in_chans"), 3)
-    frames, side = sizes.get(("temporal_patch_size",), 1), sizes.get(("patch_size",), 1)
-    return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(channels * frames * side * side)))
+    frames, side = sizes.of("packed frames"), sizes.of("packed side")
+    numbers = sizes.of("packed channels") * frames * side * side
+    return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(numbers)))
 
 
 def is_plain(name: str, annotation: str) -> bool:
     """Return whether a parameter is no tensor."""
-    if _type_name(annotation) in ("int", "float", "bool", "str", *_BY_ANNOTATION):
-        return True
-    names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
-    return name in names or name.startswith(("num_", "is_", "output_", "use_", "return_"))
+    type_name = _type_name(annotation)
+    return type_name in PLAIN_TYPES or type_name in _BY_ANNOTATION or name in PLAIN_INPUTS
 
 
 def _type_name(annotation: str) -> str:
@@ -248,93 +301,30 @@ def _type_name(annotation: str) -> str:
 
 def is_named(name: str) -> bool:
     """Return whether a parameter's name tells its contents."""
-    return any(re.search(pattern, name) for pattern, _, _ in _TABLE)
+    return any(re.search(pattern, name) for pattern, _, _ in INPUTS)
 
 
-_TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
-    (r"head_mask$", "ones", ("layers", "heads")),
-    (r"grid_thw$", "grid", (BATCH, Dim(3))),
-    (r"^(target_sizes|spatial_shapes)$", "grid", (BATCH, Dim(2))),
-    (r"^(img|txt|image|text)_ids$", "zeros", (LENGTH, Dim(3))),
-    (r"^timesteps?$", "ids", (BATCH,)),
-    (r"^guidance$", "normal", (BATCH,)),
-    (r"^encoder_hidden_states", "normal", (BATCH, LENGTH, "context")),
-    (r"^(temb|t_emb|time_emb|timestep_emb)$", "normal", (BATCH, "hidden")),
-    (r"^pooled_projections?$", "normal", (BATCH, "pooled")),
-    (r"pixel_mask$", "mask", (BATCH, "image", "image")),
-    (r"^pixel_values", "normal", (BATCH, "channels", "image", "image")),
-    (r"input_features$", "normal", (BATCH, "mels", "frames")),
-    (r"^(input|audio)_values$", "normal", (BATCH, "samples")),
-    (r"^(bbox|boxes)$", "boxes", (BATCH, LENGTH, Dim(4))),
-    (r"^flattened_patches$", "patches", (BATCH, LENGTH, "patch")),
-    (r"^past_(values|observed_mask)$", "normal", (BATCH, "past")),
-    (r"^past_time_features$", "normal", (BATCH, "past", "times")),
-    (r"^future_(values|observed_mask)$", "normal", (BATCH, "future")),
-    (r"^future_time_features$", "normal", (BATCH, "future", "times")),
-    (r"bool_masked_pos$", "every other", (BATCH, LENGTH)),
-    (r"^(past_key_value|layer_past|past)$", "pair", (BATCH, "heads", LENGTH, Dim(HIDDEN // HEADS))),
-    (r"^(position_embeddings|rotary_pos_emb)$", "pair", (BATCH, LENGTH, "head")),
-    (r"cu_seq_?lens", "bounds", (LENGTH,)),
-    (r"position_ids$", "range", (BATCH, LENGTH)),
-    (r"(_ids|^ids|_index|_indices)$", "ids", (BATCH, LENGTH)),
-    (r"mask$", "mask", (BATCH, LENGTH)),
-    (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
-)
+def dimension_of(dim: str | int, sizes: Sizes) -> Dim:
+    """Return the dimension that has a name of the tables, with its size from the configuration."""
+    if isinstance(dim, int):
+        return Dim(dim)
+    if dim in VARIABLE_DIMENSIONS:
+        return VARIABLE_DIMENSIONS[dim]
+    if dim == "samples":
+        # of sound: a few steps for each unit of length after the strides of the convolutions
+        return Dim(4 * math.prod(sizes.all(STRIDES_FIELD) or (STRIDE,)), "length")
+    return Dim(sizes.of(dim))
 
 
-_CONTEXT = (
-    "cross_attention_dim",
-    "joint_attention_dim",
-    "text_embed_dim",
-    "text_dim",
-    "caption_channels",
-)
-_HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads")
-
-
-def _hidden(sizes: Sizes) -> int:
-    """Return the width of the model's hidden states."""
-    return sizes.hidden or sizes.get(
-        ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN
-    )
-
-
-def dimension_of(dim: str | Dim, sizes: Sizes) -> Dim:
-    """Return the dimension that has a name of the table, with its size from the configuration."""
-    if isinstance(dim, Dim):
-        return dim
-    if (
-        dim == "samples"
-    ):  # of sound: a few steps for each unit of length after the strides of the convolutions
-        return Dim(4 * math.prod(sizes.all("conv_stride") or (200,)), "length")
-    return Dim(
-        {
-            "hidden": lambda: _hidden(sizes),
-            "context": lambda: sizes.get(_CONTEXT, _hidden(sizes)),
-            "pooled": lambda: sizes.get(("pooled_projection_dim",), _hidden(sizes)),
-            "layers": lambda: sizes.get(
-                ("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), 2
-            ),
-            "heads": lambda: sizes.get(_HEADS, HEADS),
-            "head": lambda: sizes.get(("head_dim",), _hidden(sizes) // sizes.get(_HEADS, HEADS)),
-            "image": lambda: sizes.get(("image_size", "img_size", "input_size"), 32),
-            "channels": lambda: sizes.get(("num_channels", "in_channels", "in_chans"), 3),
-            "mels": lambda: sizes.get(("num_mel_bins", "feature_size", "n_mels"), 80),
-            "patch": lambda: sizes.get(("patch_embed_hidden_size",), HIDDEN),
-            "past": lambda: (
-                sizes.get(("context_length",), 8) + max(sizes.all("lags_sequence"), default=0)
-            ),
-            "future": lambda: sizes.get(("prediction_length",), 4),
-            "times": lambda: sizes.get(("num_time_features",), 0),
-            "frames": lambda: 2 * sizes.get(("max_source_positions",), 32),
-        }[dim]()
-    )
+def _all_dimensions(dims: Dimensions, sizes: Sizes) -> tuple[Dim, ...]:
+    """Return the dimensions with names of the tables."""
+    return tuple(dimension_of(dim, sizes) for dim in dims)
 
 
 def _limit(name: str, sizes: Sizes) -> int:
     """Return the upper bound of token ids, without the last twelve of a vocabulary; for type ids
     their number."""
-    if "type" in name:
-        return max(1, sizes.get(("type_vocab_size",), 1))
-    vocabulary = sizes.get(("vocab_size",), 99)
+    if name in TYPE_INPUTS:
+        return max(1, sizes.of("token types"))
+    vocabulary = sizes.of("vocabulary")
     return max(min(4, vocabulary), vocabulary - 12)

@@ -6,58 +6,39 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-VOCABULARY = 99
-POSITIONS = 64
-LAYERS = 2
-# the most kinds of layers, where a configuration names them, of which a model keeps a layer each
-KINDS = 4
-FRAMES = 4
-QUERIES = 8  # the queries of a detector: no more than a small image has positions
-WINDOW = 4  # the window of attention: shorter than the inputs, so that it has an effect
-# positions that are processed together, and that inputs are padded to; longer than the inputs
-BLOCK = 16
-LONGEST = 1024  # the longest such block: longer ones are of sound
-NARROWEST, WIDEST = 8, 4096
-SIZED = 48  # smaller numbers are kept, whatever the name of their field
-_HIDDEN_NAMES = (
-    "hidden_size",
-    "d_model",
-    "n_embd",
-    "embed_dim",
-    "dim",
-    "hidden_dim",
-    "emb_dim",
-    "model_dim",
-)
-_SIZE = re.compile(
-    r"(size|dim|dims|rank|width|channels|planes|features|n_embd|n_inner|d_model|d_ff|d_inner|d_head|state|filters)s?$"
-    r"|^(d|dim|n)_|hidden"
-)
-_KV_HEADS = re.compile(r"(kv|key_value).*heads?$|head_kv$")
-# Values for fields that some configurations leave unset.
-_NEEDED = {"vocab_size": VOCABULARY, "prediction_length": 4, "pad_token_id": 1}
-# Fields that the configuration computes from its other fields.
-DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_features", "_out_indices"})
-# Fields with the name of a model of timm, and the model with stages that timm has for tests.
-_NAMED = frozenset({"backbone", "architecture"})
-_TESTED = "test_resnet"
-# flags for weights that would be downloaded
-_PRETRAINED = re.compile(r"^(use_)?pretrained(_backbone)?$")
-_KEPT = re.compile(
-    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_|conv_(?!dim|.*channels)|dilation|interval|crop"
-)
-# Fields with the period of layers of another kind, the number of first layers of one kind, and
-# positions of layers.
-_EVERY = re.compile(
-    r"(sparse|layer|attention|attn|expert|moe)_(\w+_)?(step|interval|frequency|freq|period)$|window_pattern$"
-)
-_FIRST = re.compile(r"^first_k_|dense_layers$|layer_(offset|start_index)$")
-_POSITIONS = re.compile(
-    r"(attn|block|visual|layer)_(ids|idxs|indexes|indices)$|(only|rope|moe|attention|global|local)_layers$"
+from regraft.verify.child.drivers.config_fields import (
+    ATTENTION_HEADS_FIELD,
+    CONFIG_FIELDS,
+    COUNT_LIMITS,
+    DERIVED,
+    FEATURE_LIST_FIELDS,
+    FIXED_SIZE_FIELDS,
+    HEAD_SIZE_FIELDS,
+    HIDDEN_FIELDS,
+    KEY_VALUE_HEAD_FIELDS,
+    KINDS,
+    LAYER_COUNT_FIELDS,
+    LAYER_PATTERN_FIELDS,
+    LAYER_POSITION_FIELDS,
+    LAYERS,
+    LIST_ENDING,
+    NEEDED,
+    PRETRAINED_FLAGS,
+    ROTARY_FIELDS,
+    ROTARY_SECTIONS_FIELD,
+    SIZE_FIELDS,
+    SIZE_LIMITS,
+    TIMM_ARGUMENT_FIELDS,
+    TIMM_MODEL_FIELDS,
+    TIMM_TEST_MODEL,
+    TIMM_TEST_PREFIX,
+    VOCABULARY,
+    WIDEST,
+    Limit,
 )
 
 
@@ -71,6 +52,11 @@ class Scale:
     image: int = 32
     mild: bool = False
 
+    @property
+    def head_width(self) -> int:
+        """The width of one head."""
+        return self.hidden // self.heads
+
 
 # The last but two has heads of 128, for which some rotary embeddings are written.
 SCALES = (
@@ -83,77 +69,124 @@ SCALES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _LayerCounts:
+    """The numbers of layers that a configuration has, and the `target` to which it shrinks."""
+
+    counts: tuple[int, ...]
+    target: int
+
+    @property
+    def most(self) -> int:
+        """The largest number of layers; 0 for none."""
+        return max(self.counts, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shrinkage:
+    """The rules by which the fields of one configuration are shrunk.
+
+    Sizes of layers without a rule of their own are divided by `ratio`.
+    """
+
+    scale: Scale
+    ratio: int
+    layers: _LayerCounts
+
+
 def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     """Return a small version of a configuration given as a dictionary, nested configurations
     included."""
-    hidden = next((config[name] for name in _HIDDEN_NAMES if isinstance(config.get(name), int)), 0)
-    ratio = max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
     layers = _layer_counts(config)
-    has_fewer_layers = max(layers.counts, default=0) > layers.kept_count  # and so fewer stages
+    shrinkage = _Shrinkage(scale, _ratio(config, scale), layers)
+    remaining = _without_derived_fields(config, layers)
+    small = {name: _shrink_value(name, value, shrinkage) for name, value in remaining.items()}
+    if any(small[name] != config[name] for name in TIMM_MODEL_FIELDS & small.keys()):
+        small |= _emptied_arguments(remaining)
+    return small | _equal_head_counts(remaining, small)
+
+
+def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
+    """Return the number by which sizes of layers are divided; 16 where the width is not stated."""
+    widths = (config[name] for name in HIDDEN_FIELDS if isinstance(config.get(name), int))
+    hidden = next(widths, 0)
+    return max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
+
+
+def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> dict[str, Any]:
+    """Return the fields without those by layer, and without lists of stages that get fewer."""
+    has_fewer_stages = layers.most > layers.target
     dropped_names = {
         name
         for name in DERIVED & config.keys()
-        if has_fewer_layers and not _is_list_of_widths(name, config[name])
+        if has_fewer_stages and not _is_list_of_widths(name, config[name])
     }
-    kept_fields = {
+    return {
         name: value
         for name, value in config.items()
         if name not in dropped_names and not _is_mapping_by_layer(value)
     }
-    small = {
-        name: _shrink_value(name, value, scale, ratio, layers)
-        for name, value in kept_fields.items()
-    }
-    if any(
-        small[name] != config[name] for name in _NAMED & small.keys()
-    ):  # the replaced model does not take these keywords
-        small |= {
-            name: {}
-            for name, value in kept_fields.items()
-            if name.endswith("args") and isinstance(value, Mapping)
-        }
-    heads = config.get("num_attention_heads")
-    ungrouped = [
-        n
-        for n, v in kept_fields.items()
-        if n.startswith("num_") and _KV_HEADS.search(n) and v == heads
-    ]
+
+
+def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return empty mappings for the keywords of a model that was replaced by one which does not
+    take them."""
     return {
-        **small,
-        **{name: small["num_attention_heads"] for name in ungrouped if heads is not None},
+        name: {}
+        for name, value in fields.items()
+        if name in TIMM_ARGUMENT_FIELDS and isinstance(value, Mapping)
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _LayerCounts:
-    """The numbers of layers that a configuration has, and the number that is kept."""
-
-    counts: tuple[int, ...]
-    kept_count: int
+def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    """Return as many heads of keys and values as of queries, where they were equally many."""
+    heads = fields.get(ATTENTION_HEADS_FIELD)
+    if heads is None:
+        return {}
+    return {
+        name: small[ATTENTION_HEADS_FIELD]
+        for name, value in fields.items()
+        if name.startswith("num_") and is_key_value_heads(name) and value == heads
+    }
 
 
 def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
     """Count the layers to keep: one of each kind that is listed by layer, and all of a short
     repeated pattern."""
     counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
-    string_lists = [
-        v
-        for v in config.values()
-        if isinstance(v, list | tuple) and v and all(isinstance(k, str) for k in v)
-    ]
-    kinds = [len(set(value)) for value in string_lists if len(value) in counts]
-    kinds += [
-        len(v)
-        for k, v in config.items()
-        if v in string_lists and "block" in k and len(v) < min(counts, default=0)
-    ]
+    kinds = (*_listed_kinds(config, counts), *_pattern_lengths(config, counts))
     return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
+
+
+def _listed_kinds(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
+    """Return the numbers of different strings in lists with a string for each layer."""
+    lists = (value for value in config.values() if _is_string_list(value))
+    return [len(set(value)) for value in lists if len(value) in counts]
+
+
+def _pattern_lengths(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
+    """Return the lengths of lists of strings that are repeated over the layers."""
+    fewest = min(counts, default=0)
+    return [
+        len(value)
+        for name, value in config.items()
+        if _is_string_list(value) and name in LAYER_PATTERN_FIELDS and len(value) < fewest
+    ]
+
+
+def _is_string_list(value: Any) -> bool:
+    """Return whether a value is a list of strings, and not empty."""
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(element, str) for element in value)
+    )
 
 
 def _is_list_of_widths(name: str, value: Any) -> bool:
     """Return whether a field that has the name of a list of stages lists widths of features."""
     return (
-        "features" in name
+        name in FEATURE_LIST_FIELDS
         and isinstance(value, list | tuple)
         and all(type(element) is int for element in value)
     )
@@ -169,46 +202,47 @@ def _is_mapping_by_layer(value: Any) -> bool:
     )
 
 
-def is_config(name: str, value: Any) -> bool:
-    """Return whether a field is a configuration inside another."""
-    named = name.endswith("config") or name in ("encoder", "decoder", "text", "vision")
-    return isinstance(value, Mapping) and (named or "model_type" in value)
-
-
-def is_size(name: str) -> bool:
-    """Return whether a field is the size of a layer, or lists sizes of layers."""
-    return bool(_SIZE.search(name) or _SIZE.search(f"{_singular(name)}s")) and not _KEPT.search(
-        name
-    )
-
-
-def _singular(name: str) -> str:
-    """Return the name that one number of a list would have."""
-    return re.sub(r"_(list|per_stage|per_layer)$", "", name).rstrip("s")
-
-
 def _is_label_mapping(value: Mapping[str, Any]) -> bool:
     """Return whether all values of a mapping are strings."""
     return all(isinstance(label, str) for label in value.values())
 
 
-def _shrink_value(name: str, value: Any, scale: Scale, ratio: int, layers: _LayerCounts) -> Any:
+def _shrink_value(name: str, value: Any, shrinkage: _Shrinkage) -> Any:
     """Return a small value for a field, by its type and name."""
-    if name in _NEEDED and value is None:
-        return _NEEDED[name]
-    if isinstance(value, Mapping):
-        return (
-            shrink(value, scale) if is_config(name, value) else _shrink_mapping(name, value, scale)
-        )
-    if isinstance(value, list | tuple) and value:
-        return _shrink_list(name, list(value), scale, ratio, layers)
-    if isinstance(value, str) and name in _NAMED and not scale.mild:
-        return _named(value)
-    if isinstance(value, bool):
-        return value and not _PRETRAINED.search(name)
-    if not isinstance(value, int):
+    if name in NEEDED and value is None:
+        return NEEDED[name]
+    for kind, shrink_kind in _SHRINK_BY_TYPE:
+        if isinstance(value, kind):
+            return shrink_kind(name, value, shrinkage)
+    return value
+
+
+def _shrink_mapping(name: str, value: Mapping[str, Any], shrinkage: _Shrinkage) -> dict[str, Any]:
+    """Return a small configuration, or a copy of another mapping; sections of rotary embeddings in
+    it are made to fit the small heads."""
+    scale = shrinkage.scale
+    if is_config(name, value):
+        return shrink(value, scale)
+    if scale.mild or name not in ROTARY_FIELDS:
+        return dict(value)
+    return {
+        k: _shrink_sections(v, scale) if k == ROTARY_SECTIONS_FIELD else v for k, v in value.items()
+    }
+
+
+def _shrink_sections(value: Any, scale: Scale) -> Any:
+    """Return three sections of half a head's width where the value is a list of three; other values
+    unchanged."""
+    if not isinstance(value, list) or len(value) != 3:
         return value
-    return _shrink_integer(name, value, scale, ratio, layers)
+    half = scale.head_width // 2
+    return [half - 2 * (half // 4), half // 4, half // 4]
+
+
+def _shrink_text(name: str, value: str, shrinkage: _Shrinkage) -> str:
+    """Return the small model of timm for a field with the name of one; other texts unchanged."""
+    is_shrunk = name in TIMM_MODEL_FIELDS and not shrinkage.scale.mild
+    return _named(value) if is_shrunk else value
 
 
 @functools.cache
@@ -221,51 +255,41 @@ def _named(model: str) -> str:
 
     if not timm.is_model(model):
         return model
-    family = "test_" + re.split(r"[_\d]", model)[0]
-    return next((name for name in (family, _TESTED) if timm.is_model(name)), model)
+    family = TIMM_TEST_PREFIX + re.split(r"[_\d]", model)[0]
+    return next((name for name in (family, TIMM_TEST_MODEL) if timm.is_model(name)), model)
 
 
-def _shrink_mapping(name: str, value: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return a copy of a mapping; sections of rotary embeddings in it are made to fit the small
-    heads."""
-    if name.startswith("rope") and not scale.mild:
-        return {
-            k: _shrink_sections(v, scale) if k == "mrope_section" else v for k, v in value.items()
-        }
-    return dict(value)
+def _shrink_flag(name: str, value: bool, _: _Shrinkage) -> bool:
+    """Return False for a flag that would download weights; other flags unchanged."""
+    return value and name not in PRETRAINED_FLAGS
 
 
-def _shrink_sections(value: Any, scale: Scale) -> Any:
-    """Return three sections of half a head's width where the value is a list of three; other values
-    unchanged."""
-    half = scale.hidden // scale.heads // 2
-    return (
-        [half - 2 * (half // 4), half // 4, half // 4]
-        if isinstance(value, list) and len(value) == 3
-        else value
-    )
-
-
-def _shrink_list(
-    name: str, value: list[Any], scale: Scale, ratio: int, layers: _LayerCounts
-) -> list[Any]:
+def _shrink_list(name: str, value: list[Any] | tuple[Any, ...], shrinkage: _Shrinkage) -> Any:
     """Return a small list: the elements for layers that are kept, one of each kind, or small
-    integers."""
-    if len(value) in layers.counts and len(value) > layers.kept_count:
-        kinds = list(dict.fromkeys(map(repr, value)))
-        first_of_kinds = [next(v for v in value if repr(v) == kind) for kind in kinds][
-            : layers.kept_count
-        ]
-        value = (first_of_kinds + value)[: layers.kept_count]
-    elif _is_list_of_positions(name, value, layers):
-        return [element for element in value if element < layers.kept_count][
-            : layers.kept_count - 1
-        ] or [layers.kept_count - 1]
-    if all(isinstance(element, int) and not isinstance(element, bool) for element in value):
-        return [
-            _shrink_integer(_singular(name), element, scale, ratio, layers) for element in value
-        ]
-    return value
+    integers; an empty one unchanged."""
+    if not value:
+        return value
+    layers, values = shrinkage.layers, list(value)
+    if len(values) in layers.counts and len(values) > layers.target:
+        values = _cut_list_by_layer(values, layers.target)
+    elif _is_list_of_positions(name, values, layers):
+        return _cut_positions(values, layers.target)
+    if all(isinstance(element, int) and not isinstance(element, bool) for element in values):
+        singular = _singular(name)
+        return [_shrink_integer(singular, element, shrinkage) for element in values]
+    return values
+
+
+def _cut_list_by_layer(values: list[Any], count: int) -> list[Any]:
+    """Return the first element of each kind, then the first of all, `count` in total."""
+    kinds = dict.fromkeys(map(repr, values))
+    first_of_kinds = [next(v for v in values if repr(v) == kind) for kind in kinds][:count]
+    return (first_of_kinds + values)[:count]
+
+
+def _cut_positions(positions: list[int], count: int) -> list[int]:
+    """Return the positions among `count` layers, not of all of them; the last one for none."""
+    return [position for position in positions if position < count][: count - 1] or [count - 1]
 
 
 def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> bool:
@@ -273,87 +297,86 @@ def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> 
     are_distinct_integers = len(set(map(repr, value))) == len(value) and all(
         type(element) is int for element in value
     )
-    return (
-        bool(_POSITIONS.search(name))
-        and are_distinct_integers
-        and max(value) < max(layers.counts, default=0)
-    )
+    return name in LAYER_POSITION_FIELDS and are_distinct_integers and max(value) < layers.most
 
 
-def _shrink_integer(name: str, value: int, scale: Scale, ratio: int, layers: _LayerCounts) -> int:
-    """Return a small number for a field of token ids, vocabulary, layers, image or layer sizes, by
-    its name."""
-    if name.endswith(("token_id", "token_index")) or (name.endswith("_id") and value >= VOCABULARY):
-        return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
-    if "vocab" in name and "type" not in name:
-        return min(value, VOCABULARY)
-    if _FIRST.search(name):
-        return min(value, layers.kept_count - 1)
-    if is_layers(name) or _EVERY.search(name):
-        return min(value, layers.kept_count)
-    if re.search(r"(image|input|img)_size$", name):
-        return min(value, scale.image)
-    return value if scale.mild else _shrink_size(name, value, scale, ratio)
-
-
-def _shrink_size(name: str, value: int, scale: Scale, ratio: int) -> int:
-    """Return a small number for a field by its name; sizes of layers without a rule are divided by
-    `ratio`."""
-    if not value:  # 0 means that a component is left out
+def _shrink_integer(name: str, value: int, shrinkage: _Shrinkage) -> int:
+    """Return a small number for a field, by the first limit that applies to it."""
+    limit = _first_limit(COUNT_LIMITS, name, value)
+    if limit is None and value and not shrinkage.scale.mild:  # 0 leaves a component out
+        limit = _first_limit(SIZE_LIMITS, name, value)
+    if limit is None:
         return value
-    if re.search(r"position|n_ctx|max_seq|max_length|context_length", name) and value > POSITIONS:
-        return POSITIONS
-    if _KV_HEADS.search(name):
-        return max(1, min(value, scale.heads // 2))
-    if is_head_size(name):
-        return scale.hidden // scale.heads
-    if re.search(r"heads?$", name):
-        return min(value, scale.heads)
-    if re.search(r"groups?$", name):  # of channels, or of experts: two in each
-        return min(value, 2)
-    if re.search(r"(queries|proposals)$", name):
-        return min(value, QUERIES)
-    if re.search(r"experts_per_tok|top_?k|moe_k", name):
-        return min(value, 2)
-    if re.search(r"experts?$", name):
-        return min(value, 4)
-    if "patch_size" in name:
-        return min(value, 8)
-    if re.search(r"tokens_per_(image|frame|side)$", name):
-        return min(value, 4)
-    if re.search(r"label_length$", name):  # no more than the shortest context
-        return min(value, 4)
-    if re.search(r"mask.*_length$", name):
-        return min(value, 2)
-    if re.search(r"(^|num_)frames$", name):
-        return min(value, FRAMES)
-    if "window" in name and value > POSITIONS:
-        return WINDOW
-    if re.search(r"(^|_)(block|chunk)_size$", name) and POSITIONS < value <= LONGEST:
-        return BLOCK
-    if is_size(name) and value >= SIZED:
-        return max(8, value // ratio // 4 * 4)
-    return value
+    if isinstance(limit.largest, int):
+        return min(value, limit.largest)
+    return _RULES[limit.largest](name, value, shrinkage)
+
+
+def _first_limit(limits: tuple[Limit, ...], name: str, value: int) -> Limit | None:
+    """Return the first limit that applies to a field with a value; None for none."""
+    return next((limit for limit in limits if limit.applies(name, value)), None)
+
+
+def _shrink_token_id(name: str, value: int, _: _Shrinkage) -> int:
+    """Return a token of the small vocabulary; different names get different ones of the last."""
+    return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
+
+
+_Rule = Callable[[str, int, _Shrinkage], int]
+# The limits that depend on the scale or on the layers, by their names in the tables of limits.
+_RULES: Mapping[str, _Rule] = {
+    "token id": _shrink_token_id,
+    "layers": lambda _, value, by: min(value, by.layers.target),
+    "layers but the last": lambda _, value, by: min(value, by.layers.target - 1),
+    "image side": lambda _, value, by: min(value, by.scale.image),
+    "heads": lambda _, value, by: min(value, by.scale.heads),
+    "half of the heads": lambda _, value, by: max(1, min(value, by.scale.heads // 2)),
+    "width of a head": lambda _, __, by: by.scale.head_width,
+    "size of a layer": lambda name, value, by: (
+        max(8, value // by.ratio // 4 * 4) if is_size(name) else value
+    ),
+}
+# The function that shrinks the values of a type; a bool is an int, too, and comes first.
+_SHRINK_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, _Shrinkage], Any]], ...] = (
+    (Mapping, _shrink_mapping),
+    (list | tuple, _shrink_list),
+    (str, _shrink_text),
+    (bool, _shrink_flag),
+    (int, _shrink_integer),
+)
+
+
+def is_config(name: str, value: Any) -> bool:
+    """Return whether a field is a configuration inside another."""
+    return isinstance(value, Mapping) and (name in CONFIG_FIELDS or "model_type" in value)
+
+
+def is_size(name: str) -> bool:
+    """Return whether a field is the size of a layer, or lists sizes of layers."""
+    has_size = name in SIZE_FIELDS or f"{_singular(name)}s" in SIZE_FIELDS
+    return has_size and name not in FIXED_SIZE_FIELDS
+
+
+def _singular(name: str) -> str:
+    """Return the name that one number of a list would have."""
+    return re.sub(LIST_ENDING, "", name).rstrip("s")
 
 
 def is_hidden(name: str) -> bool:
     """Return whether a field is the width of a model."""
-    return name in _HIDDEN_NAMES
+    return name in HIDDEN_FIELDS
 
 
 def is_head_size(name: str) -> bool:
     """Return whether a field is the width of one head of attention."""
-    return bool(re.search(r"head_(dim|size)$|(^|_)d_head$|d_kv$|kv_channels", name))
+    return name in HEAD_SIZE_FIELDS
 
 
 def is_key_value_heads(name: str) -> bool:
     """Return whether a field is the number of heads of keys and values."""
-    return bool(_KV_HEADS.search(name))
+    return name in KEY_VALUE_HEAD_FIELDS
 
 
 def is_layers(name: str) -> bool:
     """Return whether a field is a number of layers."""
-    return (
-        bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$|^blocks?$", name))
-        and "norm" not in name
-    )
+    return name in LAYER_COUNT_FIELDS

@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from regraft.verify.child import tree
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, Task
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded
+from regraft.verify.child.session import build_seeded
 from regraft.verify.child.tree import Call
 
 Factory = Callable[[ModuleType], Any]
 
 
-def subjects(spec: str, folder: str, function: Factory, session: Session) -> Iterator[Subject]:
-    """Yield the one subject that the caller's function builds.
+@dataclass(frozen=True, slots=True)
+class UserDriver:
+    """The driver that calls a function of the user's: `spec`, `module:function` in `folder`.
 
     The function gets the original or the changed module and returns a model and its calls: tuples
-    of positional arguments or dictionaries of keywords. Where the calls have only one shape, calls
-    with another batch size are derived from the first call.
+    of positional arguments or dictionaries of keywords.
     """
-    model, entries = build_seeded(0, function, session.original)
-    calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
-    if len({str(tree.shapes(call)) for call in calls}) < 2:
-        calls += _with_other_batch(model, calls[:1])
 
-    def build(module: ModuleType) -> Any:
-        return function(module)[0]
+    spec: str
+    folder: str
+    function: Factory
+    name: ClassVar[str] = "user"
 
-    yield Subject(
-        spec, "user", build, lambda _: calls, {"kind": "user", "driver": spec, "folder": folder}
-    )
+    def applies(self, _: Task) -> bool:
+        """Return True: the user wrote it for the file."""
+        return True
+
+    def subjects(self, task: Task) -> Iterator[Subject]:
+        """Yield the one subject that the function builds.
+
+        Where the calls have only one shape, calls with another batch size are derived from the
+        first call.
+        """
+        model, entries = build_seeded(0, self.function, task.session.original)
+        calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
+        if len({str(tree.shapes(call)) for call in calls}) < 2:
+            calls += _with_other_batch(model, calls[:1])
+        recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
+        yield Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
+
+    def _build_model(self, module: ModuleType) -> Any:
+        """Return the model that the function builds from a version."""
+        return self.function(module)[0]
 
 
 def _call(entry: Any, number: int) -> Call:

@@ -2,72 +2,35 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from regraft.verify.child.drivers import tiny
-from regraft.verify.relatives import used_names
+from regraft.verify.child.drivers.config_fields import (
+    ACTIVATION_FIELDS,
+    ACTIVATION_OR_PROJECTION_FIELDS,
+    ACTIVATIONS,
+    BLOCK_FIELDS,
+    DECODER_FLAGS,
+    RESULT_TYPE_FLAG,
+    SECOND_SIZE_FIELDS,
+    SECOND_SIZES,
+    SECOND_VALUES,
+    WINDOW,
+)
+from regraft.verify.child.drivers.source_hints import Choices, Hints
 
-Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
 _EPSILON = 1e-3  # floating point numbers below this are added to avoid a division by zero
-ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """Hints of a file about values that matter.
-
-    `text` is searched for names of fields; `choices` are the strings that the file compares names
-    with; `optional` are fields that it reads with a default, which a configuration may not have;
-    `compared` are names whose equality it tests. `dispatches` tells that the file chooses between
-    implementations of attention.
-    """
-
-    text: str = ""
-    choices: Choices = field(default_factory=dict)
-    optional: Mapping[str, Any] = field(default_factory=dict)
-    compared: frozenset[str] = frozenset()
-    dispatches: bool = True
-
-
-def hints(text: str, source: str) -> Hints:
-    """Return the hints of a source.
-
-    Fields that `text`, a part of the source, mentions come first, and those in expressions that the
-    attributes read in `text` are assigned.
-    """
-    dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
-    mentioned_variations = "\n".join((text, *_assigned_expressions(text, source)))
-    return Hints(
-        mentioned_variations,
-        compared_strings(source),
-        _optional_fields(source),
-        _compared_names(source),
-        dispatches,
-    )
-
-
-def _assigned_expressions(text: str, source: str) -> Iterator[str]:
-    """Yield the expressions that a source assigns to attributes of `self` that a text reads."""
-    read_attributes = set(re.findall(r"\bself\.(\w+)", text))
-    for node in ast.walk(_parse(source)):
-        match node:
-            case ast.Assign(
-                targets=[ast.Attribute(value=ast.Name("self"), attr=name)], value=value
-            ) if name in read_attributes:
-                yield ast.unparse(value)
 
 
 def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
     """Yield overrides that may reach other branches; those of fields that the text mentions come
     first."""
     yield from mentioned_variations(config, hints)
-    if {"is_decoder", "add_cross_attention"} <= set(config):
-        yield {"is_decoder": True, "add_cross_attention": True}
+    if set(DECODER_FLAGS) <= set(config):
+        yield dict.fromkeys(DECODER_FLAGS, True)
     named_overrides = _variations({**hints.optional, **config}, hints)
     yield from (
         override for name, override in named_overrides if not _mention_rank(hints.text, name)
@@ -147,28 +110,66 @@ def path_of(override: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str
 
 def _alternatives(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
     """Return other values for a field; () where it has to keep its value or none can be guessed."""
-    if name == "return_dict":
+    if name == RESULT_TYPE_FLAG:
         return ()
-    if isinstance(value, bool):
-        return (not value,)
-    if isinstance(value, float):
-        return (0.2,) if value == 0 else (0.01,) if value < _EPSILON else (value / 2, value * 2)
-    if isinstance(value, int):
-        if value in (0, -1):
-            return (1, 2)
-        return () if tiny.is_hidden(name) else (value * 2, value // 2, value + 1)
-    if isinstance(value, str):
-        is_activation = re.search(r"act|_fn$|activation", name)
-        strings = (*choices.get(name, ()), *(ACTIVATIONS if is_activation else ()))
-        return tuple(alternative for alternative in strings if alternative != value)
-    if value is None:
-        return (16, 32) if re.search(r"(^|_)(dim|size|width)$", name) else (0.5, 1, True)
-    if isinstance(value, list | tuple) and value:
-        return tuple(type(value)(alternative) for alternative in _other_lists(value))
+    for kind, alternatives in _ALTERNATIVES_BY_TYPE:
+        if isinstance(value, kind):
+            return alternatives(name, value, choices)
     return ()
 
 
-def _other_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
+def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
+    """Return the opposite of a flag."""
+    return (not value,)
+
+
+def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
+    """Return a rate that has an effect instead of 0 or an epsilon; half and twice of others."""
+    if value == 0:
+        return (0.2,)
+    return (0.01,) if value < _EPSILON else (value / 2, value * 2)
+
+
+def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
+    """Return numbers instead of one that stands for none, or related numbers; () for the width of
+    a model."""
+    if value in (0, -1):
+        return (1, 2)
+    return () if tiny.is_hidden(name) else (value * 2, value // 2, value + 1)
+
+
+def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, ...]:
+    """Return the strings that the file compares a name with, and activations for a field of one."""
+    activations = ACTIVATIONS if name in ACTIVATION_FIELDS else ()
+    strings = (*choices.get(name, ()), *activations)
+    return tuple(alternative for alternative in strings if alternative != value)
+
+
+def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
+    """Return values for an unset field."""
+    return SECOND_SIZES if name in SECOND_SIZE_FIELDS else SECOND_VALUES
+
+
+def _lists_of_type(_: str, value: Sequence[Any], __: Choices) -> tuple[Any, ...]:
+    """Return other lists or tuples, of the type of a list or tuple; () for an empty one."""
+    if not value:
+        return ()
+    make_sequence: Any = type(value)
+    return tuple(make_sequence(alternative) for alternative in _changed_lists(value))
+
+
+# The function that gives other values for those of a type; a bool is an int, too, and comes first.
+_ALTERNATIVES_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, Choices], tuple[Any, ...]]], ...] = (
+    (bool, _inverted_flag),
+    (float, _related_rates),
+    (int, _related_numbers),
+    (str, _alternative_strings),
+    (NoneType, _values_of_unset),
+    (list | tuple, _lists_of_type),
+)
+
+
+def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
     """Yield lists of the same length with other values: the last one changed, all doubled or
     halved, or all equal."""
     last = values[-1]
@@ -220,112 +221,70 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
         if tiny.is_config(name, value):
             for inner_name, override in _variations(value, hints):
                 yield inner_name, {name: {**value, **override}}
-        elif isinstance(value, bool):
-            if name != "return_dict":
-                yield name, {name: not value}
         else:
-            alternatives: tuple[Any, ...] = ()
-            if isinstance(value, str) or (value is None and name in hints.choices):
-                is_activation = re.search(r"act|_fn$|activation|proj$", name)
-                alternatives = (
-                    *hints.choices.get(name, ()),
-                    *(ACTIVATIONS if is_activation else ()),
-                )
-            if name in hints.text and (value is None or value in (0, -1)):
-                alternatives += (1, 2, 0.5)
-            if name in hints.text and isinstance(value, int) and tiny.is_layers(name):
-                alternatives += (value + 1,)  # a loop over those between the first and the last
-            if tiny.is_key_value_heads(name) and type(value) is int and value > 1:
-                alternatives += (value // 2,)  # heads of keys that several heads of queries share
-            if name in hints.compared and type(value) is int and value > 2:
-                alternatives += (value // 2,)
-            if (
-                name in hints.text
-                and _is_block(name)
-                and type(value) is int
-                and value > tiny.WINDOW
-            ):
-                alternatives += (tiny.WINDOW,)
-            yield from (
-                (name, {name: alternative}) for alternative in alternatives if alternative != value
-            )
+            for variation in _field_variations(name, value, hints):
+                yield name, {name: variation}
+
+
+def _field_variations(name: str, value: Any, hints: Hints) -> Iterator[Any]:
+    """Yield other values for a field that may reach other branches."""
+    if isinstance(value, bool):
+        if name != RESULT_TYPE_FLAG:
+            yield not value
+        return
+    for suggest in _SUGGESTIONS:
+        yield from (variation for variation in suggest(name, value, hints) if variation != value)
+
+
+def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]:
+    """Return strings for a field that has one, or that is unset and compared with strings."""
+    if not isinstance(value, str) and (value is not None or name not in hints.choices):
+        return ()
+    activations = ACTIVATIONS if name in ACTIVATION_OR_PROJECTION_FIELDS else ()
+    return (*hints.choices.get(name, ()), *activations)
+
+
+def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
+    """Return numbers for a mentioned field that is unset or has a number which stands for none."""
+    is_none = value is None or value in (0, -1)
+    return (1, 2, 0.5) if name in hints.text and is_none else ()
+
+
+def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
+    """Return one layer more where the number is mentioned: a loop may run over those between the
+    first and the last."""
+    is_count = name in hints.text and isinstance(value, int) and tiny.is_layers(name)
+    return (value + 1,) if is_count else ()
+
+
+def _shared_heads(name: str, value: Any, _: Hints) -> tuple[int, ...]:
+    """Return half of the heads of keys, which several heads of queries then share."""
+    is_count = tiny.is_key_value_heads(name) and type(value) is int and value > 1
+    return (value // 2,) if is_count else ()
+
+
+def _half_of_compared(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
+    """Return half of a number that the file compares with another."""
+    return (value // 2,) if name in hints.compared and type(value) is int and value > 2 else ()
+
+
+def _short_block(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
+    """Return a short block of positions, where the text mentions the field of a longer one."""
+    is_long_block = _is_block(name) and type(value) is int and value > WINDOW
+    return (WINDOW,) if name in hints.text and is_long_block else ()
+
+
+# The reasons for other values of a field, in the order in which these are tried.
+_SUGGESTIONS: tuple[Callable[[str, Any, Hints], tuple[Any, ...]], ...] = (
+    _compared_strings_of,
+    _numbers_for_none,
+    _another_layer,
+    _shared_heads,
+    _half_of_compared,
+    _short_block,
+)
 
 
 def _is_block(name: str) -> bool:
     """Return whether a field is the number of positions in a block that is processed together."""
-    return bool(re.search(r"(block|chunk)_(size|len|length)$", name))
-
-
-@functools.cache
-def _parse(source: str) -> ast.Module:
-    """Return the syntax tree of a source."""
-    return ast.parse(source)
-
-
-def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
-    """Return the names, and those of the file's definitions that use one of them directly or
-    through others."""
-    names_by_user: dict[str, set[str]] = {}
-    for node in _parse(source).body:
-        used = used_names(node)
-        defined = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else used
-        for name in defined:
-            names_by_user.setdefault(name, set()).update(used)
-    leading = set(names)
-    while added := {name for name, used in names_by_user.items() if used & leading} - leading:
-        leading |= added
-    return frozenset(leading)
-
-
-def compared_strings(source: str) -> Choices:
-    """Return by name the strings that a file compares names and attributes with, as in `self.kind
-    == "a"`."""
-    strings_by_name: dict[str, dict[str, None]] = {}
-    for node in ast.walk(_parse(source)):
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            operands = [side.value if isinstance(side, ast.Subscript) else side for side in sides]
-            names = [getattr(side, "attr", getattr(side, "id", "")) for side in operands]
-            constants = [
-                constant.value
-                for side in sides
-                for constant in ast.walk(side)
-                if isinstance(constant, ast.Constant)
-            ]
-            for name in filter(None, names):
-                strings_by_name.setdefault(name, {}).update(
-                    {constant: None for constant in constants if isinstance(constant, str)}
-                )
-    return {name: tuple(values) for name, values in strings_by_name.items()}
-
-
-def _compared_names(source: str) -> frozenset[str]:
-    """Return the names and attributes that a file compares with each other, as in `self.windows ==
-    self.length`."""
-    compared: set[str] = set()
-    for node in ast.walk(_parse(source)):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
-            names = [
-                getattr(side, "attr", getattr(side, "id", ""))
-                for side in (node.left, *node.comparators)
-            ]
-            compared.update(names if all(names) else ())
-    return frozenset(compared)
-
-
-def _optional_fields(source: str) -> dict[str, Any]:
-    """Return by name the defaults of fields that a file reads by `getattr(config, "name",
-    constant)`."""
-    defaults = {}
-    for node in ast.walk(_parse(source)):
-        match node:
-            case ast.Call(
-                func=ast.Name("getattr"),
-                args=[
-                    ast.Name(owner) | ast.Attribute(attr=owner),
-                    ast.Constant(str(name)),
-                    ast.Constant(value),
-                ],
-            ) if owner.endswith("config"):
-                defaults[name] = value
-    return defaults
+    return name in BLOCK_FIELDS

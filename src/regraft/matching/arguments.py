@@ -1,0 +1,142 @@
+"""The arguments of nodes beside the operands of a rule: equal values, defaults, orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from regraft.dsl.syntax import Attr, Const, Operand, Var
+from regraft.matching.pattern import PatternNode
+from regraft.matching.result import Assumes, Condition
+from regraft.structure import guards
+from regraft.structure.guards import Atom, Guard
+from regraft.structure.model import MISSING, Node, Value
+from regraft.structure.optable import INTERCHANGEABLE, table
+from regraft.structure.rank import same_dimension
+
+
+def describe(node: Node) -> str:
+    """Return a name of a node for messages: its layer, its spelling, or its operation."""
+    if node.layer is not None and node.layer.name:
+        return node.layer.name
+    return node.spelling or node.op
+
+
+def is_same_value(left: Value, right: Value) -> bool:
+    """Return whether two values are certainly equal: one value, one constant, or one path to a
+    layer or global."""
+    if left is right:
+        return True
+    if left.const is not MISSING and right.const is not MISSING:
+        return type(left.const) is type(right.const) and left.const == right.const
+    # other attributes may change between two reads
+    fixed_path = left.origin == "path" and left.is_layer
+    return (
+        left.origin == right.origin
+        and (fixed_path or left.origin == "global")
+        and left.name == right.name
+    )
+
+
+def default_arguments(op: str) -> dict[str, Value]:
+    """Return the defaults of an operation's optional parameters, as constant values."""
+    signature = table().operation(op).signatures[0]
+    return {
+        parameter.name: Value(0, "const", const=parameter.default)
+        for parameter in signature
+        if parameter.optional
+    }
+
+
+def unmentioned_argument(pattern_node: PatternNode, node: Node, args: Mapping[str, Value]) -> str:
+    """Return why an argument that the pattern does not mention forbids a match; "" where none does.
+
+    Nothing is dropped silently: such an argument must have its default.
+    """
+    mentioned = {name for name, _ in pattern_node.args}
+    if pattern_node.is_glue:
+        return "" if mentioned == args.keys() else f"{describe(node)} has another number of parts"
+    for name, value in args.items():
+        if name in mentioned or name in node.defaults or name.isdigit():
+            continue
+        default = _default_of(pattern_node.op, name)
+        if value.const is MISSING or value.const != default:
+            return f"{describe(node)} also has {name}"
+    return ""
+
+
+def _default_of(op: str, name: str) -> object:
+    """Return the default of an operation's parameter; MISSING where it has none."""
+    for signature in table().operation(op).signatures:
+        for parameter in signature:
+            if parameter.name == name and parameter.optional:
+                return parameter.default
+    return MISSING
+
+
+def argument_orders(
+    pattern_node: PatternNode, args: Mapping[str, Value]
+) -> Iterator[Mapping[str, Value]]:
+    """Yield the arguments in each order that means the same: operands of commutative operations,
+    transposed dims."""
+    yield args
+    first, second = INTERCHANGEABLE.get(pattern_node.op, ("", ""))
+    if first in args and second in args:
+        yield {**args, first: args[second], second: args[first]}
+
+
+def attribute_base(operand: Attr, value: Value) -> Value | None:
+    """Return the value of which `value` is the attribute that the operand names; None where it is
+    none."""
+    attribute = value.attribute()
+    if attribute is not None and attribute[1] == operand.name:
+        return attribute[0]
+    return None
+
+
+def dimension_conditions(
+    operand: Operand, name: str, args: Mapping[str, Value]
+) -> tuple[Condition, ...] | None:
+    """Return the conditions under which an argument is the pattern's dimension, counted from
+    the other end.
+
+    Return None where the argument is no such dimension.
+    """
+    if not name.startswith("dim") or not isinstance(operand, Const) or "input" not in args:
+        return None
+    input_rank = same_dimension(args["input"], operand.value, args[name].const)
+    if input_rank is None:
+        return None
+    return (
+        ()
+        if input_rank.certain
+        else (Assumes(f"it is not certain that the tensor has {input_rank.number} dimensions"),)
+    )
+
+
+def none_subject(guard: Guard) -> str | None:
+    """Return the key of the value that a guard requires not to be None; None for another guard."""
+    none_test = guard.operand if isinstance(guard, guards.Not) else None
+    return none_test.subject if isinstance(none_test, Atom) and none_test.kind == "none" else None
+
+
+def is_skipped_on_none(
+    pattern_node: PatternNode,
+    node: Node,
+    bypassing: Value,
+    bindings: Mapping[str, Value],
+    subject: str,
+) -> bool:
+    """Return whether `bypassing`, an argument of a node, is the result where the argument with the
+    key `subject` is None.
+
+    That argument has to be the only one beside the bypassed one.
+    """
+    names = [
+        operand.name
+        for name, operand in pattern_node.args
+        if isinstance(operand, Var) and name != pattern_node.bypass
+    ]
+    if [bindings[name].key() for name in names] != [subject]:
+        return False
+    has_argument = any(argument is bypassing for argument in node.args.values())
+    return has_argument and isinstance(dict(pattern_node.args)[pattern_node.bypass], Var)

@@ -1,0 +1,290 @@
+"""Compilation of rules: the alternatives of a rule's text as patterns for matching."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from regraft.dsl.syntax import (
+    Apply,
+    Const,
+    Node,
+    Operand,
+    Position,
+    Ref,
+    RuleSyntax,
+    Transformation,
+    Var,
+    Wildcard,
+)
+from regraft.matching.node_compiler import NodeCompiler
+from regraft.matching.pattern import (
+    OWN_CLASS,
+    Decorator,
+    LayerPattern,
+    Pattern,
+    PatternNode,
+    alternatives,
+    bound_variables,
+    raise_problem,
+    variables,
+)
+from regraft.structure.activations import RUN_TIME_TESTS
+from regraft.structure.optable import Parameter, bind, table
+
+
+def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
+    """Return the alternatives of a rule, in the order of its text; raise PatternProblem."""
+    layers = tuple(_layer_patterns(rule))
+    return tuple(
+        _compile_alternative(alternative, chosen)
+        for transformation in rule.forward
+        for chosen in _layer_choices(layers, bound_variables(transformation))
+        for alternative in alternatives(transformation)
+    )
+
+
+def _layer_choices(
+    layers: Sequence[tuple[str, tuple[LayerPattern, ...]]], used: Collection[str]
+) -> Iterator[Mapping[str, LayerPattern]]:
+    """Yield each choice of the layers' types; the type of a layer that is not in `used` is not
+    varied."""
+    choices = [types if name in used else types[:1] for name, types in layers]
+    for types in itertools.product(*choices):
+        yield dict(zip((name for name, _ in layers), types, strict=True))
+
+
+def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern, ...]]]:
+    """Yield each layer variable with the types that its layer may have."""
+    for transformation in rule.init:
+        if transformation.target and not isinstance(transformation.target[0], Wildcard):
+            raise_problem(
+                "rules that construct layers are not supported: use `=> keep`", transformation.at
+            )
+        for node in transformation.source:
+            if isinstance(node, Wildcard):
+                continue
+            outputs = [output.name for output in node.outputs if isinstance(output, Var)]
+            constructors = (node.apply, *node.alternatives)
+            if len(outputs) != 1:
+                raise_problem(
+                    "a layer needs a type and one variable: torch.nn.Linear(...) -> $linear",
+                    node.at,
+                )
+            yield (
+                outputs[0],
+                tuple(
+                    _layer_pattern(constructor, len(constructors) > 1, node.at)
+                    for constructor in constructors
+                ),
+            )
+
+
+def _layer_pattern(apply: Apply, chosen: bool, at: Position | None) -> LayerPattern:
+    """Return the pattern of a layer's constructor; raise PatternProblem."""
+    if not isinstance(apply.callee, Ref):
+        raise_problem("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", at)
+    if apply.callee.path == OWN_CLASS and not apply.args and not apply.keywords and not chosen:
+        return LayerPattern(OWN_CLASS, ())
+    layer_type = table().layer(apply.callee.path)
+    if layer_type is None:
+        raise_problem(f"{apply.callee.path} is not a layer of torch.nn", at)
+    args = _constructor_operands(apply, layer_type.init)
+    if args is None:
+        raise_problem(f"the arguments do not fit the constructor of {apply.callee.path}", at)
+    return LayerPattern(apply.callee.path, tuple(args.items()), chosen)
+
+
+def _constructor_operands(
+    apply: Apply, parameters: tuple[Parameter, ...]
+) -> Mapping[str, Operand] | None:
+    """Return the operands of a constructor by parameter name; None where they do not fit.
+
+    A pattern may leave required arguments out.
+    """
+    keywords = dict(apply.keywords)
+    binding = bind((parameters,), apply.args, keywords)
+    if binding is not None:
+        return binding[0]
+    names = [parameter.name for parameter in parameters]
+    args = {**dict(zip(names, apply.args, strict=False)), **keywords}
+    fits = args.keys() <= set(names) and len(apply.args) <= len(names)
+    return args if fits else None
+
+
+def _compile_alternative(
+    transformation: Transformation, layers: Mapping[str, LayerPattern]
+) -> Pattern:
+    """Return the pattern of a transformation without `alt` nodes; raise PatternProblem."""
+    nodes = _compile_nodes(transformation, layers)
+    producers = {node.output: node for node in nodes}
+    target, outputs = _kernel_target(transformation, nodes)
+    _check_connected(nodes, producers, outputs, transformation.at)
+    passed_whole = frozenset(
+        operand.name
+        for operand in _passed_operands(target)
+        if isinstance(operand, Var) and operand.name in layers
+    )
+    _check_passed_whole(nodes, passed_whole, transformation.at)
+    required_nodes = (node for node in nodes if node.is_required and node.layer not in passed_whole)
+    ops = frozenset(node.op for node in required_nodes) - {"call", *RUN_TIME_TESTS}
+    return Pattern(
+        nodes, producers, layers, target, outputs, passed_whole, ops, _decorator(transformation)
+    )
+
+
+def _compile_nodes(
+    transformation: Transformation, layers: Mapping[str, LayerPattern]
+) -> tuple[PatternNode, ...]:
+    """Return the nodes of a source in the order of its text; raise PatternProblem where there are
+    none."""
+    compiler = NodeCompiler(layers)
+    for node in transformation.source:
+        if isinstance(node, Wildcard):
+            raise_problem(
+                "a wildcard that stands for any node is not supported in `forward`",
+                transformation.at,
+            )
+        compiler.add_node(node)
+    if not compiler.nodes:
+        raise_problem("`forward` has no node to find", transformation.at)
+    return tuple(compiler.nodes)
+
+
+def _check_passed_whole(
+    nodes: tuple[PatternNode, ...], passed_whole: frozenset[str], at: Position | None
+) -> None:
+    """Raise PatternProblem where a layer of several types is not given to an op of Regraft."""
+    for node in nodes:
+        is_uncertain = node.chosen or node.name == OWN_CLASS
+        if is_uncertain and node.layer not in passed_whole:
+            raise_problem(
+                f"${node.layer} may be of several types: an op of Regraft has to be given it", at
+            )
+
+
+def _passed_operands(call: Apply) -> Iterator[Operand]:
+    """Yield the arguments of a call of an op of Regraft, and those of the ops whose results it
+    takes."""
+    if isinstance(call.callee, Ref) and call.callee.path.startswith("regraft.ops."):
+        for operand in (*call.args, *(operand for _, operand in call.keywords)):
+            yield operand
+            if isinstance(operand, Apply):
+                yield from _passed_operands(operand)
+
+
+def _decorator(transformation: Transformation) -> Decorator | None:
+    """Return the decorator of a target, or None for a kernel call; raise PatternProblem.
+
+    The target is `@mark("name")($x, flag=1)`, and `@mark(_)` for the classes that call the marked
+    definition.
+    """
+    decorator_node, *caller_nodes = (
+        node for node in transformation.target if isinstance(node, Node)
+    )
+    if not decorator_node.layer:
+        return None
+    at = decorator_node.at
+    path, call = _decorator_call(decorator_node.apply, at)
+    arguments = tuple(argument for argument in call.args if isinstance(argument, Const))
+    parameters = _decorator_parameters(decorator_node.apply)
+    if len(arguments) < len(call.args) or parameters is None:
+        raise_problem(
+            "a decorator takes constants; the definition's parameters are variables, or have"
+            " constants",
+            at,
+        )
+    return Decorator(path, arguments, parameters, _caller_decorator(caller_nodes, at))
+
+
+def _decorator_call(apply: Apply, at: Position | None) -> tuple[str, Apply]:
+    """Return the qualified name of a decorator, and its own call; raise PatternProblem."""
+    call = apply.callee
+    if isinstance(call, Apply) and isinstance(call.callee, Ref) and not call.keywords:
+        return call.callee.path, call
+    raise_problem(
+        "a decorator is called, and then with the definition's parameters: @name(...)($x)", at
+    )
+
+
+def _decorator_parameters(apply: Apply) -> tuple[tuple[str, Const | None], ...] | None:
+    """Return the parameters of the marked definition with their defaults; None where they are no
+    variables and constants."""
+    parameters: list[tuple[str, Const | None]] = []
+    for variable in apply.args:
+        if not isinstance(variable, Var):
+            return None
+        parameters.append((variable.name, None))
+    for name, default in apply.keywords:
+        if not isinstance(default, Const):
+            return None
+        parameters.append((name, default))
+    return tuple(parameters)
+
+
+def _caller_decorator(nodes: Sequence[Node], at: Position | None) -> str:
+    """Return the decorator of the classes that call the marked definition, "" for none; raise
+    PatternProblem."""
+    paths = []
+    for node in nodes:
+        if (
+            not isinstance(node.apply.callee, Ref)
+            or not node.layer
+            or node.apply.args != (Wildcard(),)
+        ):
+            raise_problem(
+                "the decorator of classes that call the definition is given that: @name(_)", at
+            )
+        paths.append(node.apply.callee.path)
+    return "".join(paths)
+
+
+def _kernel_target(
+    transformation: Transformation, nodes: tuple[PatternNode, ...]
+) -> tuple[Apply, tuple[str, ...]]:
+    """Return the kernel call and its output variables: those after its arrow, else the last node's
+    output."""
+    target, *caller_nodes = transformation.target
+    if isinstance(target, Wildcard) or len(caller_nodes) > int(target.layer):
+        raise_problem("`forward` needs exactly one kernel call as its target", transformation.at)
+    names = tuple(output.name for output in target.outputs if isinstance(output, Var))
+    outputs = names or (nodes[-1].output,)
+    at = target.at or transformation.at
+    if len(outputs) < len(target.outputs) or not _are_outputs(outputs, nodes):
+        raise_problem(
+            f"the target must give ${nodes[-1].output}, the output of the last node; several"
+            " outputs come in the order of their nodes",
+            at,
+        )
+    if any(node.skip and node.output in outputs for node in nodes):
+        raise_problem("what `skip` passes over cannot be the output", at)
+    return target.apply, outputs
+
+
+def _are_outputs(outputs: tuple[str, ...], nodes: tuple[PatternNode, ...]) -> bool:
+    """Return whether variables are outputs of nodes in the order of these, that of the last node
+    among them."""
+    produced = tuple(node.output for node in nodes if node.output in outputs)
+    return produced == outputs and nodes[-1].output in outputs
+
+
+def _check_connected(
+    nodes: tuple[PatternNode, ...],
+    producers: Mapping[str, PatternNode],
+    outputs: tuple[str, ...],
+    at: Position | None,
+) -> None:
+    """Raise PatternProblem where a node does not lead to an output."""
+    reached: set[str] = set()
+    pending = [producers[name] for name in outputs]
+    while pending:
+        node = pending.pop()
+        reached.add(node.output)
+        for _, operand in node.args:
+            names = [
+                name for name in variables(operand) if name in producers and name not in reached
+            ]
+            pending += [producers[name] for name in names]
+    missing = [node.output for node in nodes if node.output not in reached]
+    if missing:
+        raise_problem(f"${missing[0]} does not lead to ${nodes[-1].output}, the last output", at)

@@ -1,0 +1,99 @@
+"""The constants that values certainly are, and their comparison with the operands of a rule."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+
+from regraft.dsl.build import ELLIPSIS
+from regraft.dsl.syntax import Apply, Const, Operand, Ref
+from regraft.structure.model import Node, Value
+
+ONE_ROUNDING = 2.0**-23  # of float32, relative
+LARGEST = 1e300  # integers beyond it have no float
+ARITHMETIC_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
+    "math.sqrt": math.sqrt,
+}
+_OPERATORS: Mapping[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+}
+_NAMED_NUMBERS = {"math.pi": math.pi}
+
+
+def is_certainly(operand: Operand, value: Value) -> bool:
+    """Return whether a value is certainly the constant or name that the operand is.
+
+    A number with a decimal point is any number that is equal to it in float32, however it is
+    written: `1`, `1.0`, `math.sqrt(2.0)`. Other constants must have the same type: `1` is not
+    `True`.
+    """
+    if isinstance(operand, Const) and isinstance(operand.value, float):
+        number = number_of(value)
+        return number is not None and math.isclose(number, operand.value, rel_tol=ONE_ROUNDING)
+    if isinstance(operand, Const):
+        return type(value.const) is type(operand.value) and value.const == operand.value
+    if operand == ELLIPSIS:
+        return value.const is ...
+    if isinstance(operand, Ref):
+        return value.name == operand.path and value.origin in ("path", "global")
+    return False
+
+
+def number_of(value: Value) -> float | None:
+    """Return the number that a value certainly is, computed from constants of the source; None if
+    it is unknown."""
+    if isinstance(value.const, int | float) and not isinstance(value.const, bool):
+        return value.const if abs(value.const) < LARGEST else None
+    if value.origin == "global" and value.name in _NAMED_NUMBERS:
+        return _NAMED_NUMBERS[value.name]
+    if value.node is None or value.origin == "phi":
+        return None
+    return _computed_number(value.node)
+
+
+def _computed_number(node: Node) -> float | None:
+    """Return the result of a node's arithmetic; None if an operand is unknown or the result is no
+    float."""
+    function = ARITHMETIC_FUNCTIONS.get(_operation_name(node))
+    if function is None:
+        return None
+    operands = [argument for name, argument in node.args.items() if name not in node.defaults]
+    numbers = [number_of(operand) for operand in operands]
+    # powers of integers can be endless
+    floats = [float(number) for number in numbers if number is not None]
+    if len(floats) < len(numbers):
+        return None
+    try:
+        result = function(*floats)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    return result if isinstance(result, float) else None
+
+
+def _operation_name(node: Node) -> str:
+    """Return the name of a node's computation: an operator of two numbers by name, a function by
+    its spelling."""
+    if node.op == "py.binary":
+        expr = node.inner or node.expr
+        return _OPERATORS.get(type(expr.op), "") if isinstance(expr, ast.BinOp) else ""
+    return node.spelling if node.op == "py.call" else node.op
+
+
+def operand_text(operand: Operand) -> str:
+    """Return an operand in words for messages."""
+    if isinstance(operand, Const):
+        return repr(operand.value)
+    if isinstance(operand, Ref):
+        return operand.path
+    return "the operand of the rule" if isinstance(operand, Apply) else str(operand)

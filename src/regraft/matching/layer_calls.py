@@ -1,0 +1,143 @@
+"""The calls of layers: whether a call may be that of a pattern, and what its constructor binds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from regraft.dsl.syntax import Var, Wildcard
+from regraft.matching.arguments import describe, is_same_value
+from regraft.matching.constants import is_certainly
+from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
+from regraft.structure.activations import may_compute
+from regraft.structure.layers import computed_op
+from regraft.structure.model import Layer, Node, Value
+from regraft.structure.optable import table
+
+
+def may_be_passed_whole(pattern: Pattern, pattern_node: PatternNode, node: Node) -> bool:
+    """Return whether a call may be that of a layer which an op of Regraft gets as it is."""
+    return pattern_node.layer in pattern.passed_whole and can_be_layer(node, pattern_node)
+
+
+def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
+    """Return whether a call is one of a layer that an op of Regraft can look at when the model
+    runs.
+
+    The layer is of one of several types of `torch.nn`, that of the pattern among them, or is
+    replaced later. Where the rule names several types, the configuration may choose the layer, too.
+    """
+    if node.layer is None or node.args.keys() != {"0"}:
+        return False
+    certain_layers = [layer for layer in node.layer.layers if not layer.choice]
+    types = {layer.type for layer in certain_layers if layer.type}
+    if any(table().layer(layer_type) is None for layer_type in types):
+        return False
+    if len(certain_layers) < len(node.layer.layers):
+        return pattern_node.chosen
+    return len(certain_layers) > 1 and pattern_node.name in types
+
+
+def has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
+    """Return whether a node's function, layer or operator is the one that the pattern names."""
+    if pattern_node.op != "call":
+        return (
+            not pattern_node.is_glue or not pattern_node.name or node.spelling == pattern_node.name
+        )
+    name = pattern_node.name
+    if name == OWN_CLASS:
+        return (
+            node.layer is not None
+            and node.args.keys() == {"0"}
+            and all(map(_is_own, node.layer.layers))
+        )
+    return node.spelling == name or (
+        node.layer is not None and any(layer.type == name for layer in node.layer.layers)
+    )
+
+
+def _is_own(layer: Layer) -> bool:
+    """Return whether a layer is of a class that PyTorch does not have."""
+    return bool(layer.type) and not layer.choice and table().layer(layer.type) is None
+
+
+def can_compute(node: Node, op: str) -> bool:
+    """Return whether a call with one argument is of a layer that may turn out to compute `op` at
+    run time."""
+    if node.op != "call" or node.layer is None or set(node.args) != {"0"}:
+        return False
+    layers = node.layer.layers
+    return any(
+        _can_choose(layer, op) if layer.choice else computed_op(layer.type) == op
+        for layer in layers
+    )
+
+
+def _can_choose(layer: Layer, op: str) -> bool:
+    """Return whether a table may give the operation, or a variant of it, for a key that it may be
+    asked for."""
+    return any(may_compute(key.const, op) for key in layer.args["key"].alternatives())
+
+
+def _bind_constructor(
+    layer_pattern: LayerPattern, layer: Layer, bindings: Mapping[str, Value]
+) -> Mapping[str, Value] | str:
+    """Return the bindings with a constructor's arguments, or why an argument does not fit."""
+    layer_type = table().layer(layer_pattern.type)
+    defaults = (
+        {parameter.name: parameter.default for parameter in layer_type.init if parameter.optional}
+        if layer_type
+        else {}
+    )
+    for name, operand in layer_pattern.args:
+        value = layer.args.get(name)
+        if value is None:
+            value = (
+                Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
+            )
+        if isinstance(operand, Var):
+            bindings = {**bindings, operand.name: value}
+        elif not isinstance(operand, Wildcard) and not is_certainly(operand, value):
+            return f"{layer.path or layer.type} is built with another {name}"
+    return bindings
+
+
+def names_layer(pattern_node: PatternNode) -> bool:
+    """Return whether a node of a pattern is the call of a layer of a certain type."""
+    if not pattern_node.name or pattern_node.is_glue:
+        return False
+    return pattern_node.op != "call" or pattern_node.name == OWN_CLASS
+
+
+def bind_layer(
+    pattern: Pattern, pattern_node: PatternNode, node: Node, bindings: Mapping[str, Value]
+) -> tuple[str, Mapping[str, Value]]:
+    """Check the type and the constructor's arguments of a layer, and bind the layer variable.
+
+    Return why the layer does not fit, "" where it does, and the bindings.
+    """
+    if node.layer is None:
+        return (
+            f"expected a layer {pattern_node.name}, found a call of {describe(node)}",
+            bindings,
+        )
+    types = {layer.type for layer in node.layer.layers}
+    is_exact = types == {pattern_node.name} or pattern_node.name == OWN_CLASS
+    if not is_exact and not may_be_passed_whole(pattern, pattern_node, node):
+        return (
+            f"expected a layer {pattern_node.name}, found {', '.join(sorted(types))}",
+            bindings,
+        )
+    if not pattern_node.layer:
+        return "", bindings
+    bound_layer = bindings.get(pattern_node.layer)
+    if bound_layer is not None and not is_same_value(bound_layer, node.layer):
+        return f"${pattern_node.layer} would stand for two different layers", bindings
+    bindings = {**bindings, pattern_node.layer: node.layer}
+    for layer in (
+        candidate for candidate in node.layer.layers if candidate.type == pattern_node.name
+    ):
+        extended = _bind_constructor(pattern.layers[pattern_node.layer], layer, bindings)
+        if isinstance(extended, str):
+            return extended, bindings
+        bindings = extended
+    return "", bindings

@@ -1,0 +1,237 @@
+"""The nodes of a rule's source compiled for matching; nested operands become nodes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from regraft.dsl.build import SLICE
+from regraft.dsl.syntax import (
+    Apply,
+    Attr,
+    Const,
+    Group,
+    Item,
+    Node,
+    Operand,
+    Position,
+    Ref,
+    Slice,
+    Var,
+)
+from regraft.matching.pattern import OWN_CLASS, LayerPattern, PatternNode, raise_problem
+from regraft.structure.layers import layer_inputs
+from regraft.structure.operations import CASTS
+from regraft.structure.optable import OPERATORS, POWERS, bind, table
+
+
+class NodeCompiler:
+    """A compiler that flattens nested operands into nodes with fresh variables."""
+
+    def __init__(self, layers: Mapping[str, LayerPattern]) -> None:
+        self.layers = layers
+        self.nodes: list[PatternNode] = []
+        self.fresh = 0
+
+    def add_node(self, node: Node) -> None:
+        """Append a node of the rule's source, after the nodes of its operands."""
+        if len(node.outputs) != 1 or not isinstance(node.outputs[0], Var):
+            raise_problem("each node needs one output variable: ... -> $x", node.at)
+        if node.skip:
+            self.add_skip(node, node.outputs[0].name)
+            return
+        self.add_call(node.apply, node.outputs[0].name, node.at)
+        if node.optional:
+            self.nodes[-1] = replace(
+                self.nodes[-1], bypass=self.bypass_parameter(self.nodes[-1], node.at)
+            )
+
+    def add_skip(self, node: Node, output: str) -> None:
+        """Append the node of `skip`: operations that are passed over."""
+        operand = self.flatten(node.apply.args[0], node.at)
+        if not isinstance(operand, Var):
+            raise_problem(
+                "`skip` passes over operations of a value: skip view|reshape($x) -> $y", node.at
+            )
+        ops = frozenset(_method_op(name, node.at) for name in node.skip)
+        if any(pattern_node.output == output for pattern_node in self.nodes):
+            raise_problem(f"${output} is the output of two nodes", node.at)
+        self.nodes.append(PatternNode("skip", (("input", operand),), output, skip=ops))
+
+    def bypass_parameter(self, node: PatternNode, at: Position | None) -> str:
+        """Return the first parameter whose operand another node makes; raise PatternProblem if
+        there is none."""
+        outputs = {pattern_node.output for pattern_node in self.nodes}
+        for name, operand in node.args:
+            if isinstance(operand, Var) and operand.name in outputs:
+                return name
+        raise_problem(
+            "an optional node needs an operand that another node makes: it stands for the output"
+            " without it",
+            at,
+        )
+
+    def add_call(self, apply: Apply, output: str, at: Position | None) -> None:
+        """Append the node of a call or operator, after the nodes of its operands."""
+        if any(node.output == output for node in self.nodes):
+            raise_problem(f"${output} is the output of two nodes", at)
+        args = tuple(self.flatten(argument, at) for argument in apply.args)
+        keywords = {name: self.flatten(argument, at) for name, argument in apply.keywords}
+        pattern_node = self.pattern_node(apply.callee, args, keywords, output, at)
+        self.nodes.append(pattern_node)
+
+    def flatten(self, operand: Operand | Slice | None, at: Position | None) -> Operand:
+        """Return an operand without computations inside: each of these becomes a node of
+        its own."""
+        if isinstance(operand, Attr):
+            return Attr(self.flatten(operand.base, at), operand.name)
+        if operand is None:
+            return Const(None)
+        if not isinstance(operand, Apply | Item | Group | Slice):
+            return operand
+        if isinstance(operand, Apply) and operand.callee == SLICE:
+            start, stop, *_ = operand.args
+            operand = Slice(start, stop)
+        self.fresh += 1
+        name = f"{self.fresh}'"  # no variable of a rule's text can be called so
+        if isinstance(operand, Apply):
+            self.add_call(operand, name, at)
+        else:
+            self.nodes.append(self.glue_node(operand, name, at))
+        return Var(self.nodes[-1].output)
+
+    def glue_node(
+        self, operand: Item | Group | Slice, output: str, at: Position | None
+    ) -> PatternNode:
+        """Return the node of a subscript, a tuple or a slice, which the structure has as nodes,
+        too."""
+        if isinstance(operand, Item):
+            args = (
+                ("base", self.flatten(operand.base, at)),
+                ("index", self.flatten(operand.index, at)),
+            )
+            return PatternNode("py.item", args, output)
+        if isinstance(operand, Slice):
+            ends = (("start", operand.start), ("stop", operand.stop), ("step", None))
+            return PatternNode(
+                "py.slice", tuple((name, self.flatten(end, at)) for name, end in ends), output
+            )
+        elements = tuple(
+            (str(number), self.flatten(element, at)) for number, element in enumerate(operand.items)
+        )
+        return PatternNode("py.tuple", elements, output)
+
+    def pattern_node(
+        self,
+        callee: Operand | str,
+        args: tuple[Operand, ...],
+        keywords: dict[str, Operand],
+        output: str,
+        at: Position | None,
+    ) -> PatternNode:
+        """Return the node that a call of `callee` means; raise PatternProblem."""
+        if isinstance(callee, str):
+            return _operator_node(callee, args, output, at)
+        if isinstance(callee, Var):
+            return self.layer_node(callee.name, args, keywords, output, at)
+        if isinstance(callee, Attr):
+            op = _method_op(callee.name, at)
+            operands = (self.flatten(callee.base, at), *args)
+            return _operation_node(op, operands, keywords, output, at)
+        if isinstance(callee, Ref):
+            return _call_node(callee.path, args, keywords, output, at)
+        raise_problem("cannot call this operand", at)
+
+    def layer_node(
+        self,
+        variable: str,
+        args: tuple[Operand, ...],
+        keywords: dict[str, Operand],
+        output: str,
+        at: Position | None,
+    ) -> PatternNode:
+        """Return the node of a call of a layer variable; raise PatternProblem."""
+        if variable not in self.layers:
+            raise_problem(f"${variable} is called but `init` does not say which layer it is", at)
+        layer = self.layers[variable]
+        op, inputs = _layer_operation(layer.type)
+        if len(args) != len(inputs) or keywords:
+            raise_problem(f"the call of a {layer.type} layer takes {', '.join(inputs)}", at)
+        operands = tuple(zip(inputs, args, strict=True))
+        return PatternNode(
+            op, operands, output, layer.type, variable, any_settings=True, chosen=layer.chosen
+        )
+
+
+def _operator_node(
+    symbol: str, args: tuple[Operand, ...], output: str, at: Position | None
+) -> PatternNode:
+    """Return the node of an operator; raise PatternProblem where no operation is written so."""
+    if symbol == "//":
+        return PatternNode("py.binary", tuple(zip("01", args, strict=True)), output, "//")
+    if symbol not in OPERATORS:
+        raise_problem(f"no tensor operation is written {symbol}", at)
+    names = ("input", "exponent" if symbol == "**" else "other")
+    return PatternNode(OPERATORS[symbol], tuple(zip(names, args, strict=False)), output)
+
+
+def _layer_operation(layer_type: str) -> tuple[str, tuple[str, ...]]:
+    """Return the operation that a call of a layer is, and the parameters that the call takes."""
+    if layer_type == OWN_CLASS:
+        return "call", ("0",)  # nothing is known of its parameters
+    torch_type = table().layer(layer_type)
+    if torch_type is None or not torch_type.op:
+        return "call", ("input",)
+    return torch_type.op, layer_inputs(torch_type)
+
+
+def _method_op(name: str, at: Position | None) -> str:
+    """Return the operation of a tensor method; raise PatternProblem where there is none."""
+    op = table().method(name)
+    if op is None:
+        raise_problem(f"{name} is not a tensor method", at)
+    return op
+
+
+def _call_node(
+    path: str,
+    args: tuple[Operand, ...],
+    keywords: dict[str, Operand],
+    output: str,
+    at: Position | None,
+) -> PatternNode:
+    """Return the node of a call by a qualified name: a layer's type, an operation, or another
+    function."""
+    layer_type = table().layer(path)
+    if layer_type is not None:
+        if len(args) != 1 or keywords or layer_type.op is None:
+            raise_problem(f"the call of a {path} layer takes one input", at)
+        return PatternNode(layer_type.op, (("input", args[0]),), output, path, any_settings=True)
+    op = table().canonical_op(path)
+    if op is not None:
+        return _operation_node(op, args, keywords, output, at)
+    operands = tuple((str(index), operand) for index, operand in enumerate(args)) + tuple(
+        keywords.items()
+    )
+    return PatternNode("call", operands, output, path)
+
+
+def _operation_node(
+    op: str,
+    args: tuple[Operand, ...],
+    keywords: dict[str, Operand],
+    output: str,
+    at: Position | None,
+) -> PatternNode:
+    """Return the node of a canonical operation, with its arguments by name; raise
+    PatternProblem."""
+    if op in CASTS and len(args) == 1:
+        op, args = "to", (*args, Ref(CASTS[op]))
+    if op == "to" and len(args) == 2:
+        return PatternNode("to", (("input", args[0]), ("dtype", args[1])), output)
+    if op in POWERS:
+        op, args = "pow", (*args, Const(POWERS[op]))
+    binding = bind(table().operation(op).signatures, args, keywords)
+    if binding is None:
+        raise_problem(f"the arguments do not fit {op}", at)
+    return PatternNode(op, tuple(binding[0].items()), output)

@@ -1,0 +1,38 @@
+"""The parts without which a body cannot meet the conditions of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from regraft.dsl.syntax import Predicate
+from regraft.matching.constants import operand_text
+from regraft.matching.pattern import Pattern, variables
+from regraft.matching.predicates import REQUIRED_CLASSES, REQUIRED_OPERATIONS
+
+
+def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
+    """Yield the functions that a body must call for the conditions `feeds` on outputs of a pattern
+    to hold."""
+    for predicate in where:
+        if predicate.name == "feeds" and any(
+            variable in pattern.producers for variable in variables(predicate.args[0])
+        ):
+            yield operand_text(predicate.args[1])
+
+
+def required_classes(where: tuple[Predicate, ...]) -> tuple[str, ...]:
+    """Return the kinds of layers of the model's own classes that the conditions need."""
+    return _look_up(REQUIRED_CLASSES, where)
+
+
+def required_operations(where: tuple[Predicate, ...]) -> tuple[str, ...]:
+    """Return the operations that a body must contain for the conditions to hold."""
+    return _look_up(REQUIRED_OPERATIONS, where)
+
+
+def _look_up(
+    requirements: Mapping[str, tuple[str, ...]], where: tuple[Predicate, ...]
+) -> tuple[str, ...]:
+    """Return the requirements of the conditions, each once."""
+    names = (name for predicate in where for name in requirements.get(predicate.name, ()))
+    return tuple(dict.fromkeys(names))

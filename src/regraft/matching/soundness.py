@@ -1,0 +1,118 @@
+"""The conditions that hold for every rule: where the kernel may replace a match."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from regraft.dsl.syntax import Predicate
+from regraft.matching.arguments import describe
+from regraft.matching.pattern import variables
+from regraft.matching.predicates import unmet_reason
+from regraft.matching.result import Holds, Match
+from regraft.matching.uses import is_metadata, only_reads_shapes, uses, uses_under
+from regraft.structure import guards
+from regraft.structure.guards import Guard
+from regraft.structure.model import Layer, Node
+from regraft.structure.module import Module
+
+
+def with_conditions(match: Match) -> Match:
+    """Return the match with a condition for each use of an inner value elsewhere that only some
+    branch makes.
+
+    It is for matches that need a condition anyway, or whose other uses all are under
+    conditions: the original code stays as the other branch. Return the match unchanged where a
+    use is not under a condition.
+    """
+    matched, tests = set(match.nodes), list(match.tests)
+    base = match.fast
+    for node in match.nodes:
+        for guard, use in uses(node.output) if node not in match.roots else ():
+            if use in matched or is_metadata(use):
+                continue
+            if not guards.satisfiable(guards.conjoin(base, guard)):
+                continue
+            unimplied = _unimplied_conjuncts(base, guard)
+            if not unimplied:
+                return match  # used wherever the root is
+            condition = guards.negate(
+                unimplied[0] if len(unimplied) == 1 else guards.And(unimplied)
+            )
+            tests.append(Holds(condition))
+            base = guards.conjoin(base, condition)
+    return replace(match, tests=tuple(tests)) if len(tests) > len(match.tests) else match
+
+
+def _unimplied_conjuncts(base: Guard, guard: Guard) -> tuple[Guard, ...]:
+    """Return the parts of a guard that do not follow from `base`."""
+    conjuncts = guards.conjuncts(guard)
+    return tuple(conjunct for conjunct in conjuncts if not guards.implies(base, conjunct))
+
+
+def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
+    """Return why the kernel may not replace the match, and the syntax node to blame; None where
+    it may."""
+    matched = set(match.nodes)
+    for node in match.nodes:
+        if node in match.roots:
+            continue
+        for use in _forbidding_uses(match, node):
+            if use not in matched and not only_reads_shapes(use, matched):
+                line = getattr(use.expr, "lineno", use.statement.node.lineno)
+                return f"the result of {describe(node)} is also used at line {line}", use.expr
+    if any(node.loop != match.root.loop for node in match.nodes):
+        return "the nodes are not in the same loop", match.root.expr
+    if not guards.satisfiable(guards.merge_readings(match.guard)):
+        return "the code runs only where the kernel does not apply", match.root.expr
+    return _override_reason(match, module)
+
+
+def _forbidding_uses(match: Match, node: Node) -> tuple[Node, ...]:
+    """Return the uses of an inner value that forbid the match, with those by the match
+    itself."""
+    if match.condition is not guards.TRUE:
+        base = match.fast
+        return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
+    same_block = node.statement.block == match.root.statement.block
+    return node.output.every_use() if same_block else uses_under(match.guard, node.output)
+
+
+def _override_reason(match: Match, module: Module) -> tuple[str, ast.AST] | None:
+    """Return a reason and a node where a subclass that inherits the method builds another
+    layer, else None.
+
+    The subclass would get the kernel, too.
+    """
+    cls = match.structure.cls
+    if cls is None:
+        return None
+    for node in match.nodes:
+        if node.layer is None or node.layer.origin != "path":
+            continue
+        root = ".".join(node.layer.name.split("[")[0].split(".")[:2])
+        own_types = _layer_types(match.structure.layers.get(root, ()))
+        for subclass in module.subclasses.get(cls.name, ()):
+            if (
+                match.body.name not in module.methods(subclass)
+                and _layer_types(module.layers(subclass).get(root, ())) != own_types
+            ):
+                return f"subclass {subclass.name} builds {root} as another layer", node.expr
+    return None
+
+
+def unmet_condition(
+    predicate: Predicate, match: Match, module: Module
+) -> tuple[str, ast.AST] | None:
+    """Return why a condition does not hold, and the root; None where it holds or its variables
+    are unbound."""
+    names = [name for operand in predicate.args for name in variables(operand)]
+    if names and match.bindings.keys().isdisjoint(names):
+        return None  # it speaks of another alternative, or of a node that is not there
+    reason = unmet_reason(predicate, match.bindings, match.structure, module)
+    return (reason, match.root.expr) if reason else None
+
+
+def _layer_types(layers: tuple[Layer, ...]) -> frozenset[str]:
+    """Return the classes or types of layers, to compare two constructors."""
+    return frozenset(layer.source or layer.type for layer in layers)

@@ -1,0 +1,218 @@
+"""The checks of a match whose rewriting may change or hide what the program does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from regraft.matching.result import Match
+from regraft.rewriting.render import Withheld
+from regraft.source.imports import Imports
+from regraft.source.text import Span
+from regraft.structure.calls import writes
+from regraft.structure.model import Node, Value
+
+_HOOK_REGISTRATION = re.compile(
+    rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"
+)
+_VIEW_OPS = frozenset(
+    [
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "expand",
+        "detach",
+        "py.item",
+    ]
+)
+POSTPONED = "regraft.ops.postponed_"
+
+
+class MatchChecks:
+    """One match in its file, and the checks that raise Withheld where it must not be rewritten.
+
+    root     the matched node that computes the output, the last one of several
+    matched  the nodes of the match
+    """
+
+    def __init__(self, match: Match, imports: Imports) -> None:
+        self.match, self.imports, self.source = match, imports, imports.source
+        self.root = match.root
+        self.matched = frozenset(match.nodes)
+
+    def _withholding(self, reason: str, node: Node) -> Withheld:
+        """Return the Withheld for a reason at the line of a node."""
+        return Withheld(reason, getattr(node.expr, "lineno", node.statement.node.lineno))
+
+    def _check_places(self, root: ast.expr, node: Node) -> None:
+        """Raise Withheld where the place of a node, its layers, a comment or the file's imports
+        forbid the rewrite."""
+        self._check_compound()
+        self._check_enclosing_expressions(root, node)
+        for elided in self._elided_layer_nodes():
+            self._check_elided_layer(elided)
+        self._check_comments(self.source.span(root), node)
+        self._check_writes(node)
+        if self.match.body.compiled:
+            raise self._withholding(
+                "TorchScript compiles this function, and would have to compile the kernel",
+                self.root,
+            )
+        if self.imports.obstacle:
+            raise self._withholding(self.imports.obstacle, self.root)
+
+    def _check_enclosing_expressions(self, root: ast.expr, node: Node) -> None:
+        """Raise Withheld where the expression of a node is inside an f-string, or its statement
+        binds a name or suspends the function inside an expression."""
+        for outer in ast.walk(node.statement.node):
+            if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
+                raise self._withholding("inside an f-string", node)
+            if isinstance(outer, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
+                raise self._withholding(f"the statement holds a {type(outer).__name__}", node)
+
+    def _check_elided_layer(self, elided: Node) -> None:
+        """Raise Withheld where a layer that is no longer called may have hooks or another type."""
+        layer_name = elided.layer.name if elided.layer is not None else ""
+        name = layer_name.split("[")[0].rpartition(".")[2]
+        if _HOOK_REGISTRATION.search(self.source.text):
+            raise self._withholding(
+                f"the file registers hooks, which may be on {name}, which is no longer called",
+                elided,
+            )
+        if self._is_set_outside(name.encode()):
+            raise self._withholding(
+                f"another object's {name} is set in this file: its type is not certain", elided
+            )
+
+    def _check_writes(self, root: Node) -> None:
+        """Raise Withheld where the result, or a view of it, is written into.
+
+        A kernel may keep its result for the backward pass. A postponed tensor is exempt, because it
+        is computed before anything writes into it.
+        """
+        if self.match.pattern.kernel.startswith(POSTPONED):
+            return
+        visited, pending = {root.output}, [root.output]
+        while pending and self.match.body.writers:
+            value = pending.pop()
+            for use in value.every_use():
+                if writes(use) and _has_as_target(use, value):
+                    raise self._withholding("the result is changed in place afterwards", use)
+                if use.op in _VIEW_OPS and use.output not in visited:
+                    visited.add(use.output)
+                    pending.append(use.output)
+
+    def _is_set_outside(self, name: bytes) -> bool:
+        """Return whether the file sets an attribute of this name on an object other than `self`."""
+        text = self.source.text
+        for assignment in re.finditer(rb"\.%s\s*=(?!=)" % re.escape(name), text):
+            if not re.search(
+                rb"(?<![\w.])self$", text[max(assignment.start() - 5, 0) : assignment.start()]
+            ):
+                return True
+        return (
+            re.search(rb"setattr\((?!\s*self\b)[^,\n]*,\s*[\"']%s\b" % re.escape(name), text)
+            is not None
+        )
+
+    def _check_compound(self) -> None:
+        """Raise Withheld where a call that computes several nodes is matched in part only.
+
+        Such a call, of a `Sequential` or an inlined function, is replaced as a unit or not at all.
+        """
+        for expr, value in self.match.body.compound.items():
+            matched_nodes = [node for node in self.match.nodes if node.expr is expr]
+            if matched_nodes:
+                self._check_matched_call(expr, value, matched_nodes)
+            else:
+                self._check_passing_method(expr, self.match.body.inlined.get(expr) or "")
+
+    def _check_matched_call(
+        self, expr: ast.AST, value: Value, matched_nodes: Sequence[Node]
+    ) -> None:
+        """Raise Withheld where a call that computes `value` by several nodes cannot be replaced.
+
+        matched_nodes  those of its nodes that are matched, at least one
+        """
+        body = self.match.body
+        name = body.inlined.get(expr)
+        if name is None:
+            raise self._withholding(
+                "the layers are inside one nn.Sequential call", matched_nodes[0]
+            )
+        if name.startswith("self."):
+            raise self._withholding(
+                f"{name}, which a subclass may override, would no longer be called",
+                matched_nodes[0],
+            )
+        unmatched_nodes = [
+            node for node in body.nodes if node.expr is expr and node not in self.matched
+        ]
+        is_inner = self.root not in matched_nodes and value.node in self.matched
+        is_complete = is_inner or self.root.output is value
+        if not is_complete or any(map(self._has_work, unmatched_nodes)):
+            raise self._withholding(
+                f"{name} computes more than the rule covers, or a part of it", matched_nodes[0]
+            )
+
+    def _check_passing_method(self, expr: ast.AST, name: str) -> None:
+        """Raise Withheld where an inlined method that only passes on a matched value would no
+        longer be called."""
+        value = self.match.body.compound[expr]
+        between = any(
+            value is argument for node in self.match.nodes for argument in node.args.values()
+        )
+        if name.startswith("self.") and between and value.node in self.matched:
+            raise self._withholding(
+                f"{name}, which a subclass may override, would no longer be called", self.root
+            )
+
+    def _has_work(self, node: Node) -> bool:
+        """Return whether an unmatched node of a call does more than pass values on."""
+        return node.effect or not node.op.startswith("py.")
+
+    def _elided_layer_nodes(self) -> list[Node]:
+        """Return the nodes of layers that the kernel replaces without being given the module to
+        look at."""
+        passed_values = {value for value in self.match.bindings.values() if value.kind == "module"}
+        return [
+            node
+            for node in self.match.nodes
+            if node.layer is not None and node.layer not in passed_values
+        ]
+
+    def _check_comments(self, span: Span, node: Node) -> None:
+        """Raise Withheld where a comment touches the span."""
+        if any(span.touches(comment) for comment in self.source.comments_near(span)):
+            raise self._withholding("a comment stands inside the code that would change", node)
+
+    def _check_effects(self) -> None:
+        """Raise Withheld where a node between the matched ones may have effects.
+
+        Inner nodes move to the root's place: what stands in between must neither change nor show
+        what they compute.
+        """
+        first = min(node.time for node in self.match.nodes)
+        for node in self.match.between(first, self.root.time):
+            if node.effect:
+                line = getattr(node.expr, "lineno", node.statement.node.lineno)
+                description = (
+                    node.spelling or (node.layer.name if node.layer is not None else "") or "a call"
+                )
+                raise Withheld(
+                    f"{description} at line {line} stands between the nodes and may have effects",
+                    line,
+                )
+
+
+def _has_as_target(node: Node, value: Value) -> bool:
+    """Return whether the first argument of a node is `value` or may be `value`."""
+    target = next(iter(node.args.values()), None)
+    if target is None:
+        return False
+    return target is value or value in (option for _, option in target.options)

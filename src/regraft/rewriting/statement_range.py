@@ -1,0 +1,120 @@
+"""The range of statements that a guarded rewrite replaces, and the conditions under which its code
+runs."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+
+from regraft.matching.result import Holds, Skips
+from regraft.rewriting.single_output import Rewriter
+from regraft.structure import guards
+from regraft.structure.guards import Guard
+from regraft.structure.model import Node
+
+
+class RangeRewriter(Rewriter):
+    """A maker of the patch of one match that replaces the statements from the first matched one to
+    that of the output."""
+
+    @cached_property
+    def _preceding_statements(self) -> list[ast.stmt]:
+        """The statements of the root's block up to the root's.
+
+        Raises Withheld where that is the head of a statement.
+        """
+        root = self.root.statement.node
+        if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
+            raise self._withholding(
+                f"the kernel would stand in the head of a {type(root).__name__.lower()}", self.root
+            )
+        block = self._block_around(root)
+        return block[: block.index(root) + 1]
+
+    @cached_property
+    def _statement_numbers(self) -> dict[int, int]:
+        """The index in `_preceding_statements` of each syntax node, by `id`."""
+        return {
+            id(ast_node): number
+            for number, outer in enumerate(self._preceding_statements)
+            for ast_node in ast.walk(outer)
+        }
+
+    def _statement_number(self, node: Node) -> int:
+        """Return the index in `_preceding_statements` of a node's statement.
+
+        Raise Withheld where it is not among them.
+        """
+        number = self._statement_numbers.get(id(node.expr))
+        if number is None:
+            raise self._withholding("the nodes are in different branches", node)
+        return number
+
+    @cached_property
+    def _range_statements(self) -> list[ast.stmt]:
+        """The statements from the first matched one to the root's."""
+        return self._preceding_statements[min(map(self._statement_number, self.match.nodes)) :]
+
+    @cached_property
+    def _range_nodes(self) -> list[Node]:
+        """The nodes of the body, matched or not, whose expressions lie in the range of
+        statements."""
+        first = len(self._preceding_statements) - len(self._range_statements)
+        return [
+            node
+            for node in self.match.body.nodes
+            if self._statement_numbers.get(id(node.expr), -1) >= first
+        ]
+
+    @cached_property
+    def _range_start(self) -> int:
+        """The time of the first node of the range."""
+        return min(node.time for node in self._range_nodes)
+
+    # the conditions
+
+    @cached_property
+    def _entry_guard(self) -> Guard:
+        """The condition under which the range is reached."""
+        return self.match.body.entered[self._range_statements[0]]
+
+    @cached_property
+    def _needed_guards(self) -> tuple[Guard, ...]:
+        """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in
+        order of time."""
+        skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
+        parts = [
+            part
+            for test in self.match.tests
+            if isinstance(test, Holds)
+            for part in guards.conjuncts(test.guard)
+        ]
+        parts += [
+            part
+            for node in self.match.nodes
+            if node not in skipped
+            for part in guards.conjuncts(node.guard)
+        ]
+        implied, needed = self._entry_guard, []
+        for part in dict.fromkeys(parts):
+            if not guards.implies(implied, part):
+                needed.append(part)
+                implied = guards.conjoin(implied, part)
+        return tuple(
+            sorted(
+                needed,
+                key=lambda part: min((abs(atom.time) for atom in guards.atoms(part)), default=0),
+            )
+        )
+
+    @cached_property
+    def _fast_guard(self) -> Guard:
+        """The condition under which the kernel runs."""
+        result = self._entry_guard
+        for part in self._needed_guards:
+            result = guards.conjoin(result, part)
+        return result
+
+    def _can_run(self, guard: Guard) -> bool:
+        """Return whether code under a guard may run where the kernel runs."""
+        return guards.satisfiable(guards.conjoin(self._fast_guard, guard))

@@ -1,0 +1,250 @@
+"""The statements of a match: those that are deleted, those of which an inner expression remains,
+and the edits of both."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from regraft.matching.result import Match
+from regraft.rewriting.checks import MatchChecks
+from regraft.rewriting.render import Renderer
+from regraft.source.text import Edit, Span
+from regraft.structure.model import Node, Statement, Value
+
+_PURE_OPS = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class StatementPlan:
+    """The statements to delete, and those to reduce to an inner expression; no more are changed.
+
+    reduced  statement → the value of the inner expression that remains of it
+    """
+
+    deleted: tuple[Statement, ...]
+    reduced: Mapping[Statement, Value]
+
+    def reduced_names(self) -> dict[Value, str]:
+        """Return the names that the reduced statements bind, by the values that remain of them."""
+        return {
+            value: target_name(statement.node) or "" for statement, value in self.reduced.items()
+        }
+
+
+class StatementRewriter(MatchChecks):
+    """A maker of the edits of the statements whose values the kernel makes superfluous."""
+
+    def _plan(self) -> StatementPlan:
+        """Return the statements that are deleted and those that are reduced to an inner expression;
+        raise Withheld."""
+        deleted: list[Statement] = []
+        reduced: dict[Statement, Value] = {}
+        roots = {root.statement for root in self.match.roots}
+        for statement in dict.fromkeys(node.statement for node in self.match.nodes):
+            if statement in roots:
+                continue
+            if not self._is_inner(statement):
+                raise self._withholding(
+                    "an inner step is part of another statement",
+                    _first_node_of(self.match, statement),
+                )
+            reduced_value = self._reduced_value(statement)
+            if reduced_value is None:
+                deleted.append(statement)
+            else:
+                reduced[statement] = reduced_value
+        deleted += self._unneeded_statements([*deleted, *reduced])
+        return StatementPlan(tuple(deleted), reduced)
+
+    def _is_inner(self, statement: Statement) -> bool:
+        """Return whether a statement is `name = <matched expression>`."""
+        node = statement.node
+        if target_name(node) is None or not isinstance(node, ast.Assign | ast.AnnAssign):
+            return False
+        return any(matched_node.expr is node.value for matched_node in self.match.nodes)
+
+    def _reduced_value(self, statement: Statement) -> Value | None:
+        """Return the one input of the pattern that a statement computes besides matched nodes.
+
+        Return None where there is none, or where the kernel call can repeat its text; raise
+        Withheld where the statement computes more.
+        """
+        unmatched_nodes = [
+            node
+            for node in self.match.body.nodes
+            if node.statement is statement
+            and node not in self.matched
+            and not self._only_feeds_match(node)
+        ]
+        if not unmatched_nodes:
+            return None
+        inputs = self._input_spans(unmatched_nodes)
+        enclosing_inputs = [self._enclosing(node, inputs) for node in unmatched_nodes]
+        repeatable = {
+            node
+            for node, span in inputs.items()
+            if Renderer(self.match, self.imports, span, (), {}).recomputation(node.output)
+        }
+        if not any(repeatable.isdisjoint(enclosing) for enclosing in enclosing_inputs):
+            return None
+        for node in inputs:
+            if all(node in enclosing for enclosing in enclosing_inputs):
+                return node.output
+        raise self._withholding(
+            "an inner statement computes more than the rule covers", unmatched_nodes[-1]
+        )
+
+    def _input_spans(self, nodes: Collection[Node]) -> dict[Node, Span]:
+        """Return those of the nodes that compute an input of the pattern, with the spans of their
+        expressions."""
+        inputs = {value for value in self.match.bindings.values() if value.node in nodes}
+        return {
+            node: self.source.span(node.expr)
+            for node in nodes
+            if node.output in inputs and isinstance(node.expr, ast.expr)
+        }
+
+    def _enclosing(self, node: Node, spans: Mapping[Node, Span]) -> list[Node]:
+        """Return the nodes of `spans` whose span contains the expression of a node."""
+        return [
+            outer for outer, span in spans.items() if is_inside(self.source.span(node.expr), span)
+        ]
+
+    def _only_feeds_match(self, node: Node) -> bool:
+        """Return whether a node is pure and only matched nodes use its value, directly or through
+        such nodes."""
+        if node.op not in _PURE_OPS or node.effect or node.output in self.match.bindings.values():
+            return False
+        return all(
+            use in self.matched or self._only_feeds_match(use) for use in node.output.every_use()
+        )
+
+    def _unneeded_statements(self, removed: Sequence[Statement]) -> list[Statement]:
+        """Return statements like `dtype = x.dtype` whose value is unused once `removed` are
+        gone."""
+        supports: list[Statement] = []
+        for node in self.match.nodes:
+            for value in node.args.values():
+                maker = value.node
+                if maker is None or maker in self.matched:
+                    continue
+                if maker.statement in (*removed, *supports, self.root.statement):
+                    continue
+                if self._is_mere_support(maker.statement):
+                    supports.append(maker.statement)
+        return supports
+
+    def _is_mere_support(self, statement: Statement) -> bool:
+        """Return whether a statement of the root's block binds one name to a value that only the
+        match uses."""
+        if target_name(statement.node) is None or statement.block != self.root.statement.block:
+            return False
+        return all(
+            self._only_feeds_match(node)
+            for node in self.match.body.nodes
+            if node.statement is statement
+        )
+
+    def _statement_edits(self, plan: StatementPlan) -> list[Edit]:
+        """Return the edits that delete or reduce the statements of the plan."""
+        edits = [self._deletion(statement) for statement in plan.deleted]
+        for statement, value in plan.reduced.items():
+            node = statement.node
+            assert (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and node.value is not None
+                and value.node is not None
+            )
+            span = self.source.span(node.value)
+            self._check_comments(span, value.node)
+            edits.append(Edit(span, self._reduced_text(value.node)))
+        return edits
+
+    def _reduced_text(self, node: Node) -> str:
+        """Return an inner expression as the value of a statement, in parentheses where it spans
+        several lines."""
+        text = self.source.segment(node.expr)
+        return f"({text})" if "\n" in text else text
+
+    def _deletion(self, statement: Statement) -> Edit:
+        """Return the edit that deletes a statement with its lines; a comment behind it stays on a
+        line of its own."""
+        span = self.source.span(statement.node)
+        comments = self.source.comments_near(span)
+        if any(span.start < comment.start < span.end for comment in comments):
+            raise self._withholding(
+                "a comment stands inside the code that would change",
+                _first_node_of(self.match, statement),
+            )
+        lines = self._own_lines(statement, span)
+        behind = [comment for comment in comments if span.end <= comment.start < lines.end]
+        return Edit(Span(span.start, behind[0].start), "") if behind else Edit(lines, "")
+
+    def _own_lines(self, statement: Statement, span: Span) -> Span:
+        """Return the span of the lines of a statement; raise Withheld where more than a comment
+        shares them."""
+        starts, text = self.source.line_starts, self.source.text
+        start = starts[statement.node.lineno - 1]
+        end = starts[statement.node.end_lineno or statement.node.lineno]
+        text_behind = text[span.end : end].strip()
+        if text[start : span.start].strip() or (text_behind and not text_behind.startswith(b"#")):
+            raise self._withholding(
+                "several statements share a line", _first_node_of(self.match, statement)
+            )
+        return Span(start, end)
+
+    def _check_reduced(self, plan: StatementPlan) -> None:
+        """Raise Withheld where the name of a reduced statement is bound anew before the kernel is
+        called."""
+        for statement in plan.reduced:
+            name = target_name(statement.node) or ""
+            reaching = self.match.body.reaching(name, self.match.roots[0].time, plan.deleted)
+            maker = reaching.node if reaching is not None else None
+            if maker is None or maker.statement is not statement:
+                raise self._withholding(
+                    f"{name} is assigned again before the kernel is called", self.root
+                )
+
+    def _block_around(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the list of statements that contains `statement`."""
+        return block_of(self.match.body.node, statement)
+
+
+def target_name(node: ast.stmt) -> str | None:
+    """Return the name that a plain assignment of one name binds; None for another statement."""
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+    ):
+        return node.targets[0].id
+    if (
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.value is not None
+    ):
+        return node.target.id
+    return None
+
+
+def is_inside(inner: Span, outer: Span) -> bool:
+    """Return whether the span `inner` lies inside `outer`."""
+    return outer.start <= inner.start and inner.end <= outer.end
+
+
+def _first_node_of(match: Match, statement: Statement) -> Node:
+    """Return the first matched node of a statement; the root where there is none."""
+    return next((node for node in match.nodes if node.statement is statement), match.root)
+
+
+def block_of(function: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """Return the list of statements that contains `statement`; raise ValueError where the function
+    does not."""
+    for node in ast.walk(function):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and any(member is statement for member in block):
+                return block
+    raise ValueError("the statement is not in the function")

@@ -1,0 +1,87 @@
+"""The check of batches against the original, which runs each of their samples alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from regraft.splitting.checking.comparison import CheckResult, Original
+from regraft.splitting.checking.difference import difference
+from regraft.splitting.sampling.examples import examples
+
+BATCH = 8  # samples in a batch that is checked
+
+# the arguments of a batch's samples by the numbers of the inputs
+Batch = dict[int, dict[str, Any]]
+
+
+def check_batches(original: Original, split: Any, earlier: CheckResult) -> CheckResult:
+    """Compare each sample's result in a batch with the original's for it alone, and return the
+    result.
+
+    The samples are the inputs that were equal alone. Raises Unsplittable as `check` does.
+    """
+    result = earlier.for_next_artefact()
+    for batch in batches_of_equal_sizes(original.calls, earlier.equal):
+        check_batch(original, split, batch, result)
+    return result
+
+
+def batches_of_equal_sizes(calls: list[dict[str, Any]], chosen: set[int]) -> Iterator[Batch]:
+    """Yield the inputs of the numbers `chosen`, in order, in batches of at most `BATCH` samples
+    whose tensors have equal sizes."""
+    batch: Batch = {}
+    last = max(chosen, default=-1)
+    for number, call in enumerate(itertools.islice(examples(calls), last + 1)):
+        if number in chosen:
+            batch[number] = call
+        has_several_sizes = len(set(map(shapes_of, batch.values()))) > 1
+        if len(batch) == BATCH or has_several_sizes or number == last:
+            postponed = batch.pop(number) if has_several_sizes else None
+            yield batch
+            batch = {number: postponed} if postponed is not None else {}
+    if batch:
+        yield batch
+
+
+def shapes_of(call: dict[str, Any]) -> tuple[torch.Size, ...]:
+    """Return the shapes of the tensors among a call's arguments."""
+    return tuple(value.shape for value in call.values() if isinstance(value, torch.Tensor))
+
+
+def check_batch(original: Original, split: Any, batch: Batch, result: CheckResult) -> None:
+    """Compare the results of one batch with the original's, and add its inputs to `result`.
+
+    Samples on which the original raises are left out.
+    """
+    expected = {number: original.run(call) for number, call in batch.items()}
+    accepted = {
+        number: call
+        for number, call in batch.items()
+        if not isinstance(expected[number], Exception)
+    }
+    if not accepted:
+        return
+    results = split(**stack(list(accepted.values())))
+    for (number, call), got in zip(accepted.items(), results, strict=True):
+        mismatch = difference(got, expected[number])
+        if not mismatch:
+            result.equal.add(number)
+            continue
+        original.look_for_thresholds(call)
+        if not original.recorder.near_unequal:
+            raise original.refuse(
+                f"a sample in a batch differs from the original alone: {mismatch}"
+            )
+        result.at_threshold.append(f"input {number}, in a batch")
+
+
+def stack(calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the arguments of one call with the samples of all `calls`."""
+    return {
+        key: torch.cat([call[key] for call in calls]) if isinstance(value, torch.Tensor) else value
+        for key, value in calls[0].items()
+    }

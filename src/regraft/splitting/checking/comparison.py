@@ -1,0 +1,84 @@
+"""The original network beside which a split network runs, and the result of comparing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.residual import Step
+from regraft.splitting.sampling.record import Recorder, TooLong
+
+MAX_ROUNDED = 10  # inputs whose results may differ by as much as rounding changes the original's
+
+
+@dataclass
+class CheckResult:
+    """The inputs of a check, by number, and the sides that they took.
+
+    equal: inputs with equal results. taken: numbers of the sides. at_threshold: inputs that the
+    split network decides otherwise, because the values compared lie at a threshold. rounding:
+    inputs whose results differ by no more than those of the original do where its weights are
+    rounded differently.
+    """
+
+    equal: set[int] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
+    at_threshold: list[str] = field(default_factory=list)
+    rounding: list[str] = field(default_factory=list)
+
+    def for_next_artefact(self) -> CheckResult:
+        """Return a result with the sides and excuses of this one, and no equal inputs yet."""
+        return CheckResult(
+            taken=self.taken,
+            at_threshold=list(self.at_threshold),
+            rounding=list(self.rounding),
+        )
+
+
+@dataclass(frozen=True)
+class Original:
+    """The network that a split network is compared with.
+
+    calls: the arguments of the example calls, by parameter. recorder: runs `steps`, the residual
+    program, and records its decisions.
+    """
+
+    model: torch.nn.Module
+    calls: list[dict[str, Any]]
+    recorder: Recorder
+    steps: list[Step]
+
+    def run(self, call: dict[str, Any]) -> Any:
+        """Return the original's result, or the exception that it raises."""
+        with torch.no_grad():
+            return attempt(lambda: self.model(**call))
+
+    def trace(self, call: dict[str, Any]) -> Any:
+        """Run the residual program, which records its decisions; return what `run` returns.
+
+        Raises TooLong where a loop does not end.
+        """
+        return attempt(lambda: self.recorder.record(self.steps, call))
+
+    def look_for_thresholds(self, call: dict[str, Any]) -> None:
+        """Run the residual program once more; the recorder notes decisions at their thresholds."""
+        attempt(lambda: self.recorder.record(self.steps, call, near=True))
+
+    def refuse(self, reason: str) -> Unsplittable:
+        """Return the refusal of the whole network, to be raised by the caller."""
+        return Unsplittable(self.recorder.path, 0, reason)
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """Return the result of the call, or the exception that it raises; TooLong and Unsplittable are
+    raised on."""
+    try:
+        return call()
+    except (TooLong, Unsplittable):
+        raise
+    except Exception as problem:  # noqa: BLE001  (whatever the network raises)
+        return problem

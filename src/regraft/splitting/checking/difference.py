@@ -1,0 +1,72 @@
+"""The difference of two results, in the tolerances of torch.testing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from regraft.splitting.program.results import contents, is_same_kind
+
+
+def difference(got: Any, expected: Any) -> str:
+    """Describe how a result differs from the expected one; "" where it does not.
+
+    The tolerances are those of torch.testing for the type, but the absolute one grows with the
+    largest value of a tensor: a sum of large terms that ends near zero carries their rounding, in
+    every order of summation.
+    """
+    if isinstance(expected, Exception) or isinstance(got, Exception):
+        return "" if type(got) is type(expected) else f"{got!r} instead of {expected!r}"
+    if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+        return difference_of_tensors(got, expected)
+    got, expected = size_as_tuple(got), size_as_tuple(expected)
+    if not is_same_kind(got, expected):
+        return f"a {type(got).__name__} instead of a {type(expected).__name__}"
+    if isinstance(expected, float):
+        return difference(torch.tensor(got), torch.tensor(expected))
+    got, expected = elements_in_order(contents(got)), elements_in_order(contents(expected))
+    if isinstance(expected, (tuple, list)):
+        return difference_of_elements(got, expected)
+    return "" if got == expected else f"{got!r} instead of {expected!r}"
+
+
+def difference_of_tensors(got: torch.Tensor, expected: torch.Tensor) -> str:
+    """Describe how a tensor differs from the expected one; "" where it does not."""
+    rtol, atol = torch.testing._comparison.default_tolerances(expected)
+    if expected.is_floating_point() and expected.numel():
+        atol *= max(1.0, float(expected.detach().nan_to_num(0, 0, 0).abs().max()))
+    try:
+        torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError as problem:
+        return " ".join(str(problem).split())
+    return ""
+
+
+def difference_of_elements(got: Any, expected: Any) -> str:
+    """Describe the first difference of two lists or tuples; "" where there is none."""
+    if len(got) != len(expected):
+        return f"{len(got)} elements instead of {len(expected)}"
+    return next(filter(None, map(difference, got, expected)), "")
+
+
+def size_as_tuple(value: Any) -> Any:
+    """Return a torch.Size as a tuple, anything else as it is."""
+    return tuple(value) if isinstance(value, torch.Size) else value
+
+
+def elements_in_order(value: Any) -> Any:
+    """Return the keys and then the values of a dictionary as a list, anything else as it is."""
+    return [*value.keys(), *value.values()] if isinstance(value, dict) else value
+
+
+def first_difference(left: list[int], right: list[int]) -> int | None:
+    """Return the first position at which the lists differ; None where they are equal."""
+    if left == right:
+        return None
+    differing = (
+        position
+        for position, (first, second) in enumerate(zip(left, right, strict=False))
+        if first != second
+    )
+    return next(differing, min(len(left), len(right)))

@@ -1,0 +1,48 @@
+"""The check of a single file against the original, on inputs that were equal before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regraft.splitting.checking.comparison import MAX_ROUNDED, CheckResult, Original, attempt
+from regraft.splitting.checking.difference import difference
+from regraft.splitting.checking.rounding import is_rounding
+from regraft.splitting.sampling.examples import examples
+
+
+def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckResult:
+    """Compare the single file's results with the original's, on inputs that were equal before, and
+    return the result.
+
+    The single file's decisions show in its results only. Raises Unsplittable as `check` does.
+    """
+    result = earlier.for_next_artefact()
+    last = max(earlier.equal, default=-1)
+    for number, call in enumerate(examples(original.calls)):
+        if number > last:
+            break
+        if number in earlier.equal:
+            compare_results(original, split, number, call, result)
+    return result
+
+
+def compare_results(
+    original: Original, split: Any, number: int, call: dict[str, Any], result: CheckResult
+) -> None:
+    """Compare the results of both on one input, and add its number to `result`."""
+    expected = original.run(call)
+    got = attempt(lambda: split(**call))
+    # ONNX Runtime has its own exceptions
+    both_raise = isinstance(expected, Exception) and isinstance(got, Exception)
+    mismatch = "" if both_raise else difference(got, expected)
+    if not mismatch:
+        result.equal.add(number)
+        return
+    original.look_for_thresholds(call)
+    has_room = len(result.rounding) < MAX_ROUNDED
+    if has_room and is_rounding(original.model, call, got, expected):
+        result.rounding.append(f"input {number}, in the single file: {mismatch}")
+    elif original.recorder.near_unequal:
+        result.at_threshold.append(f"input {number}, in the single file")
+    else:
+        raise original.refuse(f"the single file differs from the original: {mismatch}")

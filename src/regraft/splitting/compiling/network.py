@@ -1,0 +1,79 @@
+"""Compilation of a network: the files of its regions in a new directory, and their manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from regraft.splitting.compiling.artifacts import Artifacts
+from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.compiling.regions import compile_region
+from regraft.splitting.network import Program
+from regraft.splitting.preconditions import input_descriptions
+
+
+@dataclass(frozen=True)
+class CompiledNetwork:
+    """A program whose regions are compiled into files of a temporary directory.
+
+    folder: the directory, which is removed with this object. manifest: what the host has to know.
+    """
+
+    program: Program
+    compiler: Compiler
+    folder: tempfile.TemporaryDirectory[str]
+    manifest: dict[str, Any]
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the files."""
+        return Path(self.folder.name)
+
+
+def compile_network(program: Program, compiler: Compiler) -> CompiledNetwork:
+    """Compile every region of the program into a file of a new temporary directory.
+
+    Raises Unsplittable for a region that nothing can run.
+    """
+    folder = new_directory()
+    artifacts = Artifacts(Path(folder.name))
+    if compiler.prepare is not None:
+        compiler.prepare(program.regions, program.modules, artifacts.directory)
+    pairs = zip(program.regions, program.modules, strict=True)
+    entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
+    network = program.network
+    manifest = {
+        "compiler": compiler.name,
+        "versions": {
+            "torch": torch.__version__,
+            "onnx": onnx.__version__,
+            compiler.name: compiler.version,
+        },
+        "inputs": input_descriptions(network.calls),
+        "arguments": dataclasses.asdict(network.packed) if network.packed is not None else None,
+        "regions": entries,
+        **artifacts.manifest(),
+    }
+    return CompiledNetwork(program, compiler, folder, manifest)
+
+
+def new_directory() -> tempfile.TemporaryDirectory[str]:
+    """Return a new temporary directory for the files of a split network."""
+    return tempfile.TemporaryDirectory(prefix="regraft-split-")
+
+
+def reasons_of_islands(entries: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the reasons for which sub-networks are eager islands."""
+    return tuple(entry["reason"] for entry in entries if "reason" in entry)
+
+
+def count_models(entries: list[dict[str, Any]]) -> int:
+    """Return the number of different files of the sub-networks that are compiled."""
+    models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
+    return len(models)

@@ -1,0 +1,58 @@
+"""A split network in a directory: a host, which is called like the network, and the files beside
+it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from regraft.splitting.arguments import Packed
+from regraft.splitting.compiling.artifacts import digest
+from regraft.splitting.emitting.report import Report
+from regraft.splitting.sampling.record import to_numpy, to_torch
+
+
+class SplitModel:
+    """A split network, which is called like the original: torch tensors in and out."""
+
+    def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
+        self.directory, self.report, self._scratch = directory, report, scratch
+        self.packed: Packed | None = (
+            None  # set: a call takes the original's arguments; None: their parts by name
+        )
+        spec = importlib.util.spec_from_file_location("regraft_split_host", directory / "host.py")
+        if spec is None or spec.loader is None:
+            raise ValueError(f"{directory} holds no host")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.host = module.Host(directory)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if self.packed is not None:
+            args, keywords = (), self.packed.parts(args, keywords)
+        return to_torch(
+            self.host.forward(
+                *map(to_numpy, args), **{key: to_numpy(value) for key, value in keywords.items()}
+            )
+        )
+
+    def save(self, directory: str | Path) -> None:
+        """Write host, sub-networks and manifest; the directory then runs without torch and without
+        Regraft."""
+        shutil.copytree(
+            self.directory,
+            directory,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+
+
+def write_directory(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:
+    """Write the host's text and the manifest, which holds the report, into the directory."""
+    (directory / "host.py").write_text(host, "utf-8")
+    contents = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
+    (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")

@@ -1,0 +1,42 @@
+"""The emitter of a directory: a host for one sample at a time, and its sub-networks."""
+
+from __future__ import annotations
+
+from regraft.splitting.checking.comparison import CheckResult, Original
+from regraft.splitting.compiling.network import CompiledNetwork, reasons_of_islands
+from regraft.splitting.emitting.directory import SplitModel, write_directory
+from regraft.splitting.emitting.host import host_source
+from regraft.splitting.emitting.protocol import Emitter
+from regraft.splitting.emitting.report import Report
+from regraft.splitting.preconditions import StateGuard
+
+
+class DirectoryArtefact:
+    """A host in the directory of the compiled sub-networks."""
+
+    def __init__(self, compiled: CompiledNetwork, report: Report) -> None:
+        self.compiled, self.report = compiled, report
+
+    def check(self, original: Original, earlier: CheckResult) -> CheckResult:
+        """Return the earlier result, which is that of this host."""
+        return earlier
+
+    def finish(self, report: Report) -> SplitModel:
+        """Write the host, in which sides that were never checked raise, with the report."""
+        write_host(self.compiled, report)
+        return SplitModel(self.compiled.directory, report, self.compiled.folder)
+
+
+def write_host(compiled: CompiledNetwork, report: Report) -> None:
+    """Write the host of the program, as the program is now, with manifest and report."""
+    has_islands = bool(reasons_of_islands(compiled.manifest["regions"]))
+    text = host_source(compiled.program, compiled.compiler, has_islands)
+    write_directory(compiled.directory, text, compiled.manifest, report)
+
+
+def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> DirectoryArtefact:
+    """Return the directory as an artefact; its files are written when the report is complete."""
+    return DirectoryArtefact(compiled, report)
+
+
+EMITTER = Emitter(emit, measured=True, partial=True, entry="")

@@ -1,0 +1,35 @@
+"""The report of a split: its parts, and the results of its check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Report:
+    """The parts of a split, and the results of its check.
+
+    models: different structures among the sub-networks, each compiled once. islands: the reasons of
+    the sub-networks that torch runs. unseen: sides that no input took, where the host raises.
+    inputs_checked: the number of inputs of equal decisions and results. at_threshold: inputs that
+    the split network decides differently, where the value compared lies at its threshold. seconds:
+    the time of the whole build. one_by_one: places of the sub-networks that a batch runs through
+    sample by sample. rounding: inputs whose results differ by no more than those of the original do
+    where its weights are rounded differently. not_left: attributes of modules that a call of the
+    original leaves behind; here they are variables of the call. analysis: seconds until the
+    sub-networks were known.
+    """
+
+    subnetworks: int
+    models: int
+    islands: tuple[str, ...]
+    sides: int
+    sides_run: int
+    unseen: tuple[str, ...]
+    inputs_checked: int
+    at_threshold: tuple[str, ...]
+    seconds: float
+    one_by_one: tuple[str, ...] = ()
+    rounding: tuple[str, ...] = ()
+    not_left: tuple[str, ...] = ()
+    analysis: float = 0.0

@@ -1,0 +1,99 @@
+"""Branches as `If`: the cases of their tests, and the types and outputs where their sides meet."""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.splitting.emitting.single.exits import RESULT, Outcome
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.join import (
+    Inexpressible,
+    express,
+    has_unnamed_leaves,
+    unify,
+)
+from regraft.splitting.emitting.single.liveness import exit_ways
+from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Number, leaves
+from regraft.splitting.program.residual import Step
+
+Arm = tuple[ast.expr | None, list[Step]]
+
+
+def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
+    """Return the cases of comparisons of one name with ints, in ascending order, and the last arm,
+    which raises.
+
+    Returns two empty lists for any other branch.
+    """
+    cases: list[tuple[ast.Compare, list[Step]]] = []
+    for test, body in arms[:-1]:
+        if not (
+            isinstance(test, ast.Compare)
+            and isinstance(test.left, ast.Name)
+            and isinstance(test.ops[0], ast.Eq)
+        ):
+            return [], []
+        number = test.comparators[0]
+        if not (isinstance(number, ast.Constant) and type(number.value) is int):
+            return [], []
+        cases.append((test, body))
+    names = {ast.unparse(test.left) for test, _ in cases}
+    values = [test.comparators[0].value for test, _ in cases]  # type: ignore[attr-defined]
+    if (
+        len(names) != 1
+        or len(set(values)) < len(values)
+        or arms[-1][0] is not None
+        or exit_ways(arms[-1][1])
+    ):
+        return [], []
+    return [
+        case for _, case in sorted(zip(values, cases, strict=True), key=lambda pair: pair[0])
+    ], arms[-1:]
+
+
+def join_types(present: list[Names], outer: Names) -> Names:
+    """Return the type of each name over the outcomes of the paths that do not raise."""
+    templates = {}
+    for key in sorted({key for outcome in present for key in outcome}):
+        try:
+            values = [outcome.get(key, UNDEFINED) for outcome in present]
+            templates[key] = unify(values, outer.get(key, UNDEFINED))
+        except Inexpressible as problem:
+            raise Inexpressible(f"{key}, which is {problem} on different paths,") from problem
+    return templates
+
+
+def without(names: Names, aliases: dict[str, str]) -> Names:
+    """Return the names that are no aliases."""
+    return {key: value for key, value in names.items() if key not in aliases}
+
+
+def add_branches(
+    graph: Graph, test: str, lowered_sides: list[tuple[Graph, Outcome]], templates: Names
+) -> list[str]:
+    """Add an `If` of two lowered sides, unless it would do nothing; return the names of its
+    outputs, one for each leaf of the templates without a name."""
+    graphs = [inner for inner, _ in lowered_sides]
+    raises = any(outcome is None for _, outcome in lowered_sides)
+    fails = raises or any(inner.may_fail for inner in graphs)
+    if not fails and not any(map(has_unnamed_leaves, templates.values())):
+        return []
+    count = add_outputs(lowered_sides, templates)
+    graph.may_fail = graph.may_fail or fails
+    return graph.add_node("If", [test], count, then_branch=graphs[0], else_branch=graphs[1])
+
+
+def add_outputs(sides: list[tuple[Graph, Outcome]], templates: Names) -> int:
+    """Add the templates' leaves without a name as outputs of each graph; return their number."""
+    kinds = [leaf for template in templates.values() for leaf in leaves(template) if not leaf.name]
+    if not kinds:  # an `If` must have an output, also where it is only there to raise
+        kinds, templates = [Number("", "int")], {RESULT: Number("", "int")}
+        sides = [(graph, None if names is None else {RESULT: Const(0)}) for graph, names in sides]
+    for graph, names in sides:
+        outputs: list[str] = []
+        for key, template in templates.items():
+            value = names.get(key, UNDEFINED) if names is not None else None
+            outputs.extend(express(graph, value, template))
+        for name, kind in zip(outputs, kinds, strict=True):
+            graph.add_output(name, kind)
+    return len(kinds)

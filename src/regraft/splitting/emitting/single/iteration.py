@@ -1,0 +1,63 @@
+"""The values that a `for` runs over, and the value of its variable in an iteration."""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.splitting.emitting.single import numbers
+from regraft.splitting.emitting.single.elements import Elements
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.join import (
+    Inexpressible,
+    express,
+    fill_template,
+    name_of,
+    unify,
+)
+from regraft.splitting.emitting.single.values import (
+    Const,
+    Items,
+    NestedList,
+    Number,
+    Range,
+    Sequence,
+    Tensor,
+    Value,
+    describe_value,
+)
+
+
+def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
+    """Return a value to take the elements from that a `for` runs over, and the name of the number
+    of iterations."""
+    reader = Elements(graph)
+    if isinstance(values, Items) and values.kind in ("list", "tuple"):
+        template = unify([Items("list", values.values), Items("list", ())])
+        (name,) = express(graph, Items("list", values.values), template)
+        values = fill_template(template, [name])
+    if isinstance(values, Range):
+        span = numbers.arithmetic(graph, ast.Sub(), values.stop, values.start)
+        rounded_span = numbers.arithmetic(
+            graph, ast.Add(), span, Const(values.step - (1 if values.step > 0 else -1))
+        )
+        iterations = numbers.arithmetic(graph, ast.FloorDiv(), rounded_span, Const(values.step))
+        return values, name_of(graph, numbers.min_or_max(graph, "max", iterations, Const(0)))
+    if isinstance(values, (Sequence, NestedList, Tensor)) and not (
+        isinstance(values, Tensor) and values.rank is None
+    ):
+        return values, name_of(graph, reader.length(values))
+    raise Inexpressible(f"a loop over {describe_value(values)}")
+
+
+def element_of_iteration(graph: Graph, values: Value, iteration: str) -> Value:
+    """Return the value of the loop's variable in the iteration whose number is named
+    `iteration`."""
+    reader = Elements(graph)
+    if isinstance(values, Range):
+        offset = numbers.arithmetic(
+            graph, ast.Mult(), Number(iteration, "int", 2**40), Const(values.step)
+        )
+        return numbers.arithmetic(graph, ast.Add(), values.start, offset)
+    if isinstance(values, (NestedList, Tensor)):
+        return reader.row_of(values, iteration)
+    return reader.element_at(values, Number(iteration, "int"))

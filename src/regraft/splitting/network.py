@@ -1,0 +1,97 @@
+"""The network that is split, with its example calls, and the program that becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from regraft.splitting.arguments import Packed, unpack_arguments
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.observing.scratch import Attribute
+from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate
+from regraft.splitting.program.residual import Region, Step
+from regraft.splitting.program.results import Classes
+from regraft.splitting.sampling.explore import RegionModule
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that takes tensors and constants, and its example calls.
+
+    path: the file of its forward. calls: the arguments of the example calls, by parameter.
+    original, original_calls: the network and the calls of the user. packed: how the user's
+    arguments are put together of these; None where both are equal.
+    """
+
+    model: torch.nn.Module
+    path: str
+    calls: list[dict[str, Any]]
+    original: torch.nn.Module
+    original_calls: list[dict[str, Any]]
+    packed: Packed | None
+
+    @property
+    def tensor_inputs(self) -> list[str]:
+        """The names of the parameters that take tensors."""
+        return [key for key, value in self.calls[0].items() if isinstance(value, torch.Tensor)]
+
+
+def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
+    """Return the network with its example calls by parameter.
+
+    Raises Unsplittable for a network that cannot be split as it is, and for calls that do not fit
+    it or one another.
+    """
+    path = locate(model)
+    check_form(path, example_inputs)
+    arguments_of_calls = [bind_arguments(model, path, call) for call in example_inputs]
+    if model.training:
+        raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
+    unpacking, calls, packed = unpack_arguments(model, path, arguments_of_calls)
+    if len({kind_of_call(call) for call in calls}) > 1:
+        raise Unsplittable(
+            path,
+            0,
+            "the example calls differ in types, dimensions or constants, which is not supported",
+        )
+    return Network(unpacking, path, calls, model, arguments_of_calls, packed)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network as steps of a host and regions.
+
+    parameters: those of forward, as text. classes: the host's classes for objects that forward
+    returns. scope: the globals of the regions' statements. assigned: the attributes of modules that
+    are variables of a call.
+    """
+
+    network: Network
+    parameters: list[str]
+    steps: list[Step]
+    regions: list[Region]
+    classes: Classes
+    scope: dict[str, Any]
+    assigned: list[Attribute]
+
+    @cached_property
+    def modules(self) -> list[RegionModule]:
+        """The regions as modules of torch."""
+        return [self.module_of(region) for region in self.regions]
+
+    def module_of(self, region: Region) -> RegionModule:
+        """Return a region, perhaps a part of one of this program's, as a module of torch."""
+        return RegionModule(region, self.network.model, self.scope)
+
+    @property
+    def name(self) -> str:
+        """The name of the network's class."""
+        return type(self.network.model).__name__
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of forward's parameters."""
+        return list(self.network.calls[0])

@@ -1,0 +1,131 @@
+"""Templates of arguments: how lists, tuples and dictionaries are put together from tensors."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy
+import torch
+
+from regraft.splitting.program.values import literal
+
+# {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
+Template = dict[str, Any]
+
+
+def make_template(name: str, value: Any, used_names: set[str]) -> Template:
+    """Return the template of a value, with new names for its leaves, which are added to
+    `used_names`.
+
+    Raises TypeError if the value holds something that is not supported.
+    """
+    if isinstance(value, torch.Tensor):
+        while name in used_names:
+            name += "_"
+        used_names.add(name)
+        return {"leaf": name}
+    if type(value) in (list, tuple):
+        return {
+            type(value).__name__: [
+                make_template(f"{name}_{place}", element, used_names)
+                for place, element in enumerate(value)
+            ]
+        }
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        suffixes = [
+            key if key.isidentifier() and key.isascii() else place
+            for place, key in enumerate(value)
+        ]
+        leaf_prefixes = {
+            key: f"{name}_{suffix}" for key, suffix in zip(value, suffixes, strict=True)
+        }
+        return {
+            "dict": {
+                key: make_template(leaf_prefixes[key], element, used_names)
+                for key, element in value.items()
+            }
+        }
+    text = constant_text(value)
+    if text is None:
+        raise TypeError(unsupported_message(name, value))
+    return {"value": text}
+
+
+def split_call(templates: dict[str, Template], call: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call one by one; raise ValueError if they are put together
+    otherwise."""
+    arguments: dict[str, Any] = {}
+    for key, value in call.items():
+        if key in templates:
+            take_leaves(key, templates[key], value, arguments)
+        else:
+            arguments[key] = value
+    return arguments
+
+
+def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str, Any]) -> None:
+    """Add the leaves of a value to `leaf_values`; raise ValueError if the value does not fit the
+    template."""
+    ((kind, inner),) = template.items()
+    if kind == "leaf":
+        if not isinstance(value, (torch.Tensor, numpy.ndarray)):
+            raise ValueError(f"{name} is a {type(value).__name__}, not a tensor")
+        leaf_values[inner] = value
+    elif kind == "value":
+        if constant_text(value) != inner:
+            raise ValueError(f"{name} is {value!r}; the network was split for {inner}")
+    elif kind == "dict":
+        if type(value) is not dict or list(value) != list(inner):
+            keys = (
+                f"a dictionary with the keys {', '.join(inner)}, in this order"
+                if inner
+                else "an empty dictionary"
+            )
+            raise ValueError(f"{name} is not {keys}")
+        for key, element_template in inner.items():
+            take_leaves(f"{name}[{key!r}]", element_template, value[key], leaf_values)
+    else:
+        if type(value) is not {"list": list, "tuple": tuple}[kind] or len(value) != len(inner):
+            raise ValueError(f"{name} is not a {kind} of {len(inner)}")
+        for place, element_template in enumerate(inner):
+            take_leaves(f"{name}[{place}]", element_template, value[place], leaf_values)
+
+
+def template_expression(template: Template) -> str:
+    """Return the expression that puts a value together from its leaves."""
+    ((kind, inner),) = template.items()
+    if kind in ("leaf", "value"):
+        return str(inner)
+    if kind == "dict":
+        return (
+            "{"
+            + ", ".join(
+                f"{key!r}: {template_expression(element)}" for key, element in inner.items()
+            )
+            + "}"
+        )
+    elements = "".join(f"{template_expression(element)}, " for element in inner)
+    return f"[{elements}]" if kind == "list" else f"({elements})"
+
+
+def leaf_names(template: Template) -> list[str]:
+    """Return the names of a template's leaves, in order."""
+    ((kind, inner),) = template.items()
+    if kind in ("leaf", "value"):
+        return [inner] if kind == "leaf" else []
+    return [
+        leaf
+        for element_template in (inner.values() if kind == "dict" else inner)
+        for leaf in leaf_names(element_template)
+    ]
+
+
+def unsupported_message(name: str, value: Any) -> str:
+    return f"argument {name}: a {type(value).__name__} is not supported as an input"
+
+
+def constant_text(value: Any) -> str | None:
+    """Return a constant as text; None if the value is none."""
+    code = None if isinstance(value, torch.Size) else literal(value)
+    return None if code is None else ast.unparse(code)

@@ -1,0 +1,110 @@
+"""The ways in which the expressions of a function are used, noted in attributes of their nodes."""
+
+from __future__ import annotations
+
+import ast
+
+# functions that read all of a view of a dictionary during the call
+AT_ONCE = frozenset(
+    {
+        "list",
+        "tuple",
+        "dict",
+        "sorted",
+        "len",
+        "sum",
+        "max",
+        "min",
+        "any",
+        "all",
+        "set",
+        "extend",
+        "join",
+    }
+)
+LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
+
+
+def mark_uses(definition: ast.AST) -> None:
+    """Note in attributes of the expressions in `definition` how they are used.
+
+    `asked`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may be a
+    constant on some paths and a tensor on others.
+    """
+    for node in ast.walk(definition):
+        for part in either_operands(node):
+            part.either = True  # type: ignore[attr-defined]
+        for part in asked_operands(node):
+            mark_asked(part)
+        for part, reader in operands_read_at_once(node):
+            mark_at_once(part, reader)
+
+
+def asked_operands(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a statement or expression of which only the truth counts."""
+    if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+        return [node.test]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return [node.operand]
+    if isinstance(node, ast.comprehension):
+        return node.ifs
+    return node.args if isinstance(node, ast.Call) and called_name(node) == "bool" else []
+
+
+def operands_read_at_once(node: ast.AST) -> list[tuple[ast.expr, str]]:
+    """Return the parts whose value nothing keeps, each with what reads it: "loop" or "call"."""
+    if isinstance(node, (ast.comprehension, ast.For)):
+        return [(node.iter, "loop")]
+    if isinstance(node, ast.Starred):
+        return [(node.value, "call")]
+    if isinstance(node, ast.Call) and called_name(node) in AT_ONCE:
+        return [(argument, "call") for argument in node.args]
+    if isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
+        return [(node.comparators[-1], "call")]
+    return []
+
+
+def called_name(node: ast.Call) -> str:
+    """Return the name of the function or method that is called; "" for another expression."""
+    if isinstance(node.func, ast.Name):
+        return node.func.id
+    return node.func.attr if isinstance(node.func, ast.Attribute) else ""
+
+
+def either_operands(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a statement or expression that may be a constant on some paths and a
+    tensor on others."""
+    if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.Attribute, ast.Subscript)):
+        return [node.value] if node.value is not None else []
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
+        return node.elts
+    if isinstance(node, ast.Dict):
+        return node.values
+    return (
+        [node.operand] if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) else []
+    )
+
+
+def mark_asked(node: ast.expr) -> None:
+    """Note that only the truth of the expression counts."""
+    node.asked = True  # type: ignore[attr-defined]
+    if isinstance(node, ast.BoolOp):
+        for operand in node.values:
+            mark_asked(operand)
+
+
+def mark_at_once(node: ast.expr, reader: str) -> None:
+    """Note that nothing keeps the expression's value; `reader` says what reads it: "loop" or
+    "call"."""
+    node.at_once = reader  # type: ignore[attr-defined]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
+        for argument in node.args:
+            mark_at_once(argument, reader)

@@ -1,0 +1,240 @@
+"""Lowering of the construction and the calls of modules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from regraft.structure.calls import Arguments, call, enumerate_args
+from regraft.structure.frame import Frame
+from regraft.structure.model import MISSING, Layer, Value
+from regraft.structure.operations import function_op, has_effect, tensor_op
+from regraft.structure.optable import LayerType, bind, table
+
+SEQUENTIAL = "torch.nn.Sequential"
+CONTAINERS = (SEQUENTIAL, "torch.nn.ModuleList", "torch.nn.ModuleDict")
+# Attributes that are tensors, or None where the constructor's argument is False.
+_PARAMETERS = frozenset({"weight", "bias"})
+
+
+def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call) -> Value | None:
+    """Return the module value of a constructor call such as `torch.nn.Linear(...)`.
+
+    The result is None when the name is no class of `torch.nn`, or when the arguments do not fit it.
+    """
+    layer_type = frame.scope.table.layer(qualified)
+    if layer_type is None:
+        return None
+    positional, keywords = arguments
+    lines = (expr.lineno, expr.end_lineno or expr.lineno)
+    items: tuple[Layer, ...] = ()
+    if qualified in CONTAINERS:
+        items = _container_items(positional)
+        bound = dict(enumerate_args(positional))
+    else:
+        fitted = bind((layer_type.init,), positional, keywords)
+        if fitted is None:
+            frame.give_up(expr, f"the arguments do not fit {qualified}")
+            return None
+        bound = fitted[0]
+    all_arguments = {
+        **bound,
+        **{name: value for name, value in keywords.items() if name not in bound},
+    }
+    value = frame.node("py.construct", all_arguments, expr, "module", spelling=qualified).output
+    value.layers = (Layer(qualified, args=bound, guard=frame.guard, lines=lines, items=items),)
+    return value
+
+
+def mark_possible_layer(frame: Frame, callee: Value, result: Value, expr: ast.Call) -> Value:
+    """Add to the result of a call the layers of `torch.nn` that it may be, and return it.
+
+    It may be a layer when the callee is a parameter whose default is a class of `torch.nn`
+    (`norm_layer(dim)`), or is computed from one (`get_norm_act_layer(norm_layer, act_layer)(dim)`).
+    It may always be something else, too.
+    """
+    layer_types = dict.fromkeys(_default_layer_types(frame, callee))
+    if layer_types:
+        lines = (expr.lineno, expr.end_lineno or expr.lineno)
+        result.layers = tuple(
+            Layer(layer_type, guard=frame.guard, lines=lines) for layer_type in (*layer_types, "")
+        )
+    return result
+
+
+def _default_layer_types(frame: Frame, callee: Value) -> Iterator[str]:
+    """Yield the classes of `torch.nn` that a value is or is computed from, if parameters have their
+    defaults."""
+    pending = [callee]
+    for value in pending:
+        name: str | None = None
+        if value.origin == "global":
+            name = value.name
+        elif value in frame.defaults:
+            name = frame.scope.names.resolve(frame.defaults[value])
+        else:
+            pending += [source for source in _layer_sources(value) if source not in pending]
+        if name is not None and frame.scope.table.layer(name) is not None:
+            yield name
+
+
+def _layer_sources(value: Value) -> list[Value]:
+    """Return the values that may be the layer type which `value` is, or of which it is made.
+
+    They are the options of a φ, the operands of `and` and `or`, and the first argument of a call.
+    """
+    sources = [option for _, option in value.options]
+    node = value.node
+    if node is None:
+        return sources
+    if node.op == "py.bool":
+        sources += node.args.values()
+    elif node.op in ("call", "py.call") and "0" in node.args:
+        sources.append(node.args["0"])
+    return sources
+
+
+def _container_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
+    """Return the modules that a container is built of, () when any of them is unknown."""
+    values = (
+        positional[0].items
+        if len(positional) == 1 and positional[0].items is not None
+        else positional
+    )
+    if not values or any(len(value.layers) != 1 for value in values):
+        return ()
+    return tuple(value.layers[0] for value in values)
+
+
+def computed_op(qualified: str) -> str | None:
+    """Return the canonical operation of a layer type or a function by its qualified name; None when
+    unknown."""
+    layer_type = table().layer(qualified)
+    return layer_type.op if layer_type is not None else function_op(qualified)
+
+
+def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST) -> Value:
+    """Return the value of a call of a module: that of its operation when the type is known, else of
+    an opaque call."""
+    positional, keywords = arguments
+    if len(positional) == 1 and _is_known_sequential(callee.layers):
+        return _sequential_call(frame, callee, positional[0], expr)
+    if len({layer.type for layer in callee.layers}) != 1:
+        return call(frame, callee, arguments, expr, "")
+    qualified = callee.layers[0].type
+    function = function_op(qualified)
+    if function is not None:
+        return tensor_op(frame, function, arguments, expr, qualified)
+    layer_type = frame.scope.table.layer(qualified)
+    if layer_type is None or layer_type.op is None or keywords:
+        return call(frame, callee, arguments, expr, "")
+    if len(positional) != len(layer_inputs(layer_type)):
+        return call(frame, callee, arguments, expr, "")
+    return _layer_operation(frame, callee, layer_type, layer_type.op, positional, expr)
+
+
+def _is_known_sequential(layers: tuple[Layer, ...]) -> bool:
+    """Return whether a module is certainly one `Sequential` whose modules are known."""
+    return len(layers) == 1 and layers[0].type == SEQUENTIAL and bool(layers[0].items)
+
+
+def _sequential_call(frame: Frame, callee: Value, value: Value, expr: ast.AST) -> Value:
+    """Return the value of a call of a `Sequential`: its modules are called one after the other."""
+    for number, layer in enumerate(callee.layers[0].items):
+        inner = frame.value("path", "module", f"{callee.name}[{number}]" if callee.name else "")
+        inner.layers = (layer,)
+        value = layer_call(frame, inner, ((value,), {}), expr)
+    frame.compound[frame.site or expr] = value
+    return value
+
+
+def _layer_operation(
+    frame: Frame,
+    callee: Value,
+    layer_type: LayerType,
+    op: str,
+    positional: Sequence[Value],
+    expr: ast.AST,
+) -> Value:
+    """Return the value of the operation `op` that a layer computes from its inputs, attributes and
+    defaults."""
+    operation = frame.scope.table.operation(op)
+    args = dict(zip(layer_inputs(layer_type), positional, strict=True))
+    for name in layer_type.attributes:
+        args[name] = _layer_attribute(frame, callee, callee.layers, name)
+    omitted = [
+        parameter
+        for parameter in operation.signatures[0]
+        if parameter.optional and parameter.name not in args
+    ]
+    for parameter in omitted:
+        args[parameter.name] = frame.constant(parameter.default)
+    node = frame.node(
+        op,
+        args,
+        expr,
+        "tensor",
+        effect=has_effect(op, args),
+        spelling=callee.layers[0].type,
+        layer=callee,
+        defaults=frozenset(parameter.name for parameter in omitted),
+        random=operation.random,
+    )
+    return node.output
+
+
+def layer_inputs(layer_type: LayerType) -> tuple[str, ...]:
+    """Return the parameter names of a layer's call: one input, and for losses also a target."""
+    operation = table().operation(layer_type.op or "")
+    required = [parameter.name for parameter in operation.signatures[0] if not parameter.optional]
+    return tuple(
+        name
+        for name in required
+        if name not in layer_type.attributes and name in ("input", "target")
+    )
+
+
+def _layer_attribute(frame: Frame, callee: Value, layers: Sequence[Layer], name: str) -> Value:
+    """Return the value of a layer's attribute (`self.dropout.p`), with the constructor's constant
+    if it is known."""
+    path = frame.path(f"{callee.name}.{name}") if callee.name else frame.value("unknown")
+    constant_by_layer = {id(layer): _constructor_constant(frame, layer, name) for layer in layers}
+    constants = {repr(const) for const in constant_by_layer.values()}
+    if len(constants) == 1 and path.origin == "path" and path.const is MISSING:
+        path.const = next(iter(constant_by_layer.values()))
+    return path
+
+
+def _constructor_constant(frame: Frame, layer: Layer, name: str) -> object:
+    """Return the constant that the constructor gives an attribute, MISSING when it is no
+    constant."""
+    argument = layer.args.get(name)
+    const = argument.const if argument is not None else _default_constant(frame, layer, name)
+    if name not in _PARAMETERS:
+        return const
+    affine = layer.args.get("elementwise_affine")
+    is_absent = const is False or (affine is not None and affine.const is False)
+    return None if is_absent else MISSING
+
+
+def _default_constant(frame: Frame, layer: Layer, name: str) -> object:
+    """Return the default of a constructor's parameter; MISSING when there is none."""
+    layer_type = frame.scope.table.layer(layer.type)
+    for parameter in layer_type.init if layer_type is not None else ():
+        if parameter.name == name:
+            return parameter.default if parameter.optional else MISSING
+    return MISSING
+
+
+def choice(frame: Frame, base: Value, key: Value, expr: ast.Subscript) -> Value:
+    """Return the value of a subscript such as `ACT2FN[config.act]`: a layer whose type depends on a
+    run-time value."""
+    lines = (expr.lineno, expr.end_lineno or expr.lineno)
+    value = frame.node("py.item", {"base": base, "index": key}, expr, "module").output
+    source = frame.scope.source.segment(expr)
+    value.layers = (
+        Layer(
+            base.name, args={"key": key}, guard=frame.guard, source=source, choice=True, lines=lines
+        ),
+    )
+    return value

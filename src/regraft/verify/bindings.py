@@ -1,0 +1,126 @@
+"""The names that code binds, reads and mentions."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import symtable
+import tokenize
+from collections import Counter
+
+FRAGMENT = "<changed>"
+
+
+def names_bound_by(node: ast.AST) -> tuple[str, ...]:
+    """Return the names that a node binds by itself, whatever the scope."""
+    match node:
+        case ast.Name(name, ast.Store() | ast.Del()):
+            return (name,)
+        case ast.alias(name, local):
+            return (local or name.partition(".")[0],)
+        case ast.ClassDef(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
+            return (name,)
+        case (
+            ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+        ):
+            return (name,)
+        case ast.MatchMapping(rest=str(name)):
+            return (name,)
+        case ast.Global(names) | ast.Nonlocal(names):
+            return tuple(names)
+        case ast.arg(name):
+            return (name,)
+    return ()
+
+
+def bound_names(tree: ast.AST) -> frozenset[str]:
+    """Return every name that a file binds in any scope; "*" where it imports all names of another
+    file."""
+    return frozenset(name for node in ast.walk(tree) for name in names_bound_by(node))
+
+
+def stored_names(node: ast.AST) -> frozenset[str]:
+    """Return the variables that a piece of code assigns or iterates into."""
+    names = (name for name in ast.walk(node) if isinstance(name, ast.Name))
+    return frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
+
+
+def assigned_names(node: ast.AST) -> frozenset[str]:
+    """Return the variables that a statement assigns itself, its body aside."""
+    match node:
+        case ast.Assign(targets):
+            return frozenset().union(*map(stored_names, targets))
+        case ast.AugAssign(target) | ast.AnnAssign(target) | ast.For(target) | ast.AsyncFor(target):
+            return stored_names(target)
+        case ast.With(items) | ast.AsyncWith(items):
+            return frozenset().union(*(stored_names(item) for item in items))
+    return frozenset()
+
+
+def plainly_assigned_names(node: ast.stmt) -> frozenset[str]:
+    """Return the names that a statement sets if it is an assignment to names alone, else none."""
+    match node:
+        case ast.Assign(targets) if all(isinstance(target, ast.Name) for target in targets):
+            return frozenset(target.id for target in targets if isinstance(target, ast.Name))
+        case ast.AnnAssign(ast.Name(name), value=ast.expr()):
+            return frozenset({name})
+    return frozenset()
+
+
+def mentioned_names(node: ast.AST) -> frozenset[str]:
+    """Return the variables that a node mentions."""
+    return frozenset(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
+
+
+def string_words(*trees: ast.AST) -> frozenset[str]:
+    """Return the words in the string constants of syntax trees."""
+    constants = (
+        node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    )
+    return frozenset(
+        word for value in constants if isinstance(value, str) for word in re.findall(r"\w+", value)
+    )
+
+
+def module_names(text: bytes) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that a file binds at module level, and those that anything in the file reads
+    from there."""
+    bound: set[str] = set()
+    read: set[str] = set()
+    module_scope = symtable.symtable(_decode(text), FRAGMENT, "exec")
+    scopes = [module_scope]
+    while scopes:
+        scope = scopes.pop()
+        scopes.extend(scope.get_children())
+        for symbol in scope.get_symbols():
+            refers_to_module = scope is module_scope or symbol.is_global()
+            if refers_to_module and _is_bound(symbol):
+                bound.add(symbol.get_name())
+            if symbol.is_referenced() and (refers_to_module or scope.get_type() == "class"):
+                read.add(symbol.get_name())
+    return frozenset(bound), frozenset(read)
+
+
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    """Return whether a scope assigns, imports or defines a symbol."""
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _decode(text: bytes) -> str:
+    """Return the text of a file in the encoding that Python reads the file in."""
+    return text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
+
+
+def imported_packages(tree: ast.Module) -> frozenset[str]:
+    """Return the packages that a file imports by their own names and binds by nothing else."""
+    aliases = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    count_by_package = Counter(
+        alias.name.partition(".")[0] for alias in aliases if not alias.asname
+    )
+    bindings_by_name = Counter(name for node in ast.walk(tree) for name in names_bound_by(node))
+    return frozenset(
+        name for name, count in count_by_package.items() if bindings_by_name[name] == count
+    )

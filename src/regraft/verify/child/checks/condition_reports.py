@@ -1,0 +1,202 @@
+"""Definitions whose conditions report their results: the syntax tree with the calls that do so."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from regraft.verify.changes import Change
+from regraft.verify.child.checks.condition_kinds import (
+    PRESENT,
+    TRUTH,
+    VARIED,
+    anonymous_form,
+    is_predicate,
+    is_step,
+    is_truth_call,
+    mask_position,
+    required_of_operands,
+    required_results,
+)
+from regraft.verify.child.checks.influence import deciding_parameters
+
+# the functions that the calls name
+RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
+_TEXT = 80  # the most characters of a condition that a message shows
+
+
+@dataclass(slots=True)
+class Condition:
+    """A condition of a changed line with the results that it has to take and those that it has
+    taken.
+
+    `first_value` is the first value of a condition that has to take a second one.
+    """
+
+    line: int
+    text: str
+    required: tuple[str, ...]
+    results: set[str] = field(default_factory=set)
+    first_value: Any = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The results that the condition has to take and has not taken."""
+        return tuple(result for result in self.required if result not in self.results)
+
+    @property
+    def sentence(self) -> str:
+        """A sentence that names the missing results."""
+        return f"on line {self.line}, `{self.text}` never {' and never '.join(self.missing)}"
+
+
+class ReportingTransformer(ast.NodeTransformer):
+    """Wraps the conditions of changed lines into calls that report their results.
+
+    Tests of `if`, `while` and conditional expressions are left out, because both of their sides
+    have to run anyway. The operands of `and` and `or` in a test are conditions like others. `forms`
+    are the anonymous forms of new conditions.
+    """
+
+    def __init__(self, change: Change, forms: frozenset[str]) -> None:
+        self.conditions: list[Condition] = []
+        self._change, self._forms = change, forms
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Report whether parameters are given that default to None and decide what changed lines
+        compute."""
+        reports: list[ast.stmt] = []
+        for name in deciding_parameters(node, self._change.statements):
+            value = ast.copy_location(ast.Name(name, ast.Load()), node)
+            reports.append(ast.Expr(self._wrap_value(value, name, PRESENT)))
+        self.generic_visit(node)
+        start = int(ast.get_docstring(node, clean=False) is not None)
+        node.body[start:start] = reports
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self._visit_without_test(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self._visit_without_test(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        return self._visit_without_test(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        return self._visit_predicate(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        return self._visit_predicate(node) if is_predicate(node) else self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        wanted = required_of_operands(node)
+        if not wanted:
+            return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
+        is_new, text = self._is_new(node), ast.unparse(node)
+        self.generic_visit(node)
+        return self._wrap_operation(node, text, wanted) if is_new else node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """Report the operands that decide; the last one of `or` is a result."""
+        is_new = self._is_new(node)
+        deciding = node.values if isinstance(node.op, ast.And) else node.values[:-1]
+        texts = {
+            id(value): ast.unparse(value)
+            for value in deciding
+            if is_new and not _is_reported_when_visited(value)
+        }
+        node.values = [
+            self._wrap_value(self.visit(value), texts[id(value)])
+            if id(value) in texts
+            else self.visit(value)
+            for value in node.values
+        ]
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if is_truth_call(node) or is_step(node):
+            return self._visit_predicate(node)
+        wanted, position = required_results(node), mask_position(node)
+        if not self._is_new(node) or (not wanted and position is None):
+            return self.generic_visit(node)
+        if wanted:
+            return self._visit_bound_or_choice(node, wanted)
+        assert position is not None
+        return self._visit_selection(node, position)
+
+    def _visit_bound_or_choice(self, node: ast.Call, wanted: tuple[str, ...]) -> ast.AST:
+        """Return a call that bounds or chooses so that it reports its operands and result."""
+        number = self._add_condition(node.lineno, ast.unparse(node), wanted)
+        self.generic_visit(node)
+        name = ast.Constant(self._change.definition)
+        arguments = [name, ast.Constant(number), node.func, *node.args]
+        report = ast.Call(ast.Name(CALL, ast.Load()), arguments, node.keywords)
+        return ast.copy_location(report, node)
+
+    def _visit_selection(self, node: ast.Call, position: int) -> ast.AST:
+        """Return a call that selects by a mask, the argument at `position`, so that the mask
+        reports its values."""
+        mask = node.args[position]
+        mask_text, is_reported = ast.unparse(mask), is_predicate(mask)
+        self.generic_visit(node)
+        if not is_reported:
+            node.args[position] = self._wrap_value(node.args[position], mask_text)
+        return node
+
+    def _visit_without_test(self, node: ast.If | ast.While | ast.IfExp) -> ast.AST:
+        """Visit a branch without its test; of a test with `and` or `or`, the operands report."""
+        test = node.test
+        node.test = ast.Constant(True)
+        self.generic_visit(node)
+        node.test = self.visit(test) if isinstance(test, ast.BoolOp) else test
+        return node
+
+    def _visit_predicate(self, node: ast.expr) -> ast.AST:
+        """Return a new condition or step so that it reports its value; others with their parts
+        visited."""
+        text, wanted = ast.unparse(node), VARIED if is_step(node) else TRUTH
+        is_new = self._is_new(node)
+        self.generic_visit(node)
+        return self._wrap_value(node, text, wanted) if is_new else node
+
+    def _wrap_value(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
+        """Return a call that records the value of an expression as a condition's result and returns
+        it."""
+        number = self._add_condition(node.lineno, text, wanted)
+        arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
+        return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), arguments, []), node)
+
+    def _wrap_operation(self, node: ast.BinOp, text: str, wanted: tuple[str, ...]) -> ast.expr:
+        """Return a call that computes a binary operation and records its operands' effects."""
+        condition_id = [
+            ast.Constant(self._change.definition),
+            ast.Constant(self._add_condition(node.lineno, text, wanted)),
+        ]
+        arguments = [*condition_id, ast.Constant(type(node.op).__name__), node.left, node.right]
+        return ast.copy_location(ast.Call(ast.Name(BINARY, ast.Load()), arguments, []), node)
+
+    def _add_condition(self, line: int, text: str, wanted: tuple[str, ...]) -> int:
+        """Add a condition and return its number."""
+        self.conditions.append(Condition(line, text[:_TEXT], wanted))
+        return len(self.conditions) - 1
+
+    def _is_new(self, node: ast.expr) -> bool:
+        """Return whether an expression is in a changed line and its form is new."""
+        is_changed = any(start <= node.lineno <= end for start, end in self._change.statements)
+        return is_changed and anonymous_form(node) in self._forms
+
+
+def _is_reported_when_visited(node: ast.expr) -> bool:
+    """Return whether an expression is reported by the visit of itself, or is no condition."""
+    return is_predicate(node) or isinstance(node, ast.BoolOp | ast.Constant)

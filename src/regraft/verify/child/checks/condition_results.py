@@ -1,0 +1,90 @@
+"""The results that a condition takes, by its value and operands at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from regraft.verify.child.checks.condition_kinds import (
+    CHOICE,
+    LOWERED,
+    PASSED,
+    RAISED,
+    TRUTH,
+    VARIED,
+)
+
+RAN = "ran"  # reported by a condition whose result cannot be determined
+NUMBERS = (torch.Tensor, int, float)
+
+
+def truth_results(value: Any) -> Iterator[str]:
+    """Yield the truth values that a condition has: true, false, or both for different elements."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() and value.device.type == "cpu":
+            truth = value.detach() != 0
+            yield from TRUTH[:1] * bool(truth.any())
+            yield from TRUTH[1:] * (not bool(truth.all()))
+    elif isinstance(value, bool | int | float):
+        yield TRUTH[0] if value else TRUTH[1]
+
+
+def variety_results(value: Any, first_value: Any) -> Iterator[str]:
+    """Yield that a condition ran, and that it varied: its elements differ, or its value is not the
+    first one."""
+    yield RAN
+    if isinstance(value, torch.Tensor):
+        is_readable = _is_readable(value)
+        elements = value.detach().flatten()
+        if is_readable and bool((elements != elements[0]).any()):
+            yield from VARIED
+        value = elements[0].item() if is_readable else None
+    if isinstance(first_value, torch.Tensor):
+        is_readable = _is_readable(first_value)
+        first_value = first_value.flatten()[0].item() if is_readable else value
+    if not isinstance(value, bool | int | float | str | None.__class__) or value != first_value:
+        yield from VARIED
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has elements that can be read without a transfer."""
+    return bool(tensor.numel()) and tensor.device.type == "cpu"
+
+
+def choice_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
+    """Yield the operands, first or second, that are the result.
+
+    A call that is no choice between two, such as a minimum along a dimension, yields both.
+    """
+    if len(operands) != 2 or not all(isinstance(value, NUMBERS) for value in (*operands, result)):
+        yield from CHOICE
+        return
+    yield RAN
+    first, second = operands
+    yield from CHOICE[:1] * any_differs(result, second)
+    yield from CHOICE[1:] * any_differs(result, first)
+
+
+def bound_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
+    """Yield whether a bound raised, lowered or let pass an element of the first operand.
+
+    All three are yielded where the bound worked in place, because the old value is lost.
+    """
+    yield RAN
+    if operands and isinstance(operands[0], torch.Tensor) and isinstance(result, torch.Tensor):
+        value = operands[0]
+        if value is result:
+            yield from (RAISED, LOWERED, PASSED)  # in place: the old value is lost
+        elif value.shape == result.shape:
+            yield from (RAISED,) * bool((result > value).any())
+            yield from (LOWERED,) * bool((result < value).any())
+            yield from (PASSED,) * bool(
+                ((result == value) & (result != 0) & torch.isfinite(result)).any()
+            )
+
+
+def any_differs(result: Any, operand: Any) -> bool:
+    """Return whether any element of a result is not the operand's."""
+    return bool(torch.as_tensor(result != operand).any())

@@ -1,0 +1,145 @@
+"""Model classes of a file that follows the Hugging Face conventions, with configurations and calls
+that bring them to life."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regraft.verify.child.drivers import bringup, inputs, parts, source_hints, vary
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.bringup import Trial, builder
+from regraft.verify.child.drivers.reach import class_names_in
+from regraft.verify.child.drivers.slots import Spec
+from regraft.verify.child.session import Session
+
+# Seconds for bringing up all models with other values of their configurations.
+SECOND_SECONDS = 15.0
+
+
+def config_class_of(cls: str, session: Session) -> Any:
+    """Return the configuration class that a model class of the file names."""
+    return getattr(session.original, cls).config_class
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model class with a configuration that builds it and calls that it accepts.
+
+    `values` is the configuration as a dictionary, `accepted` the inputs that were found for it,
+    `used` the names of the file's classes that the model has instances of, `size` its number of
+    parameters.
+    """
+
+    cls: str
+    config: Any
+    values: Mapping[str, Any]
+    attention: str
+    accepted: inputs.AcceptedInputs
+    calls: inputs.Calls
+    used: frozenset[str]
+    size: int
+
+
+def wanted_count(candidate: Candidate, session: Session) -> int:
+    """Return how many of the definitions that are still wanted a candidate has instances of."""
+    return len(candidate.used & session.wanted_definitions())
+
+
+def candidate_of(cls: str, trial: Trial, session: Session) -> Candidate:
+    """Return the candidate of a trial that succeeded."""
+    assert trial.accepted is not None
+    size = sum(parameter.numel() for parameter in trial.model.parameters())
+    calls = trial.accepted.calls(trial.model)
+    used = class_names_in(trial.model, session)
+    return Candidate(
+        cls, trial.config, trial.values, trial.attention, trial.accepted, calls, used, size
+    )
+
+
+def subject_of(candidate: Candidate) -> Subject:
+    """Return the subject of a candidate; its `varied` yields the model with other values of its
+    configuration."""
+    build = builder(candidate.cls, candidate.config)
+
+    def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
+        return _with_second_values(candidate, session, words)
+
+    return Subject(
+        candidate.cls,
+        "huggingface",
+        build,
+        candidate.calls,
+        recipe_of(candidate.cls, candidate),
+        varied=varied,
+    )
+
+
+def _with_second_values(
+    candidate: Candidate, session: Session, words: frozenset[str]
+) -> Iterator[Subject]:
+    """Yield the model with another value of each field of its configuration that `words` name."""
+    deadline = session.ledger.share(SECOND_SECONDS)
+    tried_paths: set[tuple[str, ...]] = set()
+    choices = source_hints.compared_strings(inspect.getsource(session.original))
+    for override in vary.second_values(candidate.values, words, choices):
+        path = vary.path_of(override, candidate.values)
+        if path in tried_paths:
+            continue
+        if time.process_time() > deadline:
+            return
+        variant = next(built_variants(candidate, [(candidate.attention, override)], session), None)
+        if variant is not None:
+            tried_paths.add(path)
+            value = ".".join(path)
+            started = time.process_time()
+            yield replace(
+                subject_of(variant),
+                name=f"{candidate.cls} with another {value}",
+                fields=(path[-1],),
+            )
+            deadline += time.process_time() - started  # comparing it is no search
+
+
+def recipe_of(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
+    """Return the description from which a reproducer builds a model."""
+    config_class = type(candidate.config)
+    return {
+        "kind": "huggingface",
+        "class": cls,
+        "config_module": config_class.__module__,
+        "config_class": config_class.__name__,
+        "config": dict(candidate.values),
+        "attention": candidate.attention,
+    }
+
+
+def whole_model_of(cls: str, candidate: Candidate | Trial, spec: Spec | None) -> parts.WholeModel:
+    """Return a built model whose parts may be run, with the inputs that it takes or came furthest
+    with."""
+    return parts.WholeModel(cls, builder(cls, candidate.config), recipe_of(cls, candidate), spec)
+
+
+def built_variants(
+    candidate: Candidate, overrides: Iterable[tuple[str, Mapping[str, Any]]], session: Session
+) -> Iterator[Candidate]:
+    """Yield the candidates with those overrides that the original can be built and run with.
+
+    Failures of the others are expected, and say nothing about the change.
+    """
+    for attention, override in overrides:
+        values = {**candidate.values, **override}
+        trial = bringup.attempt(
+            f"vary {candidate.cls}: {dict(override) or attention}",
+            candidate.cls,
+            type(candidate.config),
+            values,
+            session,
+            attention=attention,
+            first_spec=candidate.accepted.spec,
+        )
+        if trial.error is None:
+            yield candidate_of(candidate.cls, trial, session)

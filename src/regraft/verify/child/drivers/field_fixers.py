@@ -1,0 +1,254 @@
+"""Repairs of a shrunk configuration that set, restore or cut fields."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from regraft.verify.child.drivers.config_fields import (
+    BACKBONE,
+    BACKBONE_FIELDS,
+    CONFIG_PARAMETERS,
+    DERIVED,
+    HEAD_FIELDS,
+    KIND_FLAGS,
+    MISSING_ATTRIBUTE_VALUES,
+    PLURAL_FIELDS,
+    PRIVATE_FIELDS,
+    STAGES_FIELD,
+    TIMM_BACKBONE_FLAG,
+    UNSET_KEY_VALUE_FIELDS,
+    UNSET_LISTS,
+    UNSET_NUMBER_FIELDS,
+    UNSET_SIZE_FIELDS,
+    UNSET_SIZE_VALUES,
+    UNSET_VALUES,
+)
+from regraft.verify.child.drivers.size_fixers import Change, Config, ConfigProblem
+from regraft.verify.child.drivers.tiny import is_layers
+
+# The messages about a value that should be a list.
+_WANTS_LIST = re.compile(r"'NoneType' object is not (subscriptable|iterable)|'NoneType' has no len")
+
+
+def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield other values for fields that the error or its line names.
+
+    Unset fields that only make sense together, by their names, get values together; a list of
+    strings has one string for each layer.
+    """
+    small = problem.small
+    wants_list = bool(_WANTS_LIST.search(problem.text))
+    for text in (problem.text, problem.line):
+        names = [name for name in small if re.search(rf"\b{re.escape(name)}\b", text)]
+        for name in sorted(names, key=lambda name: (small[name] is not None, -len(name))):
+            values = _values_of_named_field(name, problem, wants_list)
+            yield from ({**small, name: value} for value in values)
+        yield from _set_fields_together(small, names, wants_list)
+    yield from _list_strings_by_layer(problem)
+
+
+def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) -> tuple[Any, ...]:
+    """Return values for a field that an error names; an unset one may hold a list, or a name that
+    another field lists."""
+    value = problem.small[name]
+    alternatives = _alternatives(name, value, problem.original.get(name))
+    if value is not None:
+        return alternatives
+    if wants_list:
+        return ([], *UNSET_LISTS, *alternatives)
+    if name in PLURAL_FIELDS:
+        return (*alternatives, *UNSET_LISTS)
+    return (*alternatives, *_listed_names(problem.small))
+
+
+def _set_fields_together(small: Config, names: list[str], wants_list: bool) -> Iterator[Change]:
+    """Yield a value for all unset fields among those named; then for all that begin as they do."""
+    unset = [name for name in names if small[name] is None]
+    stems = {name.partition("_")[0] for name in unset}
+    related = [
+        name for name, value in small.items() if value is None and name.partition("_")[0] in stems
+    ]
+    for group in (unset, related):  # fields that only make sense together
+        if len(group) > 1:
+            yield {**small, **{name: _first_value(name, wants_list) for name in group}}
+
+
+def _list_strings_by_layer(problem: ConfigProblem) -> Iterator[Change]:
+    """Yield a string for each layer, of those that the file compares an unset field with whose
+    elements it reads."""
+    small = problem.small
+    counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
+    for name, value in small.items():
+        strings = problem.choices.get(name, ())
+        is_read_by_layer = value is None and f"{name}[" in problem.line
+        if is_read_by_layer and strings and counts:
+            by_layer = itertools.islice(itertools.cycle(strings), max(counts))
+            yield {**small, name: list(by_layer)}
+
+
+def _listed_names(small: Config) -> tuple[str, ...]:
+    """Return the first name of each list of names, since an unset field may be one of them."""
+    lists = (value for value in small.values() if isinstance(value, list) and value)
+    return tuple(value[0] for value in lists if all(isinstance(element, str) for element in value))
+
+
+def _first_value(name: str, wants_list: bool) -> Any:
+    """Return the first value to try for an unset field; a list where the error wants one and the
+    name is a plural."""
+    number = 1 if name in UNSET_KEY_VALUE_FIELDS else UNSET_VALUES[0]
+    value = UNSET_SIZE_VALUES[0] if name in UNSET_SIZE_FIELDS else number
+    return [value] if wants_list and name in PLURAL_FIELDS else value
+
+
+def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
+    """Return values to try for a field instead of `value`; `original` is its value before it was
+    shrunk."""
+    if isinstance(value, bool):
+        return (not value,)
+    if value is None or value == 0:
+        return UNSET_SIZE_VALUES if name in UNSET_SIZE_FIELDS else UNSET_VALUES
+    if isinstance(value, int):
+        numbers = dict.fromkeys((original, 1, 2, 2 * value, value // 2))
+        return tuple(number for number in numbers if number not in (value, 0))
+    return (original,) if original != value else ()
+
+
+def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield values for an attribute that the error says the configuration lacks."""
+    name = match[1] or match[2]
+    if problem.small.get(name) is None:
+        yield from ({**problem.small, name: value} for value in MISSING_ATTRIBUTE_VALUES)
+
+
+def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield a list of as many numbers as the error asks for, with at least as many layers.
+
+    The numbers are those of layers, from 1 on.
+    """
+    if match[1] not in problem.original:
+        return
+    count = int(match[2])
+    fields = {name: value for name, value in problem.small.items() if name not in DERIVED}
+    layers = {
+        name: max(count, value)
+        for name, value in fields.items()
+        if is_layers(name) and isinstance(value, int)
+    }
+    yield {**fields, **layers, match[1]: list(range(1, count + 1))}
+
+
+def restore_stages(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with all its stages, for a backbone that returns several of them."""
+    original, small = problem.original, problem.small
+    if len(original.get(STAGES_FIELD) or ()) > 1:
+        lists = {
+            name: original[name]
+            for name, value in small.items()
+            if name in original and (isinstance(value, list) or is_layers(name))
+        }
+        yield {**small, **lists, **derived_fields(original)}
+
+
+def derived_fields(original: Config) -> Change:
+    """Return the fields of a configuration that it computes from others."""
+    names = sorted(DERIVED & set(original))
+    return {name: original[name] for name in names if name not in PRIVATE_FIELDS}
+
+
+def invert_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that invert one flag."""
+    for name, value in problem.small.items():
+        if isinstance(value, bool):
+            yield {**problem.small, name: not value}
+
+
+def give_plain_backbone(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield a backbone that needs no other package, where the error is about one."""
+    small = problem.small
+    for name in small if "backbone" in problem.text.lower() else ():
+        if name in BACKBONE_FIELDS:
+            flags = dict.fromkeys(small.keys() & {TIMM_BACKBONE_FLAG}, False)
+            yield {**small, name: BACKBONE, **flags}
+
+
+def fill_empty_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield a list with a 1 for an empty list."""
+    for name, old in problem.small.items():
+        if old == []:
+            yield from ({**problem.small, name: value} for value in ([1], [1.0]))
+
+
+def set_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield a number for an unset field that has the name of one."""
+    for name in _unset_names(problem.small):
+        if name in UNSET_NUMBER_FIELDS:
+            yield {**problem.small, name: 8 if name in UNSET_SIZE_FIELDS else 1}
+
+
+def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield an empty mapping for an unset configuration, or for any unset field where the error
+    wants a mapping."""
+    wants_mapping = re.search(r"no attribute '(get|items|keys|values)'", problem.text)
+    for name in _unset_names(problem.small):
+        if wants_mapping or name in CONFIG_PARAMETERS:
+            yield {**problem.small, name: {}}
+
+
+def invert_kind_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that invert a flag for the kind of a model, as `is_decoder`."""
+    for name, value in problem.small.items():
+        if isinstance(value, bool) and name in KIND_FLAGS:
+            yield {**problem.small, name: not value}
+
+
+def _unset_names(small: Config) -> list[str]:
+    """Return the names of unset fields that are not private."""
+    return [name for name, value in small.items() if value is None and name not in PRIVATE_FIELDS]
+
+
+def restore_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that give one shrunk field its old value back; lists and numbers of layers come
+    first."""
+    small = problem.small
+
+    def comes_later(name: str) -> bool:
+        return not (is_layers(name) or isinstance(small[name], list))
+
+    for name in sorted(problem.shrunk_names, key=comes_later):
+        yield {**small, name: problem.original[name]}
+
+
+def restore_groups(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that give groups of shrunk fields their old values back: lists, layers, heads,
+    all."""
+    small, shrunk = problem.small, problem.shrunk_names
+    lists = [name for name in shrunk if isinstance(small[name], list)]
+    layers = [name for name in shrunk if is_layers(name)]
+    heads = [name for name in shrunk if name in HEAD_FIELDS]
+    for group in (lists, layers, heads, shrunk):
+        yield {**small, **{name: problem.original[name] for name in group}}
+
+
+def cut_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield smaller versions: all floats cut, all lists cut, then one field cut."""
+    small = problem.small
+    for kind in (float, list):
+        cut = {n: _cut_value(value) for n, value in small.items() if isinstance(value, kind)}
+        yield {**small, **cut}
+    for name, value in small.items():
+        if _cut_value(value) != value:
+            yield {**small, name: _cut_value(value)}
+
+
+def _cut_value(value: Any) -> Any:
+    """Return a value with its large numbers divided by four, those in lists too."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value // 4 if value >= 16 else value
+    if isinstance(value, float):
+        return value / 4 if value >= 1 else value
+    return [_cut_value(element) for element in value] if isinstance(value, list) else value

@@ -1,0 +1,161 @@
+"""Make further calls of a model whose inputs are found: with optional inputs, requested outputs,
+cached keys, longer inputs, or no mask."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.verify.child.checks.arguments import signature_of
+from regraft.verify.child.drivers import inputs, repair
+from regraft.verify.child.drivers.config_fields import RESULT_TYPE_FLAG
+from regraft.verify.child.drivers.forward_inputs import (
+    CACHE_FLAG,
+    CACHE_INPUT,
+    CACHE_WORDS,
+    MASK_INPUTS,
+    REQUESTS,
+    SIDE_PREFIX,
+)
+from regraft.verify.child.drivers.inputs import AcceptedInputs, Calls
+from regraft.verify.child.drivers.slots import Spec, make
+from regraft.verify.child.tree import Call
+
+# where the length decides what runs; no more than a small model has positions
+LONG = ((1, 48), (2, 48))
+
+
+def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
+    """Yield functions that make further calls: with optional inputs, requested outputs, cached
+    keys, or no mask.
+
+    Optional inputs that `text` mentions come first. `width` is passed for layers, with the meaning
+    that it has in `find`.
+    """
+    parameter_names = set(signature_of(model).parameters)
+    slots = inputs.guess_slots(model, width > 0, width)
+    optional = {name: slot for name, slot in slots.items() if name not in accepted.spec}
+    for name, slot in optional.items():
+        if _is_mentioned(text, name):
+            best = repair.search(model, {**accepted.spec, name: slot}, {}, repair.SECONDS / 3)
+            if best.error is None and name in best.spec:
+                yield from _accepted_calls(model, best.spec)
+    parameter_names |= {*REQUESTS, RESULT_TYPE_FLAG} if hasattr(model, "config_class") else set()
+    yield from _with_flags(model, accepted.calls(model), parameter_names, text)
+    if {CACHE_INPUT, CACHE_FLAG} <= parameter_names and re.search(CACHE_WORDS, text):
+        yield from _with_cache(model, accepted)
+    yield _without_mask(accepted.calls(model))
+    for name, slot in optional.items():
+        if not _is_mentioned(text, name):
+            yield from _accepted_calls(model, {**accepted.spec, name: slot})
+
+
+def _is_mentioned(text: str, name: str) -> bool:
+    """Return whether a text contains a parameter's name, leaving out `encoder_` or `decoder_` at
+    its start."""
+    return bool(re.search(rf"\b{re.sub(SIDE_PREFIX, '', name)}\b", text))
+
+
+def _accepted_calls(model: Any, spec: Spec) -> Iterator[Calls]:
+    """Yield the calls of a specification if the model accepts it."""
+    accepted = inputs.accepted_or_failed(model, spec)
+    if isinstance(accepted, AcceptedInputs):
+        yield accepted.calls(model)
+
+
+def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
+    """Yield calls with more tokens, where a model takes them."""
+    calls = replace(accepted, sizes=LONG).calls(model)
+    lengths = [dim for slot in accepted.spec.values() for dim in slot.dims if dim.of == "length"]
+    # samples of sound are long already
+    are_tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)
+    if are_tokens and all(inputs.is_accepted(model, call) for call in calls(0)):
+        yield calls
+
+
+def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) -> Iterator[Calls]:
+    """Yield calls with each flag changed, and with flags that the error names where the flag fails
+    alone."""
+    flags = [
+        p
+        for p in signature_of(model).parameters.values()
+        if _is_flag(p) and p.name != RESULT_TYPE_FLAG
+    ]
+    choices = [(p.name, not p.default) for p in flags] + [
+        (name, True) for name in REQUESTS if name in parameter_names
+    ]
+    all_choices = (*dict.fromkeys(choices), (CACHE_FLAG, False), (RESULT_TYPE_FLAG, False))
+    for name, value in sorted(all_choices, key=lambda choice: not _is_mentioned(text, choice[0])):
+        if name not in parameter_names:
+            continue
+        flagged_calls = _with_keywords(calls, {name: value})
+        error = inputs.run_error(model, flagged_calls(0)[0])
+        words = set(re.findall(r"\w+", str(error))) & parameter_names - {name}
+        related_flags = {flag: flag_value for flag, flag_value in all_choices if flag in words}
+        if error is not None and related_flags:  # it names flags that go with this one
+            flagged_calls = _with_keywords(calls, {name: value, **related_flags})
+            error = inputs.run_error(model, flagged_calls(0)[0])
+        if error is None:
+            yield flagged_calls
+
+
+def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
+    """Return the calls with other keyword arguments."""
+    label = "".join(f", {name}={value}" for name, value in values.items())
+    return lambda seed: tuple(
+        Call(call.args, {**call.kwargs, **values}, f"{call.label}{label}") for call in calls(seed)
+    )
+
+
+def _is_flag(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter is a boolean by default, or a boolean left to the
+    configuration."""
+    return isinstance(parameter.default, bool) or (
+        parameter.default is None and inputs.annotation(parameter) == "bool"
+    )
+
+
+def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
+    """Yield calls that continue a call with the keys and values that this call leaves, for as many
+    more positions."""
+
+    def continue_calls(seed: int) -> tuple[Call, ...]:
+        return tuple(
+            _continue_call(model, make(accepted.spec, size, seed)) for size in accepted.sizes
+        )
+
+    try:
+        continue_calls(0)
+    except Exception:  # noqa: BLE001 - a model that leaves none, or not with these inputs, has no such call
+        return
+    yield continue_calls
+
+
+def _continue_call(model: Any, call: Call) -> Call:
+    """Run a call that returns its cache, and return the call that goes on from it."""
+    kwargs = {name: value for name, value in call.kwargs.items() if name not in MASK_INPUTS}
+    with torch.no_grad():
+        results = model(**kwargs, **{CACHE_FLAG: True, RESULT_TYPE_FLAG: True})
+    cached = {CACHE_INPUT: getattr(results, CACHE_INPUT), CACHE_FLAG: True}
+    return Call((), {**kwargs, **cached}, f"{call.label}, continued")
+
+
+def _without_mask(calls: Calls) -> Calls:
+    """Return the calls without their masks."""
+
+    def unmasked_calls(seed: int) -> tuple[Call, ...]:
+        return tuple(
+            Call(
+                call.args,
+                {name: value for name, value in call.kwargs.items() if name not in MASK_INPUTS},
+                f"{call.label}, no mask",
+            )
+            for call in calls(seed)
+        )
+
+    return unmasked_calls

@@ -1,0 +1,230 @@
+"""Repairs of inputs that an error message asks for: arguments, tokens, lengths, types."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.config_fields import (
+    PLACEHOLDER_ENDS,
+    TEXT_CONFIG_FIELD,
+    TEXT_WIDTH_FIELD,
+)
+from regraft.verify.child.drivers.forward_inputs import TOKEN_TYPE_INPUTS, TOKENS_INPUT
+from regraft.verify.child.drivers.guess import value_for
+from regraft.verify.child.drivers.slots import Dim, Slot, Spec, with_places
+from regraft.verify.child.drivers.where import statements
+
+LARGEST = 4096  # the largest dimension of an input
+_LONGEST = 256  # the longest fixed length that a model may demand
+
+
+@dataclass(frozen=True, slots=True)
+class InputProblem:
+    """An attempt that failed, the parameters that may be given, and the configuration of the model
+    (None for none)."""
+
+    failed: Attempt
+    optional: Spec
+    config: Any = None
+
+    @property
+    def spec(self) -> Spec:
+        """The inputs of the attempt."""
+        return self.failed.spec
+
+    @property
+    def absent(self) -> list[str]:
+        """The names of the parameters that may be given and are not."""
+        return [name for name in self.optional if name not in self.spec]
+
+    def with_optional(self, *names: str) -> Spec:
+        """Return the inputs with some of the parameters that may be given."""
+        return {**self.spec, **{name: self.optional[name] for name in names}}
+
+
+def give_missing_argument(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs with the argument that a message calls missing; types of tokens mark the
+    places of the tokens that stand for something else."""
+    name, spec = match[1], problem.spec
+    if name not in problem.optional or name in spec:
+        return
+    if TOKENS_INPUT in spec and name in TOKEN_TYPE_INPUTS:
+        yield {**spec, name: replace(spec[TOKENS_INPUT], kind="marks")}
+    else:
+        yield problem.with_optional(name)
+
+
+def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs whose objects have the attribute that is missing, with a value that its name
+    suggests."""
+    try:
+        attribute_value = {match[1]: value_for(match[1])}
+    except LookupError:
+        return
+    objects = {
+        name: vars(slot.value)
+        for name, slot in problem.spec.items()
+        if isinstance(slot.value, SimpleNamespace)
+    }
+    completed = {
+        name: Slot("plain", value=SimpleNamespace(**attributes, **attribute_value))
+        for name, attributes in objects.items()
+    }
+    yield {**problem.spec, **completed}
+
+
+def fill_shape_by_length(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of the one length that fills the shape of a sample.
+
+    The shape has another number of elements than the sample.
+    """
+    batch, length = problem.failed.size
+    rows, shape, element_count = match[1], match[2], int(match[3])
+    if rows not in ("-1", str(batch)) or not element_count:
+        return
+    wanted_count = math.prod(map(int, shape.split(","))) * batch
+    new_length, remainder = divmod(wanted_count * length, element_count)
+    if not remainder and new_length != length and 0 < new_length <= _LONGEST:
+        yield with_changed_dims(
+            problem.spec,
+            lambda dim: Dim(dim.factor * new_length) if dim.of == "length" else dim,
+        )
+
+
+def lengthen_divided(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs four times as long, where a length was divided down to nothing."""
+    size = problem.failed.size
+    lengths = {slot.dims[1] for slot in problem.spec.values() if len(slot.dims) > 2}
+    longer_dims = {
+        dim: Dim(4 * dim.factor, dim.of) for dim in lengths if 4 * dim.at(size) <= _LONGEST
+    }
+    if longer_dims:
+        yield with_changed_dims(problem.spec, lambda dim: longer_dims.get(dim, dim))
+
+
+def give_wanted_channels(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with the channels that a convolution asks for."""
+    shape = tuple(map(int, match[1].split(",")))
+    for name, slot in problem.spec.items():
+        if tuple(dim.at(problem.failed.size) for dim in slot.dims) == shape:
+            dims = (slot.dims[0], Dim(int(match[2])), *slot.dims[2:])
+            yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def give_placeholders(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with as many tokens that stand for images, sound or videos as there are
+    features.
+
+    Source: the checks of models that put features in the place of tokens.
+    """
+    token = _placeholder(match[1].lower(), problem.config)
+    if token is None or TOKENS_INPUT not in problem.spec:
+        return
+    token_count, feature_count = int(match[2]), int(match[3])
+    if token_count and token_count != feature_count:
+        return
+    if token_count == feature_count:  # what is counted are the numbers of all features
+        text_config = getattr(problem.config, TEXT_CONFIG_FIELD, problem.config)
+        feature_count //= getattr(text_config, TEXT_WIDTH_FIELD, 1)
+    count, remainder = divmod(feature_count, problem.failed.size[0])
+    if not remainder and 0 < count <= LARGEST:
+        yield with_places(problem.spec, token, count)
+
+
+def _placeholder(sense: str, config: Any) -> int | None:
+    """Return the token that stands for an image or another sense; None where the configuration has
+    none."""
+    values = (getattr(config, f"{sense}_token_{end}", None) for end in PLACEHOLDER_ENDS)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def give_named_arguments(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs with the absent parameters that the error names: with each, and before with
+    all of them where it calls them missing."""
+    text, absent = problem.failed.text, problem.absent
+    names = [name for name in re.findall(r"\w+", text) if name in absent]
+    if names and "missing" in text:
+        yield problem.with_optional(*names)
+    yield from (problem.with_optional(name) for name in dict.fromkeys(names))
+
+
+def give_arguments_of_statements(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs with an absent parameter that a statement reads which the error came
+    through, innermost first."""
+    yield from (problem.with_optional(name) for name in _absent_in_statements(problem))
+
+
+def give_optional_of_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs with an absent one of the width that a layer takes, where it was given
+    another width.
+
+    Cross-attention without the states of an encoder attends to its own, which may have another
+    width.
+    """
+    for name in _absent_in_statements(problem):
+        slot = problem.optional[name]
+        if slot.dims:
+            dims = (*slot.dims[:-1], Dim(int(match[1])))
+            yield {**problem.spec, name: replace(slot, dims=dims)}
+
+
+def _absent_in_statements(problem: InputProblem) -> Iterator[str]:
+    """Yield the absent parameters in the statements that the error came through, innermost
+    first."""
+    if problem.failed.error is None:
+        return
+    absent = problem.absent
+    for _, text in statements(problem.failed.error):
+        yield from (name for name in dict.fromkeys(re.findall(r"\w+", text)) if name in absent)
+
+
+def give_each_optional(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs with each of the absent parameters."""
+    yield from (problem.with_optional(name) for name in problem.absent)
+
+
+def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs without an optional parameter that the error mentions."""
+    text = problem.failed.text
+    mentioned = [name for name in problem.spec if re.search(rf"\b{name}\b", text)]
+    for name in mentioned:
+        if name in problem.optional:
+            yield {key: slot for key, slot in problem.spec.items() if key != name}
+
+
+def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with a tensor of another kind: token ids, real numbers or booleans."""
+    for name, slot in problem.spec.items():
+        for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
+            if kind != slot.kind:
+                yield with_changed_slot(problem.spec, name, kind=kind, limit=slot.limit or 2)
+
+
+def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with 1 for a larger number."""
+    for name, slot in problem.spec.items():
+        if type(slot.value) is int and slot.value > 1:
+            yield with_changed_slot(problem.spec, name, value=1)
+
+
+def lower_token_ids(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with token ids below 2."""
+    for name, slot in problem.spec.items():
+        if slot.kind == "ids" and slot.limit > 2:
+            yield with_changed_slot(problem.spec, name, limit=2)
+
+
+def with_changed_slot(spec: Spec, name: str, **changes: Any) -> Spec:
+    """Return a specification with changed fields of one slot."""
+    return {**spec, name: replace(spec[name], **changes)}
+
+
+def with_changed_dims(spec: Spec, change: Callable[[Dim], Dim]) -> Spec:
+    """Return a specification with each dimension of each slot changed."""
+    return {name: replace(slot, dims=tuple(map(change, slot.dims))) for name, slot in spec.items()}

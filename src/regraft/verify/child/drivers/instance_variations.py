@@ -1,0 +1,110 @@
+"""Vary an instance of a class: flags of its modules, calls, arguments, and configurations."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from regraft.verify.child.drivers import further_calls, inputs, source_hints, vary
+from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers.constructors import is_config
+from regraft.verify.child.drivers.flags import flags
+from regraft.verify.child.drivers.instances import Instance, subject_of, try_values
+from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.session import Session, build_seeded, in_mode
+
+SECONDS = 15.0  # for trying variations of a class
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """The facts about a file that the driver knows before it builds anything.
+
+    text: the source of the file; hints: what it says about the changed definitions; configs: the
+    configurations that built models of it; noted: lists and dictionaries, by parameter, that its
+    functions give the classes that they build
+    """
+
+    text: str
+    hints: source_hints.Hints
+    configs: tuple[Any, ...]
+    noted: dict[str, Any] = field(default_factory=dict)
+
+
+def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Subject]:
+    """Yield variations that reach lines which have not run yet, and variations of these in turn."""
+    if session.is_covered():
+        return
+    deadline = time.process_time() + SECONDS
+    starts, reached_lines = [instance], reach(subject_of(instance), session).lines
+    for start in starts:
+        for variant in yield_until_error(
+            _variants(start, facts, session), session.ledger, f"variations of {start.name}"
+        ):
+            if session.is_covered() or time.process_time() > deadline:
+                return
+            reached = reach(subject_of(variant), session)
+            if reached.news:
+                yield replace(subject_of(variant), light=True)
+            if (
+                reached.lines - reached_lines
+            ):  # a step on the way, even where others ran these lines before
+                starts.append(variant)
+                reached_lines |= reached.lines
+
+
+def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Instance]:
+    """Yield the instance with another flag of its modules, other inputs, another argument or
+    another configuration."""
+    model = in_mode(build_seeded(0, instance.build, session.original), False)
+    for name, value in flags(model, session.original, facts.hints.text):
+        if name not in instance.flags:
+            yield replace(instance, flags={**instance.flags, name: value})
+    call_variants = further_calls.more_calls(
+        model, instance.accepted, facts.hints.text, inputs.width_of(model)
+    )
+    for calls in yield_until_error(
+        call_variants, session.ledger, f"{instance.name} with other inputs"
+    ):
+        yield replace(instance, calls=calls)
+    for values in _value_variations(instance, facts):
+        variant = try_values(
+            instance.name, values, session, 0.0, instance.accepted.spec, instance.function_values
+        )
+        if isinstance(variant, Instance):
+            yield replace(variant, flags=instance.flags)
+
+
+def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str, Any]]:
+    """Yield the values of an instance with another argument or another field of a configuration."""
+    values = instance.values
+    plain = {
+        key: value
+        for key, value in {**instance.function_values, **values}.items()
+        if not is_config(value)
+    }
+    for override in vary.variations(plain, replace(facts.hints, optional={})):
+        yield {**values, **override}
+    for key, value in values.items():
+        if is_config(value):
+            fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
+            for override in vary.variations(fields, facts.hints):
+                yield {**values, key: _with_override(value, override)}
+
+
+def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
+    """Return a copy of a configuration with other values of its own fields, not of nested
+    configurations."""
+    changed = copy.deepcopy(config)
+    for name, value in override.items():
+        if isinstance(value, Mapping):
+            continue
+        try:
+            setattr(changed, name, value)
+        except Exception:  # noqa: BLE001 - a configuration that allows what its models use now; the class takes more
+            vars(changed)[name] = value
+    return changed

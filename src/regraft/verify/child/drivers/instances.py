@@ -1,0 +1,163 @@
+"""Build a class or function of the file from values, and look for inputs that it accepts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType, ModuleType, SimpleNamespace
+from typing import Any
+
+from regraft.verify.child.drivers import inputs
+from regraft.verify.child.drivers.attempts import Counter
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.bringup import refuse_large
+from regraft.verify.child.drivers.config_fields import IMAGE_SIDE_FIELDS
+from regraft.verify.child.drivers.constructors import is_config
+from regraft.verify.child.drivers.flags import with_flags
+from regraft.verify.child.drivers.slots import Spec
+from regraft.verify.child.replay import drop_traceback
+from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.tree import adopt_classes
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A class, or a function that builds one, with the values that it is called with and the inputs
+    that it accepts.
+
+    flags: attributes of its modules that are changed. function_values: values that a function gives
+    the class by itself.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    accepted: inputs.AcceptedInputs
+    calls: inputs.Calls
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    function_values: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, module: ModuleType) -> Any:
+        return with_flags(builder_of(self.name, self.values), self.flags)(module)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why values do not bring a class to life.
+
+    The class is not `built`, or takes no inputs; `spec` are then the inputs that came furthest. The
+    `error`, which a change of the values may mend, came after so many `operations` of torch.
+    """
+
+    built: bool
+    reason: str
+    operations: int = 0
+    error: BaseException | None = None
+    spec: Spec | None = None
+
+    @property
+    def progress(self) -> tuple[bool, int]:
+        """The progress of the values: whether the class was built, then the number of
+        operations."""
+        return self.built, self.operations
+
+
+def not_built_message(values: Mapping[str, Any]) -> str:
+    """Return the beginning of the message that a class cannot be built from some values."""
+    return f"cannot be built from {show_values(values)}: "
+
+
+def try_values(
+    name: str,
+    values: Mapping[str, Any],
+    session: Session,
+    seconds: float,
+    first_spec: Spec | None = None,
+    function_values: Mapping[str, Any] = MappingProxyType({}),
+) -> Instance | Failure:
+    """Build the class and look for inputs; return the reason where that fails.
+
+    `first_spec` is tried before all other inputs; `function_values` are the values that a function
+    gives the class by itself.
+    """
+    all_values = {**function_values, **values}
+    counter = Counter()
+    try:
+        with session.ledger.step("original", "", f"build {name}"):
+            refuse_large(builder_of(name, values), session.original)
+            with counter:
+                model = in_mode(build_seeded(0, builder_of(name, values), session.original), False)
+    except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
+        reason = f"{not_built_message(values)}{type(error).__name__}: {str(error)[:200]}"
+        return Failure(False, reason, counter.count, drop_traceback(error))
+    try:
+        with session.ledger.step("original", "", f"look for inputs of {name}"):
+            accepted = inputs.find(
+                model,
+                inner=True,
+                width=inputs.width_of(model),
+                image=_image_side(all_values),
+                seconds=seconds,
+                first_spec=first_spec,
+            )
+        calls = accepted.calls(model)
+        calls(0)
+    except inputs.NoInputs as error:
+        furthest = error.furthest
+        return Failure(True, str(error), furthest.progress, furthest.error, furthest.spec)
+    except LookupError as error:
+        return Failure(True, str(error))
+    except Exception as error:  # noqa: BLE001 - odd constructor values mislead the search; returned as the reason
+        return Failure(True, f"no inputs were made: {type(error).__name__}: {str(error)[:200]}")
+    return Instance(name, values, accepted, calls, function_values=function_values)
+
+
+def _image_side(values: Mapping[str, Any]) -> Any:
+    """Return the side of images among the values of a constructor; None where it has none."""
+    names = [name for name in IMAGE_SIDE_FIELDS if name in values]
+    return values[names[0]] if names else None
+
+
+def builder_of(name: str, values: Mapping[str, Any]) -> Any:
+    """Return a function that calls a class or function of either version with copies of the
+    values."""
+    return lambda module: getattr(module, name)(
+        **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
+    )
+
+
+def show_values(values: Mapping[str, Any]) -> str:
+    """Return values as they are written in a call, without configurations."""
+    return ", ".join(f"{key}={value!r}" for key, value in values.items() if not is_config(value))
+
+
+def subject_of(instance: Instance) -> Subject:
+    """Return the subject of an instance, named by its values and changed flags."""
+    description = ", ".join(
+        filter(
+            None,
+            (
+                show_values(instance.values),
+                *(f"self.{name}={value}" for name, value in instance.flags.items()),
+            ),
+        )
+    )
+    recipe = {**recipe_of(instance.name, instance.values), "flags": dict(instance.flags)}
+    return Subject(
+        f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe
+    )
+
+
+def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description from which a reproducer calls a class or a function of the file."""
+    plain = {key: value for key, value in values.items() if not is_config(value)}
+    configs = {key: _config_recipe(value) for key, value in values.items() if is_config(value)}
+    return {"kind": "class", "name": name, "values": plain, "configs": configs}
+
+
+def _config_recipe(config: Any) -> list[Any]:
+    """Return what a reproducer makes a configuration from: the module and name of its class, and
+    its values."""
+    if isinstance(config, SimpleNamespace):
+        return ["types", "SimpleNamespace", vars(config)]
+    return [type(config).__module__, type(config).__name__, config.to_dict()]

@@ -1,0 +1,224 @@
+"""Repairs of inputs that try other shapes: those of a message, other ranks, other lengths."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from regraft.verify.child.drivers import described
+from regraft.verify.child.drivers.attempts import SIZE
+from regraft.verify.child.drivers.config_fields import HEADS
+from regraft.verify.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
+from regraft.verify.child.drivers.input_fixers import (
+    LARGEST,
+    InputProblem,
+    with_changed_dims,
+    with_changed_slot,
+)
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec
+
+Dims = tuple[Dim, ...]
+SHAPE = r"[(\[]((?:\d+,? ?)+)[)\]]"  # a shape in numbers
+# The shape of a mask that is added to scores.
+_ADDITIVE = (BATCH, Dim(1), LENGTH, LENGTH)
+
+
+def take_described_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of a shape that the error gives in words."""
+    for name, slot in problem.spec.items():
+        for reshaped in described.slots_from_message(problem.failed.text, slot):
+            yield {**problem.spec, name: reshaped}
+
+
+def take_named_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has another shape that the error names beside its own."""
+    texts = re.findall(SHAPE, problem.failed.text)
+    shapes = [tuple(map(int, re.findall(r"\d+", text))) for text in texts]
+    for name, slot in problem.spec.items():
+        own_shape = _shape(slot)
+        for shape in shapes if own_shape and own_shape in shapes else ():
+            if len(shape) > len(own_shape):  # a mask and what it selects from
+                yield _with_shape(problem.spec, name, shape[: len(own_shape)])
+            if shape != own_shape:
+                yield _with_shape(problem.spec, name, shape)
+
+
+def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one fills a shape, which the error names with a number of elements that
+    does not fill it."""
+    wanted_count, element_count = math.prod(map(int, match[1].split(","))), int(match[2])
+    if not wanted_count:
+        return
+    for name, slot in problem.spec.items():
+        shape = _shape(slot)
+        for axis in reversed(range(len(shape))) if math.prod(shape) == element_count else ():
+            row_elements = element_count // shape[axis]
+            if wanted_count % row_elements == 0:
+                dim = _dim_of_number(wanted_count // row_elements)
+                dims = _with_dim(slot.dims, (axis,), dim)
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with a number of the error in place of another: in all dimensions of an input
+    that have it together, and in each."""
+    numbers = dict.fromkeys(map(int, re.findall(r"\d+", problem.failed.text)))
+    sizes = [number for number in numbers if 0 < number <= LARGEST]
+    for number in sizes:
+        for name, slot in problem.spec.items():
+            axes = [axis for axis, dim in enumerate(slot.dims) if dim.at(SIZE) == number]
+            replacements = [size for size in sizes if size != number] if axes else []
+            for dims in _exchanged_dims(slot.dims, axes, replacements):
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def _exchanged_dims(dims: Dims, axes: list[int], sizes: list[int]) -> Iterator[Dims]:
+    """Yield the dimensions with each of some sizes at all of the axes, and at each of them."""
+    for size in sizes:
+        for changed_axes in {tuple(axes), *((axis,) for axis in axes)}:
+            yield _with_dim(dims, changed_axes, _dim_of_number(size))
+
+
+def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has the missing dimensions, of size 1, behind the batch.
+
+    They are missing where a shape is unpacked and lacks two sizes or more.
+    """
+    expected_rank, rank = int(match[1]), int(match[2])
+    if expected_rank - rank < 2:
+        return
+    added = [Dim(1)] * (expected_rank - rank)
+    for name, slot in problem.spec.items():
+        if len(slot.dims) == rank:
+            dims = (*slot.dims[:1], *added, *slot.dims[1:])
+            yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def change_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of other shapes, first for all inputs of one shape together, then for each.
+
+    Masks also become additive ones.
+    """
+    spec = problem.spec
+    for names in _names_of_equal_shape(spec):  # as queries, keys and values are
+        for dims in _common_shapes(spec[names[0]]):
+            yield {**spec, **{name: replace(spec[name], dims=dims) for name in names}}
+    for name, slot in spec.items():
+        for dims in _common_shapes(slot):
+            if dims != slot.dims:
+                yield with_changed_slot(spec, name, dims=dims)
+        if slot.kind == "mask":
+            yield {**spec, name: Slot("additive", _ADDITIVE)}
+
+
+def change_any_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with lengths a few times larger, with fixed sizes twice or half as large, and
+    with other ranks."""
+    yield from _stretched_specs(problem.spec)
+    yield from change_ranks(problem, match)
+
+
+def _names_of_equal_shape(spec: Spec) -> list[list[str]]:
+    """Return the names of inputs of real numbers that share their shape, by shape."""
+    names_by_dims: dict[Dims, list[str]] = {}
+    for name, slot in spec.items():
+        if slot.kind == "normal":
+            names_by_dims.setdefault(slot.dims, []).append(name)
+    return [names for names in names_by_dims.values() if len(names) > 1]
+
+
+def _common_shapes(slot: Slot) -> Iterator[Dims]:
+    """Yield other shapes that an input of its kind often has."""
+    if not slot.dims or slot.kind in FIXED_SHAPE_KINDS:
+        return
+    if slot.kind in POSITION_KINDS:
+        yield from (
+            (BATCH,),
+            (BATCH, Dim(2), LENGTH),
+            (BATCH, LENGTH, Dim(2)),
+            (LENGTH,),
+            (BATCH, Dim(1), LENGTH),
+        )
+        return
+    yield from _derived_shapes(slot.dims)
+    width = slot.dims[-1] if not slot.dims[-1].of else Dim(32)
+    yield from (
+        (BATCH, LENGTH, width),
+        (BATCH, width),
+        (BATCH, LENGTH),
+        (BATCH,),
+        (BATCH, width, LENGTH),
+        (BATCH, width, Dim(8), Dim(8)),
+        (BATCH, Dim(8), Dim(8), width),
+        (BATCH, Dim(2), LENGTH, width),
+        (BATCH, Dim(HEADS), LENGTH, Dim(max(1, width.factor // HEADS))),
+        (BATCH, LENGTH, LENGTH, width),
+        (),
+        (LENGTH, width),
+    )
+
+
+def _derived_shapes(dims: Dims) -> Iterator[Dims]:
+    """Yield shapes that follow from another: flat patches as images, one dimension more, one
+    less."""
+    side = math.isqrt(dims[-1].factor // 3)
+    if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
+        yield (dims[0], Dim(3), Dim(side), Dim(side))
+    if len(dims) > 2:
+        yield (dims[0], Dim(1), *dims[1:])
+        yield (dims[0], Dim(2), *dims[1:])
+    if len(dims) > 3:
+        yield (dims[0], *dims[2:])
+    if len(dims) > 4 and dims[0].of and not dims[1].of:
+        # the frames of a batch, one by one
+        yield (Dim(dims[0].factor * dims[1].factor, dims[0].of), *dims[2:])
+
+
+def _stretched_specs(spec: Spec) -> Iterator[Spec]:
+    """Yield inputs with lengths a few times larger, then with fixed sizes twice or half as
+    large."""
+    for factor in (2, 4, 16):
+        longer = with_changed_dims(spec, functools.partial(_stretched_length, factor=factor))
+        if longer != spec:
+            yield longer
+    for name, slot in spec.items():
+        for axis, dim in enumerate(slot.dims):
+            for new_factor in _stretched_factors(dim):
+                axes = [i for i, d in enumerate(slot.dims) if d == dim and i >= axis]
+                dims = _with_dim(slot.dims, axes, Dim(new_factor))
+                yield with_changed_slot(spec, name, dims=dims)
+
+
+def _stretched_length(dim: Dim, factor: int) -> Dim:
+    """Return a dimension of the length, some times larger; other dimensions unchanged."""
+    return Dim(factor * dim.factor, dim.of) if dim.of == "length" else dim
+
+
+def _stretched_factors(dim: Dim) -> tuple[int, ...]:
+    """Return twice and half of a fixed size that is neither small nor large; () for others."""
+    is_stretched = not dim.of and 8 <= dim.factor <= 512
+    return (2 * dim.factor, dim.factor // 2) if is_stretched else ()
+
+
+def _shape(slot: Slot) -> tuple[int, ...]:
+    """Return the shape of an input at the size of the search."""
+    return tuple(dim.at(SIZE) for dim in slot.dims)
+
+
+def _with_shape(spec: Spec, name: str, shape: tuple[int, ...]) -> Spec:
+    """Return inputs of which one has a shape of numbers."""
+    return with_changed_slot(spec, name, dims=tuple(map(_dim_of_number, shape)))
+
+
+def _with_dim(dims: Dims, axes: Iterable[int], new_dim: Dim) -> Dims:
+    """Return the dimensions with another at some axes."""
+    return tuple(new_dim if axis in axes else dim for axis, dim in enumerate(dims))
+
+
+def _dim_of_number(number: int) -> Dim:
+    """Return the dimension that a number in an error message stands for, at the size of the
+    search."""
+    return {SIZE[0]: BATCH, SIZE[1]: LENGTH}.get(number, Dim(number))

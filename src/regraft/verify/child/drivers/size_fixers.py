@@ -1,0 +1,216 @@
+"""Repairs of a shrunk configuration that change sizes which do not fit each other."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regraft.verify.child.drivers.config_fields import NARROWEST, SIZED, VOCABULARY_FIELDS, WIDEST
+from regraft.verify.child.drivers.source_hints import Choices
+from regraft.verify.child.drivers.tiny import (
+    is_config,
+    is_head_size,
+    is_hidden,
+    is_layers,
+    is_size,
+)
+
+Config = Mapping[str, Any]
+Change = dict[str, Any]
+# Two sizes of layers that had to be equal, each with a message that says so.
+SIZE_MISMATCHES = (
+    (
+        r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)",
+    ),
+    (
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        "RuntimeError: The size of tensor a (16) must match the size of tensor b (32) at"
+        " non-singleton dimension 1",
+    ),
+    (
+        r"to have (\d+) channels, but got (\d+) channels",
+        "RuntimeError: Given groups=1, weight of size [8, 16, 3, 3], expected input[1, 32, 8, 8]"
+        " to have 16 channels, but got 32 channels instead",
+    ),
+    (
+        r"normalized_shape=\[(\d+)\].* input of size\[(?:\d+, )*(\d+)\]",
+        "RuntimeError: Given normalized_shape=[16], expected input with shape [*, 16], but got"
+        " input of size[1, 5, 32]",
+    ),
+)
+ANY_MISMATCH = "|".join(pattern for pattern, _ in SIZE_MISMATCHES)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """A shrunk configuration that leads to an error.
+
+    `original` is the configuration before it was shrunk, `text` the error's class and message,
+    `line` the source that raised it, and `choices` the strings that its file compares names with.
+    """
+
+    original: Config
+    small: Config
+    text: str
+    line: str
+    choices: Choices
+
+    def within(self, name: str) -> ConfigProblem:
+        """Return the problem for the configuration in a field."""
+        return replace(self, original=self.original[name], small=self.small[name])
+
+    @property
+    def shrunk_names(self) -> list[str]:
+        """The names of the fields that differ from the original's and are no mappings."""
+        return [
+            name
+            for name, value in self.small.items()
+            if name in self.original
+            and self.original[name] != value
+            and not isinstance(value, Mapping)
+        ]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers in the error that may be sizes of a layer; smaller ones are batches, channels
+        and ranks."""
+        numbers = map(int, dict.fromkeys(re.findall(r"\b\d+\b", self.text)))
+        return [number for number in numbers if NARROWEST <= number <= WIDEST]
+
+    @property
+    def unlike(self) -> tuple[int, int] | None:
+        """The two sizes that had to be equal, where the error says so; otherwise None."""
+        for pattern, _ in SIZE_MISMATCHES:
+            mismatch = re.search(pattern, self.text)
+            if mismatch is not None:
+                return int(mismatch[1]), int(mismatch[2])
+        return None
+
+
+def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes of one field so that a layer takes the size that it was given.
+
+    The error names two sizes that had to be equal; a field that has one of them gets the other.
+    """
+    small, unlike = problem.small, problem.unlike
+    for old, new in (unlike[::-1], unlike) if unlike else ():
+        names = [name for name, value in small.items() if value == old and is_size(name)]
+        yield from ({**small, name: new} for name in names)
+
+
+def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes of one field by the difference of the two sizes that had to be equal.
+
+    A layer may take a concatenation of which the field is the size of one part.
+    """
+    small, unlike = problem.small, problem.unlike
+    if unlike is None:
+        return
+    expected, actual = unlike
+    sizes = [(name, value) for name, value in small.items() if type(value) is int and is_size(name)]
+    for difference in (actual - expected, expected - actual):
+        for name, value in sizes:
+            if 0 < value + difference <= WIDEST:
+                yield {**small, name: value + difference}
+
+
+def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield configurations in which sizes are equal again.
+
+    They were equal in several configurations, and were shrunk by different factors.
+    """
+    new_sizes_by_old: dict[int, list[int]] = {}
+
+    def record_size(old: int, new: int) -> int:
+        new_sizes_by_old.setdefault(old, []).append(new)
+        return new
+
+    _map_sizes(problem.original, problem.small, record_size)
+    unequal = {
+        old: new for old, new in new_sizes_by_old.items() if old >= SIZED and len(set(new)) > 1
+    }
+    for index in (0, -1) if unequal else ():
+        new_size_by_old = {old: new[index] for old, new in unequal.items()}
+        change = functools.partial(_new_size_or_same, new_size_by_old)
+        yield _map_sizes(problem.original, problem.small, change)
+
+
+def _new_size_or_same(new_size_by_old: Mapping[int, int], old: int, new: int) -> int:
+    """Return the size that is chosen for an old size; the present one where none is."""
+    return new_size_by_old.get(old, new)
+
+
+def _map_sizes(original: Config, small: Config, change: Callable[[int, int], int]) -> Change:
+    """Return a configuration with each size of a layer replaced by `change(original size, present
+    size)`.
+
+    Sizes in lists and in nested configurations are replaced too.
+    """
+    changed = dict(small)
+    for name, present in small.items():
+        old = original.get(name)
+        if is_config(name, present) and isinstance(old, Mapping):
+            changed[name] = _map_sizes(old, present, change)
+        elif is_size(name) and type(present) is type(old) is int:
+            changed[name] = change(old, present)
+        elif is_size(name) and isinstance(old, list) and isinstance(present, list):
+            changed[name] = _map_list(old, present, change)
+    return changed
+
+
+def _map_list(old: list[Any], present: list[Any], change: Callable[[int, int], int]) -> list[Any]:
+    """Return a list with each size replaced; the present one where it does not consist of
+    integers."""
+    pairs = list(zip(old, present, strict=False))
+    if all(type(number) is int for pair in pairs for number in pair):
+        return [change(*pair) for pair in pairs]
+    return present
+
+
+def exchange_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes of one field: a shrunk one that has a size of the error gets the error's other
+    sizes."""
+    small, sizes = problem.small, problem.sizes
+    for name, value in small.items():
+        is_shrunk = value in sizes and problem.original.get(name) != value
+        if is_shrunk and not isinstance(value, bool):
+            yield from ({**small, name: size} for size in sizes if size != value)
+
+
+def enlarge_fields(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that enlarge fields with the size that an index, perhaps written into the code,
+    lies beyond."""
+    index, size = int(match[1]), int(match[2])
+    for name, value in problem.small.items():
+        if value == size and not isinstance(value, bool):
+            yield {**problem.small, name: index + 1}
+
+
+def widen_heads(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield wider heads where a head, or half of it, is cut into sections whose sizes the code
+    contains."""
+    width, wanted_width = int(match[1]), sum(map(int, match[2].split(",")))
+    for is_wide in (is_head_size, is_hidden) if width else ():
+        wider_sizes = {
+            name: value * wanted_width // width
+            for name, value in problem.small.items()
+            if is_wide(name) and type(value) is int
+        }
+        if wider_sizes:
+            yield {**problem.small, **wider_sizes}
+
+
+def double_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that double one shrunk size.
+
+    Sizes of which one is a product of others may have been shrunk by different factors.
+    """
+    small = problem.small
+    for name in problem.shrunk_names:
+        is_size_or_count = isinstance(small[name], int) and name not in VOCABULARY_FIELDS
+        if is_size_or_count and not is_layers(name):
+            yield {**small, name: 2 * small[name]}

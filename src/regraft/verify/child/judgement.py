@@ -1,0 +1,207 @@
+"""Compare the outcomes of two runs: the first difference that a caller observes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from regraft.verify.child.compare import Check, Difference, Largest, compare
+from regraft.verify.child.observe import count_calls
+from regraft.verify.child.replay import Outcome, Run
+from regraft.verify.child.state import identical, is_state
+
+# The results of a run beside its gradients: words before a difference, their kind, their name.
+_RESULTS = (
+    ("", "outputs", "outputs"),
+    ("in the second call ", "outputs", "repeated"),
+    ("with hooks ", "hooks", "noted"),
+)
+
+
+def judge(
+    original: Outcome,
+    changed: Outcome,
+    truth: Run,
+    largest: Largest,
+    *,
+    strict: bool,
+    jittered: Run = Outcome,
+) -> Difference | None:
+    """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
+    return the first difference.
+
+    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding.
+    `strict` also compares values where the original's own result is not finite.
+    """
+    if changed.error is not None:
+        return Difference("", f"the changed version raises {describe_error(changed.error)}")
+    newly_overwritten = [name for name in changed.overwritten if name not in original.overwritten]
+    if newly_overwritten:
+        return Difference(
+            newly_overwritten[0],
+            f"the changed version overwrites {newly_overwritten[0]}, which the original leaves"
+            " alone",
+        )
+    difference = _compare_conduct(original, changed)
+    if difference is not None:
+        return difference
+    if not strict and not all(map(_is_finite, original.outputs.values())):
+        return None
+    standard = _Standard(truth, jittered, largest, strict)
+    return _compare_results(original, changed, standard) or _compare_gradients(
+        original, changed, standard
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Standard:
+    """The further runs of the original that decide where two results differ by rounding only."""
+
+    truth: Run
+    jittered: Run
+    largest: Largest
+    strict: bool
+
+    def check(self, kind: str, name: str) -> Check:
+        """Return the way to compare the results of a kind that an outcome has by a name."""
+        return Check(
+            kind,
+            lambda: getattr(self.truth(), name),
+            self.largest,
+            lambda: getattr(self.jittered(), name),
+            not self.strict,
+        )
+
+
+def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -> Difference | None:
+    """Compare the outputs of two runs, those of the second call and those that hooks saw; return
+    the first difference."""
+    for words, kind, name in _RESULTS:
+        check = standard.check(kind, name)
+        difference = compare(getattr(original, name), getattr(changed, name), check)
+        if difference is not None:
+            return _with_prefix(words, difference)
+    return None
+
+
+def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
+    """Compare what two calls do beside their results: random numbers, shared memory and calls of
+    submodules."""
+    new_sources = [name for name in changed.drew if name not in original.drew]
+    if new_sources:
+        return Difference(
+            "",
+            f"the changed version moves the random numbers of {new_sources[0]}, the original"
+            " does not",
+        )
+    new_sharing = [pair for pair in changed.shared if pair not in original.shared]
+    if new_sharing:
+        return Difference(
+            "", f"in the changed version {new_sharing[0]}, in the original it does not"
+        )
+    old_counts, new_counts = count_calls(original.noted), count_calls(changed.noted)
+    for path in {**old_counts, **new_counts}:
+        if old_counts.get(path, 0) != new_counts.get(path, 0):
+            sentence = (
+                f"hooks on {path!r} see {new_counts.get(path, 0)} calls, in the original"
+                f" {old_counts.get(path, 0)}"
+            )
+            sentence += "; --contract results leaves hooks out of an edit by hand"
+            return Difference(path, sentence)
+    return None
+
+
+def _compare_gradients(
+    original: Outcome, changed: Outcome, standard: _Standard
+) -> Difference | None:
+    """Compare the gradients, or the second derivatives, of two runs; return the first
+    difference."""
+    has_no_gradients = original.gradients is None and original.second is None
+    if original.backward_error is not None or has_no_gradients:
+        return None
+    if changed.backward_error is not None:
+        return Difference(
+            "", f"the changed version's backward raises {describe_error(changed.backward_error)}"
+        )
+    if original.second is not None:
+        check = replace(standard.check("gradients", "second"), perturbed=False)
+        return _with_prefix(
+            "the second derivative for ", compare(original.second, changed.second or {}, check)
+        )
+    if changed.gradients is None or original.gradients is None:
+        return Difference("", "the changed version gives no gradients")
+    if not standard.strict and not all(map(_is_finite, original.gradients.values())):
+        return None
+    check = standard.check("gradients", "gradients")
+    difference = compare(original.gradients, changed.gradients, check)
+    if difference is None and original.repeated_gradients is not None:
+        changed_gradients = changed.repeated_gradients or {}
+        second_difference = compare(original.repeated_gradients, changed_gradients, check)
+        difference = _with_prefix("in the second backward ", second_difference)
+    return _with_prefix("the gradient of ", difference)
+
+
+def _with_prefix(prefix: str, difference: Difference | None) -> Difference | None:
+    """Return a difference with words before its sentence, None for None."""
+    return (
+        Difference(
+            difference.path, prefix + difference.sentence, difference.absolute, difference.relative
+        )
+        if difference
+        else None
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether a value holds no NaN and no infinity; True for anything but a floating
+    tensor."""
+    return (
+        not isinstance(value, torch.Tensor)
+        or not value.is_floating_point()
+        or bool(torch.isfinite(value).all())
+    )
+
+
+class DescribedError(Exception):
+    """An error of another process, whose text is that of `describe_error`."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's class and message on one line."""
+    if isinstance(error, DescribedError):
+        return str(error)
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def unsteady_paths(first_run: Outcome, second_run: Outcome) -> frozenset[str]:
+    """Return the paths of state that differs between two equal runs of one version: clocks,
+    addresses, counters."""
+    pairs = ((first_run.outputs, second_run.outputs), (first_run.repeated, second_run.repeated))
+    return frozenset(
+        path
+        for first, second in pairs
+        for path in {**first, **second}
+        if is_state(path)
+        and (path not in first or path not in second or not _is_equal(first[path], second[path]))
+    )
+
+
+def _is_equal(first: Any, second: Any) -> bool:
+    """Return whether two values have the same type and content."""
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return identical(first, second)
+    return type(first) is type(second) and bool(first == second)
+
+
+def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:
+    """Return an outcome without some paths of its state."""
+    if not paths:
+        return outcome
+    outputs, repeated = (
+        {path: value for path, value in values.items() if path not in paths}
+        for values in (outcome.outputs, outcome.repeated)
+    )
+    return replace(outcome, outputs=outputs, repeated=repeated)

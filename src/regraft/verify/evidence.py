@@ -1,0 +1,202 @@
+"""The evidence for one change in the result of a child, and the gaps that forbid a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regraft.verify.changes import Change
+from regraft.verify.types import LEVELS, Contract
+
+HALVES = ("bfloat16", "float16")
+_FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
+# the most gaps and reads of the surroundings that one reason lists
+_GAPS, _READS = 5, 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """The result of a child as far as it concerns one change; `record` is that of the definition,
+    empty where nothing ran."""
+
+    change: Change
+    result: Mapping[str, Any]
+    record: Mapping[str, Any]
+
+    def entries(self, kind: str) -> list[Any]:
+        """Return the entries of one kind for the definition."""
+        entries: list[Any] = self.result.get(kind, {}).get(self.change.definition, [])
+        return entries
+
+    @property
+    def skip_reasons(self) -> list[str]:
+        """Return the reasons why models or comparisons were left out."""
+        reasons: list[str] = self.result.get("skipped", [])
+        return reasons
+
+    @property
+    def skipped(self) -> str:
+        """Return the first of these reasons after a colon, "" where there are none."""
+        text = "; ".join(self.skip_reasons[:3])
+        return f": {text}" if text else ""
+
+
+def missing_evidence(change: Change, result: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Return the reason why the evidence is not enough for a proof, or "" where it is."""
+    if change.kind == "removed":
+        return "the definition is gone from the changed version: there is nothing to compare"
+    if change.obstacle:
+        return change.obstacle
+    if change.kind == "text":
+        return ""
+    findings = _Findings(change, result, record)
+    reasons = (check(findings) for check in _CHECKS)
+    return next((reason for reason in reasons if reason), "")
+
+
+def _early_end(findings: _Findings) -> str:
+    """Return why the child ended before the definition was complete, or ""."""
+    is_complete = findings.change.definition in findings.result.get("complete", [])
+    return "" if is_complete else str(findings.result.get("ended") or "")
+
+
+def _absent_runs(findings: _Findings) -> str:
+    """Return a sentence where no comparison of the definition ran, or ""."""
+    return "" if _ran(findings.record) else f"nothing brought it to life{findings.skipped}"
+
+
+def _unrun_lines(findings: _Findings) -> str:
+    """Return the gaps in the lines and conditions of both versions, or ""."""
+    gaps = [*findings.entries("gaps"), *findings.entries("gaps before")]
+    return _list_first([text for _, text in gaps], _GAPS)
+
+
+def _uncontrolled_reads(findings: _Findings) -> str:
+    """Return the reads of the process that no input controls, or ""."""
+    return _list_first(findings.entries("uncontrolled"), _READS)
+
+
+def _unrun_relatives(findings: _Findings) -> str:
+    """Return the relatives of the definition that did not run, or ""."""
+    relatives = findings.entries("strangers")
+    return "; ".join(relatives[:5]) + findings.skipped if relatives else ""
+
+
+def _constant_fields(findings: _Findings) -> str:
+    """Return a sentence for the options that had one value in all models, or ""."""
+    fields = findings.entries("constant fields")
+    if not fields:
+        return ""
+    return (
+        f"changed lines read {', '.join(fields)}, and no model ran with another value:"
+        " give one with --driver"
+    )
+
+
+def _weak_inputs(findings: _Findings) -> str:
+    """Return a sentence where the inputs distinguish too few mutants from the changed version, or
+    ""."""
+    mutants = findings.record["mutants"]
+    killed, total = mutants.get("killed", 0), mutants.get("of", 0)
+    kills_too_few = total >= _FEWEST_MUTANTS and 2 * killed < total
+    if not kills_too_few and (killed or not total):
+        return ""
+    examples = "; ".join(mutants["survived"][:2])
+    return f"the inputs kill only {killed} of {total} mutants of the changed lines ({examples})"
+
+
+def _missing_condition(findings: _Findings) -> str:
+    """Return a sentence for the first required condition that the comparisons did not
+    cover, or ""."""
+    record = findings.record
+    if set(record["modes"]) != {"eval", "train"}:
+        return f"compared in {' and '.join(record['modes'])} mode only{findings.skipped}"
+    if len(record["seeds"]) < 2:
+        return f"compared with one seed only{findings.skipped}"
+    if len(record["shapes"]) < 2:
+        return "compared with one shape only: give calls of two shapes"
+    for dtype in HALVES:
+        if dtype not in record["dtypes"] and not _is_impossible_format(dtype, findings):
+            return f"not compared in {dtype}{findings.skipped}"
+    return ""
+
+
+_CHECKS = (
+    _early_end,
+    _absent_runs,
+    _unrun_lines,
+    _uncontrolled_reads,
+    _unrun_relatives,
+    _constant_fields,
+    _weak_inputs,
+    _missing_condition,
+)
+
+
+def _is_impossible_format(dtype: str, findings: _Findings) -> bool:
+    """Return whether no model at hand runs in a number format even in its original version: nothing
+    could differ there.
+    """
+    refused = [
+        reason
+        for reason in findings.skip_reasons
+        if f"the original does not run in {dtype}" in reason
+    ]
+    return all(
+        any(reason.startswith(f"{model} (") for reason in refused)
+        for model in findings.record["models"]
+    )
+
+
+def _list_first(texts: Sequence[str], limit: int) -> str:
+    """Return the first texts as one, with the number of those omitted; "" for no texts."""
+    omitted = f" (and {len(texts) - limit} more)" if len(texts) > limit else ""
+    return "; ".join(texts[:limit]) + omitted
+
+
+def _ran(record: Mapping[str, Any]) -> bool:
+    """Return whether a comparison of a definition ran, by itself or in a whole model."""
+    return bool(record) and bool(record.get("replays") or record.get("wholes"))
+
+
+def evidence_of(
+    change: Change, result: Mapping[str, Any], record: Mapping[str, Any], contract: Contract
+) -> dict[str, object]:
+    """Return the evidence of a verdict, as it stands in the JSON document."""
+    findings = _Findings(change, result, record)
+    missing_lines = {line for line, _ in findings.entries("gaps")}
+    reached_levels = _reached_levels(findings, missing_lines)
+    failure = _without(record.get("failure", {}), ("data", "recipe"))
+    run_lines = [start for start, _ in change.statements if start not in missing_lines]
+    return {
+        "levels": [level for level in LEVELS if level in reached_levels],
+        **_without(record, ("refuted", "failure", "gradients")),
+        "gradient comparisons": record.get("gradients", 0),
+        "lines executed": run_lines if record else [],
+        "lines not executed": sorted(missing_lines),
+        "relatives not run": findings.entries("strangers"),
+        "implementations": result.get("implementations", []),
+        "skipped": findings.skip_reasons,
+        "contract": contract,
+        **({"failure": failure} if failure else {}),
+    }
+
+
+def _reached_levels(findings: _Findings, missing_lines: Collection[int]) -> set[str]:
+    """Return the levels of LEVELS that the comparisons reached."""
+    levels = set(findings.result.get("levels", [])) | {"parses"}
+    record = findings.record
+    if not _ran(record) or record.get("refuted"):
+        return levels
+    levels.add("outputs")
+    if record["gradients"]:
+        levels.add("gradients")
+    if not missing_lines:
+        levels.add("lines executed")
+    return levels
+
+
+def _without(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the entries of a mapping without some names."""
+    return {name: value for name, value in entries.items() if name not in names}

@@ -1,0 +1,248 @@
+"""The tables of repairs: each row answers its example, before others do, with the expected change.
+
+A new row needs a case here, in the dictionary of its table, under the name of its fixer.
+"""
+
+import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verify.child.drivers import fit, repair, tiny
+from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.config_fields import BACKBONE
+from regraft.verify.child.drivers.input_fixers import InputProblem
+from regraft.verify.child.drivers.repair_rows import ANY_ERROR, Repair, changes
+from regraft.verify.child.drivers.size_fixers import (
+    SIZE_MISMATCHES,
+    ConfigProblem,
+)
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot
+from regraft.verify.child.replay import drop_traceback
+
+
+def position_embeddings(error):
+    raise error
+
+
+def raised(text):
+    """Return an error with a text, raised by a statement that names `position_embeddings`."""
+    name, _, message = text.partition(": ")
+    try:
+        position_embeddings(type(name, (Exception,), {})(message))
+    except Exception as error:  # noqa: BLE001 - the error is the result
+        return drop_traceback(error)
+
+
+@dataclass
+class InputCase:
+    """Inputs that led to an error, and the change that is expected."""
+
+    spec: dict[str, Slot]
+    expected: dict[str, Slot]
+    optional: dict[str, Slot] = field(default_factory=dict)
+    config: Any = None
+
+    def problem(self, text):
+        return InputProblem(Attempt(self.spec, 1, raised(text)), self.optional, self.config)
+
+
+@dataclass
+class ConfigCase:
+    """A shrunk configuration that led to an error, and the change that is expected."""
+
+    small: dict[str, Any]
+    expected: dict[str, Any]
+    original: dict[str, Any] | None = None
+    line: str = ""
+
+    def problem(self, text):
+        original = self.small if self.original is None else self.original
+        return ConfigProblem(original, self.small, text, self.line, {})
+
+
+def normal(*dims):
+    return Slot("normal", dims)
+
+
+TOKENS = {"input_ids": Slot("ids", (BATCH, LENGTH), 87)}
+STATES = {"states": normal(BATCH, LENGTH, Dim(32))}
+MASK = {"mask": Slot("mask", (BATCH, LENGTH))}
+SCORES = {"scores": normal(BATCH, LENGTH)}
+COMPLETIONS = {
+    "give_missing_argument": InputCase(
+        TOKENS,
+        {**TOKENS, "mm_token_type_ids": Slot("marks", (BATCH, LENGTH), 87)},
+        {"mm_token_type_ids": Slot("ids", (BATCH, LENGTH), 2)},
+    ),
+    "give_attribute": InputCase(
+        {"module": Slot("plain", value=SimpleNamespace(training=False))},
+        {"module": Slot("plain", value=SimpleNamespace(training=False, num_key_value_groups=1))},
+    ),
+    "fill_shape_by_length": InputCase(TOKENS, {"input_ids": Slot("ids", (BATCH, Dim(32)), 87)}),
+    "lengthen_divided": InputCase(STATES, {"states": normal(BATCH, Dim(4, "length"), Dim(32))}),
+    "give_wanted_channels": InputCase(
+        {"pixel_values": normal(BATCH, Dim(3), Dim(32), Dim(32))},
+        {"pixel_values": normal(BATCH, Dim(5), Dim(32), Dim(32))},
+    ),
+    "give_placeholders": InputCase(
+        TOKENS,
+        {"input_ids": Slot("ids", (BATCH, Dim(1, "length", 4)), 87, places=((95, 4),))},
+        config=SimpleNamespace(image_token_id=95),
+    ),
+}
+SUGGESTIONS = {
+    "_complete_first": InputCase(
+        STATES,
+        {**STATES, "input_features_mask": MASK["mask"]},
+        {"input_features_mask": MASK["mask"]},
+    ),
+    "give_named_arguments": InputCase(STATES, {**STATES, **SCORES}, SCORES),
+    "give_arguments_of_statements": InputCase(
+        STATES,
+        {**STATES, "position_embeddings": normal(BATCH, LENGTH)},
+        {"position_embeddings": normal(BATCH, LENGTH)},
+    ),
+    "give_optional_of_width": InputCase(
+        STATES,
+        {**STATES, "position_embeddings": normal(BATCH, LENGTH, Dim(12))},
+        {"position_embeddings": normal(BATCH, LENGTH, Dim(32))},
+    ),
+    "take_described_shape": InputCase(
+        {"pixel_values": normal(BATCH, Dim(3), Dim(8), Dim(8))},
+        {"pixel_values": normal(BATCH, Dim(2), Dim(3), Dim(8), Dim(8))},
+    ),
+    "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
+    "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
+    "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
+    "change_kinds": InputCase(SCORES, {"scores": Slot("ids", (BATCH, LENGTH), 2)}),
+    "lower_numbers": InputCase({"axis": Slot("plain", value=2)}, {"axis": Slot("plain", value=1)}),
+    "lower_token_ids": InputCase(TOKENS, {"input_ids": Slot("ids", (BATCH, LENGTH), 2)}),
+    "add_missing_dimensions": InputCase(
+        STATES, {"states": normal(BATCH, Dim(1), Dim(1), LENGTH, Dim(32))}
+    ),
+    "change_ranks": InputCase(STATES, {"states": normal(BATCH, Dim(32))}),
+    "give_each_optional": InputCase(STATES, {**STATES, **MASK}, MASK),
+    "drop_mentioned": InputCase({**STATES, **SCORES}, STATES, SCORES),
+    "change_any_shape": InputCase(
+        {"images": normal(BATCH, Dim(3), Dim(8), Dim(8))},
+        {"images": normal(BATCH, Dim(3), Dim(16), Dim(16))},
+    ),
+}
+FILLINGS = {
+    "invert_flags": ConfigCase({"fused": True}, {"fused": False}),
+    "give_plain_backbone": ConfigCase(
+        {"use_timm_backbone": True, "backbone_config": None},
+        {"use_timm_backbone": False, "backbone_config": BACKBONE},
+    ),
+    "fill_empty_lists": ConfigCase({"factors": []}, {"factors": [1.0]}),
+    "set_numbers": ConfigCase({"num_experts": None}, {"num_experts": 1}),
+    "set_mappings": ConfigCase({"table": None}, {"table": {}}),
+    "invert_kind_flags": ConfigCase({"is_decoder": False}, {"is_decoder": True}),
+}
+CUTS = {
+    "change_named_fields": ConfigCase(
+        {"buckets": 64}, {"buckets": 1}, line="nn.Embedding(config.buckets, 8)"
+    ),
+    "cut_fields": ConfigCase({"width": 2.0}, {"width": 0.5}),
+    "restore_fields": ConfigCase({"num_layers": 2}, {"num_layers": 1}, {"num_layers": 1}),
+}
+STAGES = {
+    "channel_list": [768, 96],
+    "backbone_config": {"hidden_size": 96, "embed_dim_per_stage": [96, 768]},
+}
+SMALL_STAGES = tiny.shrink(STAGES, tiny.SCALES[0])
+BACKBONE_STAGES = {"depths": [2, 2, 6], "num_layers": 3, "out_features": ["stage1", "stage2"]}
+DEEP = {"depths": [2, 2, 6], "num_layers": 3, "units": 64}
+FITS = {
+    "give_wanted_list": ConfigCase(
+        {"num_hidden_layers": 2},
+        {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
+        {"num_hidden_layers": 12, "out_indices": [12]},
+    ),
+    "widen_heads": ConfigCase(
+        {"head_dim": 8, "hidden_size": 32}, {"head_dim": 64, "hidden_size": 32}
+    ),
+    "match_sizes": ConfigCase({"hidden_size": 32, "heads": 4}, {"hidden_size": 16, "heads": 4}),
+    "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
+    "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),
+    "equalise_sizes": ConfigCase(SMALL_STAGES, {**SMALL_STAGES, "channel_list": [256, 32]}, STAGES),
+    "restore_stages": ConfigCase(
+        {"depths": [2, 2], "num_layers": 2}, BACKBONE_STAGES, BACKBONE_STAGES
+    ),
+    "adjust_part_sizes": ConfigCase({"hidden_size": 384}, {"hidden_size": 768}),
+    "exchange_sizes": ConfigCase({"units": 20}, {"units": 32}, {"units": 512}),
+    "enlarge_fields": ConfigCase({"words": 99}, {"words": 10785}),
+    "_fill_fields": ConfigCase({"num_experts": None}, {"num_experts": 1}),
+    "restore_fields": ConfigCase({"stages": 2}, {"stages": 4}, {"stages": 4}),
+    "double_sizes": ConfigCase({"units": 8}, {"units": 16}, {"units": 64}),
+    "restore_groups": ConfigCase({"depths": [2], "num_layers": 1, "units": 16}, DEEP, DEEP),
+}
+TABLES = {
+    "completions": (repair.COMPLETIONS, COMPLETIONS),
+    "suggestions": (repair.SUGGESTIONS, SUGGESTIONS),
+    "fillings": (fit.FILLINGS, FILLINGS),
+    "cuts": (fit.CUTS, CUTS),
+    "fits": (fit.FITS, FITS),
+}
+ROWS = [(table, row.name) for table, (rows, _) in TABLES.items() for row in rows]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_has_a_case(table):
+    rows, cases = TABLES[table]
+    assert [row.name for row in rows] == [*cases]
+
+
+@pytest.mark.parametrize(("table", "name"), ROWS)
+def test_the_expected_change_comes_from_its_row(table, name):
+    rows, cases = TABLES[table]
+    place = [row.name for row in rows].index(name)
+    text, case = rows[place].example, cases[name]
+    assert re.search(rows[place].pattern, text)
+    problem = case.problem(text)
+    assert case.expected in list(changes([rows[place]], problem, text))
+    assert case.expected not in list(changes(rows[:place], problem, text))
+
+
+@pytest.mark.parametrize("name", COMPLETIONS)
+def test_a_completion_is_the_first_change_of_its_message(name):
+    (text,) = (row.example for row in repair.COMPLETIONS if row.name == name)
+    case = COMPLETIONS[name]
+    problem = case.problem(text)
+    assert problem.failed.text == text
+    assert repair.complete_spec(problem.failed, case.optional, case.config) == case.expected
+
+
+@pytest.mark.parametrize("place", range(len(SIZE_MISMATCHES)))
+def test_two_sizes_that_had_to_be_equal_are_read_from_each_message(place):
+    text = SIZE_MISMATCHES[place][1]
+    matching = [bool(re.search(pattern, text)) for pattern, _ in SIZE_MISMATCHES]
+    assert matching.index(True) == place
+    sizes = ConfigProblem({}, {}, text, "", {}).unlike
+    assert sizes is not None and sorted(sizes) == [16, 32]
+
+
+def test_a_repair_that_fails_does_not_end_the_search():
+    def fail(problem, match):
+        yield f"{problem} before"
+        raise IndexError("a message without a number")
+
+    def succeed(problem, match):
+        yield f"{problem} after"
+
+    table = [Repair(ANY_ERROR, fail, ""), Repair("never", succeed, ""), Repair("now", succeed, "")]
+    with pytest.warns(RuntimeWarning, match="fail failed: IndexError: a message without a number"):
+        assert [*changes(table, "problem", "now")] == ["problem before", "problem after"]
+
+
+def test_a_repair_is_tried_in_nested_configurations_before_the_next():
+    small = {"hidden_size": 32, "text_config": {"hidden_size": 32}}
+    text = SIZE_MISMATCHES[0][1]
+    first, second, *_ = fit.repairs(small, small, text)
+    assert first == {**small, "hidden_size": 16}
+    assert second == {**small, "text_config": {"hidden_size": 16}}
