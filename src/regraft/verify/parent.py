@@ -465,6 +465,7 @@ def _evidence(
         "lines executed": run_lines if record else [],
         "lines not executed": sorted(missing_lines),
         "relatives not run": result.get("strangers", {}).get(change.definition, []),
+        "builders not run": result.get("builders not run", {}).get(change.definition, []),
         "implementations": result.get("implementations", []),
         "skipped": result.get("skipped", []),
         "contract": contract,
