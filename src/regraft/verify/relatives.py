@@ -174,35 +174,25 @@ class Family:
         """Return whether a subclass runs none of the edited methods: it has its own, or nothing in
         it names them."""
         parent = self._nodes[changed]
-        if (
-            not isinstance(subclass, ast.ClassDef)
-            or not isinstance(parent, ast.ClassDef)
-            or subclass.keywords
-        ):
+        cls = _plain_name(changed)
+        if not _inherits_only_from(subclass, cls) or not isinstance(parent, ast.ClassDef):
             return False
+        assert isinstance(subclass, ast.ClassDef)
         own_methods = {_method_name(node) for node in subclass.body}
         inherited_edits = edited - own_methods
-        if [ast.unparse(base) for base in subclass.bases] != [_plain_name(changed)]:
+        if inherited_edits and not _only_names_reach(inherited_edits, parent):
             return False
-        if inherited_edits and (
-            [ast.unparse(base) for base in parent.bases] != ["nn.Module"]
-            or not all(map(_is_called_by_name_only, inherited_edits))
-        ):
-            return False
-        mentioned_words = {
-            word for node in (*subclass.body, *subclass.decorator_list) for word in _words(node)
-        }
+        own_parts = (*subclass.body, *subclass.decorator_list)
+        mentioned_words = {word for node in own_parts for word in _words(node)}
+        overridden_methods = own_methods - mentioned_words
         inherited_parts = [
-            part
-            for part in parent.body
-            if _method_name(part) not in edited
-            and _method_name(part) not in own_methods - mentioned_words
+            part for part in parent.body if _method_name(part) not in edited | overridden_methods
         ]
-        if any(_plain_name(changed) in _names(node) for node in (*subclass.body, *inherited_parts)):
+        if any(cls in _names(node) for node in (*subclass.body, *inherited_parts)):
             return False
-        return not edited & mentioned_words.union(
-            *map(_words, inherited_parts if inherited_edits else ())
-        )
+        if inherited_edits:
+            mentioned_words.update(*map(_words, inherited_parts))
+        return not edited & mentioned_words
 
     def _never_refers(self, node: Definition, cls: str, own_name: str) -> bool:
         """Return whether a definition mentions a class neither itself nor through other definitions
@@ -324,6 +314,23 @@ def edited_methods(old_class: Definition | None, new_class: Definition) -> froze
 def _method_name(node: ast.AST) -> str:
     """Return the name of a method definition, "" for any other node."""
     return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+
+
+def _inherits_only_from(subclass: Definition, cls: str) -> bool:
+    """Return whether a definition is a class whose only base is `cls`, without keywords."""
+    return (
+        isinstance(subclass, ast.ClassDef)
+        and not subclass.keywords
+        and [ast.unparse(base) for base in subclass.bases] == [cls]
+    )
+
+
+def _only_names_reach(methods: frozenset[str], cls: ast.ClassDef) -> bool:
+    """Return whether only code that names these methods of a class runs them: its only base is
+    `nn.Module`, which does not call them."""
+    return [ast.unparse(base) for base in cls.bases] == ["nn.Module"] and all(
+        map(_is_called_by_name_only, methods)
+    )
 
 
 def _is_called_by_name_only(method: str) -> bool:
