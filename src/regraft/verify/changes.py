@@ -86,7 +86,7 @@ class Change:
                 Fallthrough((h[0], h[1]), (b[0], b[1]))
                 for h, b in _fallthrough_spans(entry["fallthroughs"])
             ),
-            tuple(Relative(**relative) for relative in entry["relatives"]),
+            tuple(Relative.from_json(relative) for relative in entry["relatives"]),
             entry["obstacle"],
         )
 

@@ -176,6 +176,7 @@ def evidence_of(
         "lines executed": run_lines if record else [],
         "lines not executed": sorted(missing_lines),
         "relatives not run": findings.entries("strangers"),
+        "builders not run": findings.entries("builders not run"),
         "implementations": result.get("implementations", []),
         "skipped": findings.skip_reasons,
         "contract": contract,

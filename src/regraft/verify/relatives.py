@@ -7,6 +7,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from regraft.verify.constructions import Construction, constructions_in
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 SUBCLASS, BUILDER, MODIFIER = "inherits from it", "builds it", "can modify it"
@@ -51,12 +54,27 @@ _CALLED_BY_MODULE = frozenset(
 class Relative:
     """A definition that subclasses, builds or modifies a changed class (`why`, in words), with its
     1-based first and last line.
+
+    `constructions` are the calls with which a builder builds the class, where these calls and the
+    inputs are all that it adds; None for every other relative.
     """
 
     name: str
     why: str
     first: int
     last: int
+    constructions: tuple[Construction, ...] | None = None
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Relative:
+        """Return the relative whose fields `entry` holds."""
+        constructions = entry["constructions"]
+        if constructions is not None:
+            constructions = tuple(
+                tuple((name, constant) for name, constant in construction)
+                for construction in constructions
+            )
+        return cls(**{**entry, "constructions": constructions})
 
 
 class Family:
@@ -112,10 +130,27 @@ class Family:
                 if not (edited and self._avoids_edited_methods(node, changed, edited)):
                     results.append(_relative(name, SUBCLASS, node))
             elif own_name in builders:
-                results.append(_relative(name, BUILDER, node))
+                only_builds = not self._may_modify(own_name, node, mentioned)
+                constructions = self._constructions(cls, own_name, node) if only_builds else None
+                results.append(_relative(name, BUILDER, node, constructions))
             elif self._may_modify(own_name, node, mentioned):
                 results.append(_relative(name, MODIFIER, node))
         return tuple(results)
+
+    def _constructions(
+        self, cls: str, own_name: str, builder: Definition
+    ) -> tuple[Construction, ...] | None:
+        """Return the calls with which a builder builds the class `cls`; None where it may reach the
+        class in another way than by plain calls.
+
+        A subclass of a builder that never names the class builds it as its base does.
+        """
+        changed = [node for name, node in self._nodes.items() if _plain_name(name) == cls]
+        if len(changed) != 1 or not isinstance(changed[0], ast.ClassDef):
+            return None
+        direct_names = self._names.get(own_name, set())
+        indirect_names = self._closure(direct_names - {cls} - self._classes)
+        return None if cls in indirect_names else constructions_in(builder, changed[0])
 
     def mentioned(self, changed: str) -> frozenset[str]:
         """Return the attribute names in the text of a class and of its bases in this file."""
@@ -139,35 +174,25 @@ class Family:
         """Return whether a subclass runs none of the edited methods: it has its own, or nothing in
         it names them."""
         parent = self._nodes[changed]
-        if (
-            not isinstance(subclass, ast.ClassDef)
-            or not isinstance(parent, ast.ClassDef)
-            or subclass.keywords
-        ):
+        cls = _plain_name(changed)
+        if not _inherits_only_from(subclass, cls) or not isinstance(parent, ast.ClassDef):
             return False
+        assert isinstance(subclass, ast.ClassDef)
         own_methods = {_method_name(node) for node in subclass.body}
         inherited_edits = edited - own_methods
-        if [ast.unparse(base) for base in subclass.bases] != [_plain_name(changed)]:
+        if inherited_edits and not _only_names_reach(inherited_edits, parent):
             return False
-        if inherited_edits and (
-            [ast.unparse(base) for base in parent.bases] != ["nn.Module"]
-            or not all(map(_is_called_by_name_only, inherited_edits))
-        ):
-            return False
-        mentioned_words = {
-            word for node in (*subclass.body, *subclass.decorator_list) for word in _words(node)
-        }
+        own_parts = (*subclass.body, *subclass.decorator_list)
+        mentioned_words = {word for node in own_parts for word in _words(node)}
+        overridden_methods = own_methods - mentioned_words
         inherited_parts = [
-            part
-            for part in parent.body
-            if _method_name(part) not in edited
-            and _method_name(part) not in own_methods - mentioned_words
+            part for part in parent.body if _method_name(part) not in edited | overridden_methods
         ]
-        if any(_plain_name(changed) in _names(node) for node in (*subclass.body, *inherited_parts)):
+        if any(cls in _names(node) for node in (*subclass.body, *inherited_parts)):
             return False
-        return not edited & mentioned_words.union(
-            *map(_words, inherited_parts if inherited_edits else ())
-        )
+        if inherited_edits:
+            mentioned_words.update(*map(_words, inherited_parts))
+        return not edited & mentioned_words
 
     def _never_refers(self, node: Definition, cls: str, own_name: str) -> bool:
         """Return whether a definition mentions a class neither itself nor through other definitions
@@ -241,10 +266,16 @@ def _plain_name(name: str) -> str:
     return name.partition("#")[0]
 
 
-def _relative(name: str, why: str, node: Definition) -> Relative:
+def _relative(
+    name: str,
+    why: str,
+    node: Definition,
+    constructions: tuple[Construction, ...] | None = None,
+) -> Relative:
     """Return the relative for a definition, with the lines that it spans."""
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    return Relative(_plain_name(name), why, first, node.end_lineno or node.lineno)
+    last = node.end_lineno or node.lineno
+    return Relative(_plain_name(name), why, first, last, constructions)
 
 
 def edited_methods(old_class: Definition | None, new_class: Definition) -> frozenset[str] | None:
@@ -283,6 +314,23 @@ def edited_methods(old_class: Definition | None, new_class: Definition) -> froze
 def _method_name(node: ast.AST) -> str:
     """Return the name of a method definition, "" for any other node."""
     return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+
+
+def _inherits_only_from(subclass: Definition, cls: str) -> bool:
+    """Return whether a definition is a class whose only base is `cls`, without keywords."""
+    return (
+        isinstance(subclass, ast.ClassDef)
+        and not subclass.keywords
+        and [ast.unparse(base) for base in subclass.bases] == [cls]
+    )
+
+
+def _only_names_reach(methods: frozenset[str], cls: ast.ClassDef) -> bool:
+    """Return whether only code that names these methods of a class runs them: its only base is
+    `nn.Module`, which does not call them."""
+    return [ast.unparse(base) for base in cls.bases] == ["nn.Module"] and all(
+        map(_is_called_by_name_only, methods)
+    )
 
 
 def _is_called_by_name_only(method: str) -> bool:

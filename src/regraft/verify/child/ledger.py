@@ -93,6 +93,7 @@ class Ledger:
         self.gaps: dict[str, list[tuple[int, str]]] = {}
         self.gaps_before: dict[str, list[tuple[int, str]]] = {}
         self.strangers: dict[str, list[str]] = {}
+        self.builders_not_run: dict[str, list[str]] = {}
         self.constant_fields: dict[str, list[str]] = {}
         self.uncontrolled: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
@@ -174,6 +175,7 @@ class Ledger:
             "gaps": self.gaps,
             "gaps before": self.gaps_before,
             "strangers": self.strangers,
+            "builders not run": self.builders_not_run,
             "constant fields": self.constant_fields,
             "uncontrolled": self.uncontrolled,
             "complete": sorted(self.complete),

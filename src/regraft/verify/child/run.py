@@ -86,6 +86,9 @@ def _save_evidence(session: Session) -> None:
     ledger.strangers = {
         change.definition: list(session.relatives_not_run(change)) for change in changes
     }
+    ledger.builders_not_run = {
+        change.definition: list(session.builders_not_run(change)) for change in changes
+    }
     if session.mutants is not None:
         for change in changes:
             ledger.records[change.definition].mutants = session.mutants.score(change.definition)
@@ -100,8 +103,9 @@ def _save_evidence(session: Session) -> None:
         if session.beyond
     }
     if not ledger.is_late():  # the last comparisons were not cut short
-        missing = session.unfinished_changes()
-        ledger.complete |= {change.definition for change in changes if change not in missing}
+        ledger.complete |= {
+            change.definition for change in changes if not session.lacks_evidence(change)
+        }
     ledger.save()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import sys
@@ -25,6 +26,7 @@ from regraft.verify.child.replay import reseed
 from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
+from regraft.verify.constructions import Construction
 from regraft.verify.relatives import Relative
 from regraft.verify.types import MODULE
 
@@ -272,7 +274,12 @@ class Session:
         return tuple(
             f"{relative.name}, which {relative.why}, never ran"
             for relative in self._missing_relatives(change)
+            if not self._is_stood_in_for(change.definition, relative)
         )
+
+    def lacks_evidence(self, change: Change) -> bool:
+        """Return whether a change still needs a run, or a relative for which nothing stands in."""
+        return self._lacks_runs(change) or bool(self.relatives_not_run(change))
 
     def _unrefuted_changes(self) -> tuple[Change, ...]:
         """Return the changes that are not refuted and whose definition still exists."""
@@ -288,6 +295,43 @@ class Session:
         return tuple(
             relative for relative in change.relatives if not self._has_taken_part(relative)
         )
+
+    def builders_not_run(self, change: Change) -> tuple[str, ...]:
+        """Return the names of builders that never ran, whose constructions were tried instead."""
+        return tuple(
+            relative.name
+            for relative in self._missing_relatives(change)
+            if self._is_stood_in_for(change.definition, relative)
+        )
+
+    def constructions_to_try(self, definition: str) -> tuple[Construction, ...]:
+        """Return how builders that have not run build a definition, if that is all they do."""
+        return tuple(
+            construction
+            for change in self._unrefuted_changes()
+            if change.definition == definition
+            for relative in self._missing_relatives(change)
+            for construction in relative.constructions or ()
+        )
+
+    def _is_stood_in_for(self, definition: str, relative: Relative) -> bool:
+        """Return whether instances of a changed class were compared in both modes that were built
+        as a builder builds them: from its constants, and from plain values where it passes other
+        values.
+        """
+        if relative.constructions is None or set(self.ledger.records[definition].modes) < MODES:
+            return False
+        return all(
+            self._took(definition, name, constant)
+            for construction in relative.constructions
+            for name, constant in construction
+        )
+
+    def _took(self, definition: str, name: str, constant: str) -> bool:
+        """Return whether a constructor's argument took the value with the repr `constant`; if this
+        is "", a number, a boolean or a string."""
+        values = self.options.get((definition, name), set())
+        return constant in values if constant else any(map(_is_plain_value, values))
 
     def _has_taken_part(self, relative: Relative) -> bool:
         """Return whether a relative took part in comparisons in both modes; a relative that is no
@@ -387,3 +431,12 @@ def in_mode(model: Any, training: bool) -> Any:
     None."""
     model.train(training)
     return model
+
+
+def _is_plain_value(shown: str) -> bool:
+    """Return whether a repr is that of a number, a boolean, a string, or a sequence of these."""
+    try:
+        value = ast.literal_eval(shown)
+    except (ValueError, SyntaxError):
+        return False
+    return value is not None

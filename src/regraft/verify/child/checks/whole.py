@@ -13,6 +13,7 @@ import torch
 
 from regraft.verify.child.checks.arguments import rearranged_calls, signature_of, with_argument
 from regraft.verify.child.checks.constants import Constants
+from regraft.verify.child.checks.constructed import parts_as_constructed
 from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
 from regraft.verify.child.checks.edited import syntax_tree
@@ -113,6 +114,9 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         ):
             yield wide_part.subject("with another width")
             note_options(part.definition, wide_part.arguments, session)
+        for constructed in parts_as_constructed(part, session):
+            yield constructed.subject("as the file builds it")
+            note_options(part.definition, constructed.arguments, session)
 
 
 def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
