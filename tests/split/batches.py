@@ -77,3 +77,21 @@ class Two(Base):
             h = torch.tanh(self.a(x) * scale + self.b(h))
             h = h + y if self.gate(h).item() > 0.1 else h - y
         return {"h": h, "way": h.sum() > 0}
+
+
+class NamedRow(nn.Module):
+    """Has an input and variables of the names that the host uses itself."""
+
+    def forward(self, row):
+        trace = row * 2
+        if trace.sum() > 0:
+            return trace + 1
+        return row - trace
+
+
+class NamedTrace(nn.Module):
+    def forward(self, trace):
+        n = trace + 1
+        if n.sum() > 0:
+            return n
+        return trace

@@ -32,6 +32,8 @@ KINDS = [
     batches.Centres,
     batches.Keeps,
     batches.Sorts,
+    batches.NamedRow,
+    batches.NamedTrace,
     networks.Skips,
     networks.Decoder,
     networks.Experts,

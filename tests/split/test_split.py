@@ -639,6 +639,35 @@ def test_a_network_that_was_split_before_comes_from_the_cache():
         assert regraft.split(model, calls).directory != regraft.split(model, calls).directory
 
 
+SPLIT_TWICE = """
+import sys
+import torch
+import regraft
+from networks import Skips
+
+torch.manual_seed(0)
+model = Skips().eval()
+calls = [(torch.randn(1, 6),) for _ in range(8)]
+print(regraft.split(model, calls).directory)
+"""
+
+
+def test_another_process_finds_a_network_in_the_cache(tmp_path):
+    script = tmp_path / "split_it.py"
+    script.write_text(SPLIT_TWICE)
+    environment = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path),
+        "PYTHONPATH": str(pathlib.Path(__file__).parent),
+    }
+    command = [sys.executable, str(script)]
+    first, second, third = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(3)
+    )
+    assert first != second == third
+
+
 def test_a_call_changes_nothing_for_the_cache():
     model, calls = made("Skips")
     names = ["weight", "bias"]

@@ -59,6 +59,12 @@ class Options:
         """The emitter of the artefact."""
         return EMITTERS[self.artefact]
 
+    @property
+    def in_words(self) -> tuple[str, ...]:
+        """The options as text, equal in every process that splits with them."""
+        compiler = self.compiler
+        return compiler.name, compiler.version, self.unseen, self.artefact, str(self.measure)
+
 
 def split(
     model: torch.nn.Module,
@@ -97,7 +103,7 @@ def split(
     network = bind_network(model, example_inputs)
     if batched:
         require_one_sample(network)
-    key = key_of(model, network.original_calls, (repr(options),)) if cache else None
+    key = key_of(model, network.original_calls, options.in_words) if cache else None
     stored = load_stored(key, options.emitter)
     if stored is not None:
         return stored

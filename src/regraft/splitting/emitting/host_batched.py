@@ -5,6 +5,9 @@ The host runs a region on all samples that wait for it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.emitting.host import Writer, host_head, host_module
 from regraft.splitting.network import Program
@@ -92,11 +95,11 @@ FORWARD = '''    def forward({header}):
         """Return the network's result for each sample, in their order."""
         self.check({given})
         self.traces = []  # the sides that each sample took
-        return self.run_samples([self.sample({slices}) for n in range(self.count_samples({tensors}))])
+        return self.run_samples([self.sample({slices}) for {row} in range(self.count_samples({tensors}))])
 
     def sample({header}):
-        trace = []
-        self.traces.append(trace)
+        {trace} = []
+        self.traces.append({trace})
         yield from ()
 '''  # noqa: E501
 
@@ -104,15 +107,27 @@ FORWARD = '''    def forward({header}):
 def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
     """Return the text of host.py for batches, which needs torch, too, where there are islands."""
     tensors = program.network.tensor_inputs
-    slices = [f"{key}[n : n + 1]" if key in tensors else key for key in program.inputs]
+    body = "\n".join(Writer("trace", "yield ({},)").write_steps(program.steps, 2))
+    occupied = {*program.inputs, *re.findall(r"\w+", body.replace("trace.append(", ""))}
+    row, trace = unused_name("row", occupied), unused_name("trace", occupied)
+    slices = [f"{key}[{row} : {row} + 1]" if key in tensors else key for key in program.inputs]
     forward = FORWARD.format(
         header=", ".join(["self", *program.parameters]),
         given=", ".join(f"{key}={key}" for key in program.inputs),
         tensors=", ".join(tensors),
         slices=", ".join(slices),
+        row=row,
+        trace=trace,
     )
-    body = Writer("trace", "yield ({},)").write_steps(program.steps, 2)
+    body = "\n".join(Writer(trace, "yield ({},)").write_steps(program.steps, 2))
     return host_module(
         host_head(program, LOAD, has_islands, compiler),
-        RUN + forward + "\n".join(body) + "\n",
+        RUN + forward + body + "\n",
     )
+
+
+def unused_name(name: str, occupied: Collection[str]) -> str:
+    """Return the name, with as many underscores behind it as it takes to be unoccupied."""
+    while name in occupied:
+        name += "_"
+    return name
