@@ -57,7 +57,8 @@ from regraft.splitting.program.residual import (
 from regraft.splitting.program.results import describe_class
 from regraft.splitting.sampling.explore import Explorer, RegionModule
 from regraft.splitting.sampling.record import Recorder, to_numpy
-from regraft.splitting.specialising.specialiser import Specialiser
+from regraft.splitting.specialising.network import specialise_network, start_specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.stored import find_network, keep_network, key_of
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on
@@ -308,7 +309,7 @@ def summarise_entries(entries: list[dict[str, Any]]) -> tuple[tuple[str, ...], i
 
 def specialise(
     model: torch.nn.Module, calls: list[dict[str, Any]], options: Options, scratch: set[Attribute]
-) -> tuple[Specialiser, list[Step]]:
+) -> tuple[Specialisation, list[Step]]:
     """Specialise the network on the first call, or on a later one where something cannot be run on
     the earlier ones.
 
@@ -317,20 +318,23 @@ def specialise(
     call can be followed.
     """
     first_error: Unrunnable | None = None
-    incomplete: tuple[Specialiser, list[Step]] | None = (
+    incomplete: tuple[Specialisation, list[Step]] | None = (
         None  # a loop in it is over lists that are empty for this call
     )
     mutable: set[type] = set()
     number = 0
     while number < min(len(calls), MAX_FOLLOWED):
-        specialiser = Specialiser(model)
+        specialiser = start_specialisation(model)
         specialiser.mutable = mutable
         try:
             with record_stores(model) as specialiser.stored_attributes:
                 # where Python raises that a variable has no value, ONNX would compute with any
                 # value
-                steps = specialiser.specialise_network(
-                    calls[number:] + calls[:number], scratch, partial=not options.single_file
+                steps = specialise_network(
+                    specialiser,
+                    calls[number:] + calls[:number],
+                    scratch,
+                    partial=not options.single_file,
                 )
         except Unrunnable as problem:
             first_error = first_error or problem

@@ -1,0 +1,204 @@
+"""Joins of the names and values of paths that meet."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.possible import constants_of_all
+from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
+from regraft.splitting.program.values import Names, Value, literal, open_differing_sizes, same_type
+from regraft.splitting.specialising.either import is_same_constant, mixes_none, without_constant
+from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
+from regraft.splitting.specialising.lists import note_partly_aliased, note_ragged
+from regraft.splitting.specialising.meet import unify
+from regraft.splitting.specialising.state import Specialisation
+
+
+def name_prefixes(key: str) -> set[str]:
+    """Return a name, and the names of which it may be an element."""
+    parts = key.split("__")
+    return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
+
+
+def assign_at_end(key: str, path_values: list[tuple[list[Step], Value]]) -> None:
+    """Let the host assign each path's value to a name, at the path's end."""
+    for steps, value in path_values:
+        append_before_exit(steps, HostStep(assign(key, value.code)))
+
+
+def merge_paths(
+    state: Specialisation, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True
+) -> None:
+    """Set the names after paths that meet; plain values that differ become a variable of the
+    host.
+
+    drop_leaving: whether paths that leave are left out.
+    """
+    ends = [(steps, names) for steps, names in ends if not (drop_leaving and leaves(steps))]
+    if not ends:
+        return
+    unify(state, ends)
+    joined: Names = {}
+    state.joined_values = {}
+    for key in dict.fromkeys(key for _, names in ends for key in names):
+        path_values = [(steps, names[key]) for steps, names in ends if key in names]
+        if len(path_values) == len(ends):
+            joined[key] = join_values(state, key, path_values)
+            if any(value.partial for _, value in path_values):
+                joined[key] = replace(joined[key], partial=True, constant=False)
+        elif is_variable(state, key):
+            joined.update(join_partial(state, key, path_values))
+    state.names = joined
+    rebuild_tuples(state, [names for _, names in ends])
+    note_partly_aliased(state, [names for _, names in ends])
+
+
+def is_variable(state: Specialisation, key: str) -> bool:
+    """Return whether a name is a variable of the source, or an element of one."""
+    return bool(name_prefixes(key) & state.reserved_names)
+
+
+def join_partial(
+    state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
+) -> Names:
+    """Return the joined value, by name, of a variable that some paths do not assign; empty if
+    there is none.
+
+    Reading the variable on these paths raises, as it does in the original.
+    """
+    if name_prefixes(key) & state.deleted_names:
+        return {}  # the host still holds it
+    value = join_values(state, key, path_values)
+    if value.kind == "static":
+        if literal(value.example) is None:
+            return {}
+        assign_at_end(key, [(steps, value) for steps, _ in path_values])
+        value = Value("host", value.example, name(key))
+    return {key: replace(value, partial=True, constant=False)}
+
+
+def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
+    """Rebuild the tuples of equal length from their elements."""
+    for key in state.names:
+        values = [names[key] for names in path_names if key in names]
+        are_split = all(
+            has_part_names(state, key, names[key], names) for names in path_names if key in names
+        )
+        if are_split and len({(type(value.example), *value.fields) for value in values}) == 1:
+            partial = any(
+                state.names[get_part_name(key, place)].partial for place in values[0].fields
+            )
+            state.names[key] = replace(rebuild_value(state, key, values[0]), partial=partial)
+
+
+def join_values(
+    state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
+) -> Value:
+    """Return the value that a name holds after paths that meet; its kind is "lost" if there is
+    none."""
+    values = [value for _, value in path_values]
+    first = values[0]
+    kinds = {value.kind for value in values}
+    if all(value.fields for value in values):
+        return Value("lost", None, name(key))  # its elements are joined
+    if kinds == {"static"} and all(
+        is_same_constant(first.example, value.example) for value in values
+    ):
+        return first
+    longest = max(
+        values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
+    )
+    if kinds == {"tensor"}:
+        return join_tensors(state, key, values)
+    if (kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}) or mixes_none(
+        state, values
+    ):
+        return join_either(state, key, path_values)
+    are_literal = all(
+        value.kind != "static" or literal(value.example) is not None for value in values
+    )
+    if (
+        kinds <= {"static", "host"}
+        and are_literal
+        and all(same_type(longest, value) for value in values)
+    ):
+        are_bound = [isinstance(value.code, ast.Name) and value.code.id == key for value in values]
+        assign_at_end(
+            key,
+            [
+                path_value
+                for path_value, is_bound in zip(path_values, are_bound, strict=True)
+                if not is_bound
+            ],
+        )
+        note_ragged(state, longest.example, [value.example for value in values])
+        truth = any(value.truth for value in values)
+        return Value(
+            "host",
+            longest.example,
+            name(key),
+            longest.twin,
+            among=constants_of_all(values),
+            truth=truth,
+        )
+    return Value("lost", None, name(key))
+
+
+def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
+    """Join tensors; the dimensions in which their sizes differ are open afterwards."""
+    joined = values[0]
+    for value in values[1:]:
+        if not same_type(joined, value):
+            widened = open_differing_sizes(joined, value)
+            if widened is None:
+                return Value("lost", None, name(key))
+            joined = widened
+    if any(value.example is not values[0].example for value in values):
+        joined = state.joined_values.setdefault(
+            tuple(id(value.example) for value in values), state.merge_aliases(joined, values)
+        )
+    if joined is not values[0]:
+        state.bind_name(key, joined)
+    return replace(
+        joined.with_name(key),
+        constant=all(value is values[0] for value in values) and values[0].constant,
+    )
+
+
+def join_either(
+    state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
+) -> Value:
+    """Join a tensor (or, beside None, a value of the host) on some paths with one constant on
+    the others."""
+    has_none = mixes_none(state, [value for _, value in path_values])
+    constant_paths = [
+        (steps, value)
+        for steps, value in path_values
+        if value.kind == "static" and (value.example is None or not has_none)
+    ]
+    variable_paths = [
+        (steps, without_constant(value))
+        for steps, value in path_values
+        if (steps, value) not in constant_paths
+    ]
+    constants = [value.example for _, value in constant_paths] + [
+        value.instead for _, value in path_values if value.kind == "either"
+    ]
+    joined = join_values(state, key, variable_paths)
+    first = constants[0]
+    is_one_constant = all(is_same_constant(first, constant) for constant in constants)
+    if joined.kind == "static" and literal(joined.example) is not None:
+        assign_at_end(key, variable_paths)
+        joined = Value("host", joined.example, name(key))
+    if (
+        joined.kind not in ("host", "tensor")
+        or not is_one_constant
+        or not (first is None or isinstance(first, (int, float)))
+    ):
+        return Value("lost", None, name(key))
+    assign_at_end(key, constant_paths)
+    if joined.kind == "tensor":  # an alias: a change of the tensor need not change this name
+        joined = state.merge_aliases(joined, [value for _, value in variable_paths])
+    return replace(joined, kind="either", instead=first, constant=False)
