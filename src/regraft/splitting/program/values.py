@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,6 +87,11 @@ class Value:
                 strict=False,
             )
         )
+
+
+def has_kind(values: Iterable[Value], kind: str) -> bool:
+    """Return whether one of the values is of a kind."""
+    return any(value.kind == kind for value in values)
 
 
 def type_pattern(example: Any, second_example: Any) -> Any:

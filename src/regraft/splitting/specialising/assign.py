@@ -10,7 +10,7 @@ from regraft.splitting.program.records import FIXED
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
 from regraft.splitting.specialising.inplace import store_element
-from regraft.splitting.specialising.lists import has_known_length
+from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.places import set_attribute, store_scratch
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
@@ -44,32 +44,14 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
     """Assign the elements of a value to the elements of a tuple or list of targets."""
-    is_sequence = isinstance(value.example, (tuple, list, torch.Tensor))
-    parts = value.parts() if is_sequence else []
     starred = [
         place
         for place, element_target in enumerate(target.elts)
         if isinstance(element_target, ast.Starred)
     ]
-    has_elements = (
-        value.fields or has_known_length(state, value) or isinstance(value.code, ast.List)
-    )
-    is_unpredictable = bool(starred) and value.kind == "host" and not has_elements
-    if (
-        not parts
-        or is_unpredictable
-        or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts))
-    ):
+    if not can_unpack(state, value, len(target.elts), bool(starred)):
         raise state.refuse(target, "this cannot be unpacked")
-    if value.kind == "static":
-        elements = [state.static(part) for part, _ in parts]
-    elif value.fields:  # element by element, through names of their own where they might clash
-        elements = [
-            save_from_stores(state, target, get_element(state, value, place))
-            for place in range(len(parts))
-        ]
-    else:
-        elements = take_apart(state, value)
+    elements = split_elements(state, target, value)
     targets = list(target.elts)
     for place in starred:
         targets[place] = target.elts[place].value  # type: ignore[attr-defined]
@@ -81,3 +63,35 @@ def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) ->
             state.pending[-1].pop(0)
         store(state, element_target, element)
     state.pending.pop()
+
+
+def can_unpack(
+    state: Specialisation, value: Value, target_count: int, has_starred_target: bool
+) -> bool:
+    """Return whether a value has elements for so many targets, one of which may take several."""
+    if not isinstance(value.example, (tuple, list, torch.Tensor)):
+        return False
+    count = len(value.parts())
+    if count == 0:
+        return False
+    if not has_starred_target:
+        return count == target_count
+    has_elements = (
+        value.fields or has_definite_length(state, value) or isinstance(value.code, ast.List)
+    )
+    return count + 1 >= target_count and not (value.kind == "host" and not has_elements)
+
+
+def split_elements(
+    state: Specialisation, target: ast.Tuple | ast.List, value: Value
+) -> list[Value]:
+    """Return the elements of a value that is unpacked."""
+    if value.kind == "static":
+        return [state.static(part) for part, _ in value.parts()]
+    if not value.fields:
+        return take_apart(state, value)
+    # element by element, through names of their own where they might clash
+    return [
+        save_from_stores(state, target, get_element(state, value, place))
+        for place in range(len(value.parts()))
+    ]

@@ -32,17 +32,7 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
     """Return the attribute of `base` that `node` names."""
     base = require_tensor(state, node, base, "AttributeError")
     if base.kind == "tensor":
-        if node.attr == "data":  # a change of `data` in place is refused, as of any view
-            return run_operation(state, node, method_call(base.code, "detach"), [base])
-        if node.attr == "shape":
-            return get_shape(state, base)
-        if node.attr in SHAPE_ATTRIBUTES:
-            return state.static(getattr(base.example, node.attr))
-        if node.attr in VIEW_ATTRIBUTES or not isinstance(base.example, torch.Tensor):
-            return run_operation(
-                state, node, ast.Attribute(base.code, node.attr, ast.Load()), [base]
-            )
-        raise state.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
+        return read_tensor_attribute(state, node, base)
     if base.kind == "record":
         return read_field(state, node, base, node.attr)
     if (
@@ -50,16 +40,32 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
         and is_named_result(base.example)
         and node.attr in type(base.example).__match_args__
     ):
-        return state.require_one_type(
-            node,
-            node.attr,
-            get_element(state, base, type(base.example).__match_args__.index(node.attr)),
-        )
+        place = type(base.example).__match_args__.index(node.attr)
+        return state.require_single_type(node, node.attr, get_element(state, base, place))
     if base.kind == "host":
         raise state.refuse(
             node,
             f"the attribute {node.attr} of a value known only at run time is not supported",
         )
+    return read_static_attribute(state, node, base)
+
+
+def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
+    """Return an attribute of a tensor that a region computes."""
+    if node.attr == "data":  # a change of `data` in place is refused, as of any view
+        return run_operation(state, node, method_call(base.code, "detach"), [base])
+    if node.attr == "shape":
+        return get_shape(state, base)
+    if node.attr in SHAPE_ATTRIBUTES:
+        return state.static(getattr(base.example, node.attr))
+    if node.attr in VIEW_ATTRIBUTES or not isinstance(base.example, torch.Tensor):
+        view = ast.Attribute(base.code, node.attr, ast.Load())
+        return run_operation(state, node, view, [base])
+    raise state.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
+
+
+def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
+    """Return an attribute of an object that is known, or that forward makes."""
     if is_stand_in(state, base.example):
         attribute = read_object_attribute(state, node, base.example, node.attr)
         if attribute is None:
@@ -86,4 +92,5 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
 
 
 def evaluate_attribute(state: Specialisation, node: ast.Attribute) -> Value:
+    """Evaluate `x.y`."""
     return read_attribute(state, node, state.evaluate(node.value))

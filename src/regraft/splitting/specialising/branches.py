@@ -14,7 +14,7 @@ from regraft.splitting.program.residual import Branch, Step, reads
 from regraft.splitting.program.values import Names, Value
 from regraft.splitting.specialising.either import bind_without_constant, find_tested_constant
 from regraft.splitting.specialising.joins import merge_paths
-from regraft.splitting.specialising.lists import has_known_length
+from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.running import is_constant_tensor
 from regraft.splitting.specialising.stand_ins import is_stand_in, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -117,7 +117,7 @@ def evaluate_truth(state: Specialisation, value: Value) -> Value:
         return state.static(
             bool(value.fields) if is_tuple else test_stand_in(state, value.code, value.example)
         )
-    if has_known_length(state, value):
+    if has_definite_length(state, value):
         return state.static(bool(value.example))
     truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}
     return value if len(truths) > 1 else state.static(truths.pop())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from regraft.splitting.program.codes import holds_tensor, method_call, name
-from regraft.splitting.program.normal import mark_uses
 from regraft.splitting.program.possible import TRUTHS, possible_constants
-from regraft.splitting.program.values import SAME, Value
-from regraft.splitting.specialising.assign import store
+from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.elements import (
     get_element,
     get_shape,
@@ -22,7 +22,8 @@ from regraft.splitting.specialising.elements import (
     take_elements,
 )
 from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
-from regraft.splitting.specialising.lists import has_known_length
+from regraft.splitting.specialising.lists import has_definite_length
+from regraft.splitting.specialising.reductions import has_mixed_types, reduce_list, select_extreme
 from regraft.splitting.specialising.running import (
     is_constant_tensor,
     read_in_worlds,
@@ -32,9 +33,6 @@ from regraft.splitting.specialising.running import (
 )
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import index_elements, read_slice_bound
-
-READING_BUILTINS = frozenset({"int", "float", "bool"})
-
 
 PURE_BUILTINS = frozenset(
     {
@@ -68,104 +66,168 @@ PURE_BUILTINS = frozenset(
 )
 
 
-def is_single_value(value: Value) -> bool:
-    """Return whether a value is, or may be, a tensor of one element."""
-    return (
-        value.kind in ("tensor", "either")
-        and isinstance(value.example, torch.Tensor)
-        and value.example.numel() == 1
-    )
+@dataclass(frozen=True)
+class BuiltinCall:
+    """A call of a built-in function: its operands, positional ones first, and its residual code."""
+
+    node: ast.Call
+    function_name: str
+    operands: list[Value]
+    code: ast.Call
+
+    @property
+    def tensors(self) -> list[Value]:
+        """Return the operands that regions compute."""
+        return [operand for operand in self.operands if operand.kind == "tensor"]
+
+    @property
+    def function(self) -> Any:
+        """Return the function."""
+        return getattr(builtins, self.function_name)
 
 
 def call_builtin(
-    state: Specialisation, node: ast.Call, function_name: str, operands: list[Value], code: ast.Call
+    state: Specialisation,
+    node: ast.Call,
+    function_name: str,
+    operands: list[Value],
+    code: ast.Call,
 ) -> Value:
     """Evaluate a call of a built-in function of Python; refuse any outside PURE_BUILTINS."""
     if function_name not in PURE_BUILTINS:
         raise state.refuse(node, f"{function_name}() is not supported")
-    if function_name == "len" and has_known_length(state, operands[0]):
-        return state.static(len(operands[0].example))
     if function_name == "range":
         operands = [read_slice_bound(state, node, operand) for operand in operands]
         code = ast.Call(code.func, [operand.code for operand in operands], [])
-    tensors = [operand for operand in operands if operand.kind == "tensor"]
-    if function_name == "list" and not operands:
-        return make_list(state, node, [])
-    if function_name in ("list", "tuple") and operands and (tensors or operands[0].fields):
-        elements = take_elements(state, node, operands[0])
-        return (
-            make_list(state, node, elements)
-            if function_name == "list"
-            else make_tuple(state, elements)
-        )
-    if function_name in ("max", "min") and (
-        tensors or any(operand.kind == "either" for operand in operands)
-    ):
-        return select_extreme(state, node, function_name, operands)
-    if function_name in ("abs", "round", "pow") and tensors:
-        return run_operation(state, node, code, operands)
-    if function_name == "reversed" and isinstance(operands[0].example, list):
-        return replace(run_code(state, node, code), kind="host")
-    if function_name in ("zip", "enumerate") and any(
-        operand.kind != "static" for operand in operands
-    ):
-        value = zip_rows(state, node, function_name, operands)
-        if value is not None:
-            return value
-    if (
-        function_name in ("sum", "max", "min")
-        and len(operands) == 1
-        and holds_tensor(operands[0].example)
-    ):
-        return reduce_list(state, node, function_name, operands[0], code)
-    if not tensors:
-        if function_name in ("max", "min", "sum") and has_mixed_types(state, operands):
-            raise state.refuse(
-                node,
-                f"{function_name}() of numbers of several types is not supported: make all float",
-            )
-        if function_name in ("isinstance", "type") and operands[0].kind == "host":
-            return test_type_of_number(state, node, function_name, operands, code)
-        value = run_code(state, node, code)
-        is_static = all(operand.kind == "static" for operand in operands)
-        among = TRUTHS if function_name in ("bool", "any", "all") else None
-        return (
-            state.static(value.example, code)
-            if is_static
-            else replace(value, kind="host", among=among)
-        )
-    if function_name in READING_BUILTINS and len(operands) == 1:
-        if is_constant_tensor(state, tensors[0]):
-            return state.static(getattr(builtins, function_name)(tensors[0].example))
-        number = method_call(state.bind_result(tensors[0]), "item")
-        example, second_example = read_in_worlds(
-            state, node, tensors[0], getattr(builtins, function_name)
-        )
-        among = TRUTHS if function_name == "bool" else None
-        return Value(
-            "host",
-            example,
-            ast.Call(name(function_name), [number], []),
-            second_example,
-            among=among,
-        )
-    if function_name == "len":
-        return get_element(state, get_shape(state, tensors[0]), 0)
-    if function_name == "enumerate" and len(operands) == 1:
-        return replace(run_code(state, node, ast.Call(name("list"), [code], [])), kind="host")
-    if function_name in ("isinstance", "hasattr", "type"):
-        return state.static(run_code(state, node, code).example)
-    raise state.refuse(node, f"{function_name}() of a tensor is not supported")
+    call = BuiltinCall(node, function_name, operands, code)
+    handler = BUILTINS.get(function_name)
+    value = handler(state, call) if handler is not None else None
+    if value is not None:
+        return value
+    if call.tensors:
+        raise state.refuse(node, f"{function_name}() of a tensor is not supported")
+    value = run_code(state, node, code)
+    if all(operand.kind == "static" for operand in operands):
+        return state.static(value.example, code)
+    among = TRUTHS if function_name in ("bool", "any", "all") else None
+    return replace(value, kind="host", among=among)
 
 
-def has_mixed_types(state: Specialisation, operands: list[Value]) -> bool:
-    """Return whether data decide the type of the largest, smallest or sum of these numbers."""
-    first = operands[0].example
-    is_sequence = len(operands) == 1 and isinstance(first, (list, tuple))
-    numbers = [*first] if is_sequence else [operand.example for operand in operands]
-    kinds = {type(number) for number in numbers}
-    are_static = all(operand.kind == "static" for operand in operands)
-    return not are_static and kinds <= {bool, int, float} and len(kinds) > 1
+# Each of the following evaluates the functions to which BUILTINS maps it. It returns None where the
+# host runs the function as it stands.
+
+
+def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate len() of a list of known length, or of a tensor."""
+    if has_definite_length(state, call.operands[0]):
+        return state.static(len(call.operands[0].example))
+    tensors = call.tensors
+    return get_element(state, get_shape(state, tensors[0]), 0) if tensors else None
+
+
+def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate list() or tuple() of what is taken element by element."""
+    if call.function_name == "list" and not call.operands:
+        return make_list(state, call.node, [])
+    if not call.operands or not (call.tensors or call.operands[0].fields):
+        return None
+    elements = take_elements(state, call.node, call.operands[0])
+    if call.function_name == "list":
+        return make_list(state, call.node, elements)
+    return make_tuple(state, elements)
+
+
+def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate max() or min() of tensors."""
+    if any(operand.kind in ("tensor", "either") for operand in call.operands):
+        return select_extreme(state, call.node, call.function_name, call.operands)
+    return reduce_sequence(state, call)
+
+
+def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate sum(), max() or min() of a list of tensors; refuse numbers of several types."""
+    if len(call.operands) == 1 and holds_tensor(call.operands[0].example):
+        return reduce_list(state, call.node, call.function_name, call.operands[0], call.code)
+    if not call.tensors and has_mixed_types(call.operands):
+        raise state.refuse(
+            call.node,
+            f"{call.function_name}() of numbers of several types is not supported: make all float",
+        )
+    return None
+
+
+def call_on_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate a function that torch computes for each element of a tensor."""
+    if not call.tensors:
+        return None
+    return run_operation(state, call.node, call.code, call.operands)
+
+
+def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate reversed() of a list of the host."""
+    if not isinstance(call.operands[0].example, list):
+        return None
+    return replace(run_code(state, call.node, call.code), kind="host")
+
+
+def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate zip() or enumerate() of what is taken element by element."""
+    if all(operand.kind == "static" for operand in call.operands):
+        return None
+    rows = zip_rows(state, call.node, call.function_name, call.operands)
+    if rows is not None:
+        return rows
+    if call.function_name == "enumerate" and call.tensors and len(call.operands) == 1:
+        code = ast.Call(name("list"), [call.code], [])
+        return replace(run_code(state, call.node, code), kind="host")
+    return None
+
+
+def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate isinstance() or type()."""
+    if not call.tensors and call.operands[0].kind == "host":
+        return test_type_of_number(state, call.node, call.function_name, call.operands, call.code)
+    return inspect_tensor(state, call)
+
+
+def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate a function of a tensor that its type decides."""
+    return state.static(run_code(state, call.node, call.code).example) if call.tensors else None
+
+
+def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Evaluate int(), float() or bool() of a tensor, which the host reads."""
+    tensors = call.tensors
+    if not tensors or len(call.operands) != 1:
+        return None
+    if is_constant_tensor(state, tensors[0]):
+        return state.static(call.function(tensors[0].example))
+    number = method_call(state.bind_result(tensors[0]), "item")
+    example, second_example = read_in_worlds(state, call.node, tensors[0], call.function)
+    among = TRUTHS if call.function_name == "bool" else None
+    code = ast.Call(name(call.function_name), [number], [])
+    return Value("host", example, code, second_example, among=among)
+
+
+BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
+    "abs": call_on_elements,
+    "bool": read_tensor,
+    "enumerate": pair_elements,
+    "float": read_tensor,
+    "hasattr": inspect_tensor,
+    "int": read_tensor,
+    "isinstance": test_type,
+    "len": measure_length,
+    "list": collect_elements,
+    "max": find_extreme,
+    "min": find_extreme,
+    "reversed": reverse_list,
+    "round": call_on_elements,
+    "sum": reduce_sequence,
+    "tuple": collect_elements,
+    "type": test_type,
+    "zip": pair_elements,
+}
 
 
 def test_type_of_number(
@@ -203,123 +265,48 @@ def test_type_of_number(
     return replace(value, example=examples[0], twin=examples[1])
 
 
-def reduce_list(
-    state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
-) -> Value:
-    """Evaluate `sum`, `max` or `min` of tensors in a list of the host."""
-    function = getattr(builtins, function_name)
-    are_single = all(
-        isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
-    )
-    if tensors.kind != "host" or not (function_name == "sum" or are_single):
-        raise state.refuse(node, f"{function_name}() of what this holds is not supported")
-    with torch.no_grad():
-        example, second_example = function(tensors.example), function(tensors.second_example)
-    return state.bind_in_host(
-        Value("tensor", example, code, SAME if tensors.twin is SAME else second_example)
-    )
-
-
-def select_extreme(
-    state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
-) -> Value:
-    """Evaluate `max` or `min` of tensors of one element each: the first of the largest or
-    smallest."""
-    candidates = operands if len(operands) > 1 else take_elements(state, node, operands[0])
-    are_single = all(
-        type(candidate.example) in (int, float) or is_single_value(candidate)
-        for candidate in candidates
-    )
-    if (
-        are_single
-        and not node.keywords
-        and len(candidates) > 1
-        and any(candidate.kind != "tensor" for candidate in candidates)
-    ):
-        return decide_extreme(state, node, function_name, candidates)
-    if (
-        node.keywords
-        or not are_single
-        or len({(candidate.example.dtype, candidate.example.shape) for candidate in candidates}) > 1
-    ):
-        raise state.refuse(
-            node,
-            f"{function_name}() of tensors that are not single values of one type is not supported",
-        )
-    where_code = state.alias_global("where", torch.where)
-    best = candidates[0]
-    for candidate in candidates[1:]:
-        sign = ast.Gt() if function_name == "max" else ast.Lt()
-        codes = [state.bind_result(candidate), state.bind_result(best)]
-        selection = ast.Call(where_code, [ast.Compare(codes[0], [sign], [codes[1]]), *codes], [])
-        best = run_operation(state, node, selection, [candidate, best])
-    return state.merge_aliases(best, candidates)  # one of them itself, which `+=` would change
-
-
-def decide_extreme(
-    state: Specialisation, node: ast.Call, function_name: str, candidates: list[Value]
-) -> Value:
-    """Evaluate `max` or `min` if some may be numbers of Python: a decision, which gives one or
-    the other."""
-    names = [state.fresh_name() for _ in candidates]
-    for key, candidate in zip(names, candidates, strict=True):
-        store(state, ast.Name(key, ast.Store()), candidate)
-    best: ast.expr = name(names[0])
-    for key in names[1:]:
-        test = ast.Compare(name(key), [ast.Gt() if function_name == "max" else ast.Lt()], [best])
-        selection = ast.fix_missing_locations(
-            ast.copy_location(ast.IfExp(test, name(key), best), node)
-        )
-        mark_uses(selection)
-        selection.either = True  # type: ignore[attr-defined]
-        value, larger = state.evaluate(selection), state.fresh_name()
-        store(state, ast.Name(larger, ast.Store()), value)
-        best = name(larger)
-    return value
-
-
 def zip_rows(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value | None:
     """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples; None for
     other operands."""
+    keyword_operands = operands[len(operands) - len(node.keywords) :]
     keywords = {
-        keyword.arg: operands[place - len(node.keywords)]
-        for place, keyword in enumerate(node.keywords)
+        keyword.arg: operand
+        for keyword, operand in zip(node.keywords, keyword_operands, strict=True)
     }
     strict = keywords.pop("strict", None)
     sequences = operands[: len(operands) - len(node.keywords)]
     if function_name == "enumerate" and len(sequences) > 1:
         return None
+    known_lists = list_each_sequence(state, node, sequences)
+    if keywords or known_lists is None or (strict is not None and strict.kind != "static"):
+        return None
+    if function_name == "enumerate":
+        known_lists.insert(0, [state.static(place) for place in range(len(known_lists[0]))])
+    lengths = {len(elements) for elements in known_lists}
+    if strict is not None and strict.example and len(lengths) > 1:
+        raise state.refuse(node, "zip() of different lengths with strict=True fails")
+    rows = zip(*known_lists, strict=False)
+    return make_tuple(state, [make_tuple(state, list(row)) for row in rows])
+
+
+def list_each_sequence(
+    state: Specialisation, node: ast.Call, sequences: list[Value]
+) -> list[list[Value]] | None:
+    """Return the elements of each sequence; None if the length of one is not known."""
     element_lists = [list_elements(state, node, sequence) for sequence in sequences]
     # the host cannot hold modules, so they are taken one by one
     if any(
         sequence.kind == "static" and isinstance(sequence.example, MODULE_CONTAINERS)
         for sequence in sequences
     ):
-        pairs = zip(element_lists, sequences, strict=True)
         element_lists = [
             index_elements(state, node, sequence) if elements is None else elements
-            for elements, sequence in pairs
+            for elements, sequence in zip(element_lists, sequences, strict=True)
         ]
     known_lists = [elements for elements in element_lists if elements is not None]
-    if (
-        keywords
-        or len(known_lists) < len(element_lists)
-        or (strict is not None and strict.kind != "static")
-    ):
-        return None
-    if function_name == "enumerate":
-        known_lists.insert(0, [state.static(place) for place in range(len(known_lists[0]))])
-    if (
-        strict is not None
-        and strict.example
-        and len({len(elements) for elements in known_lists}) > 1
-    ):
-        raise state.refuse(node, "zip() of different lengths with strict=True fails")
-    return make_tuple(
-        state, [make_tuple(state, list(row)) for row in zip(*known_lists, strict=False)]
-    )
+    return known_lists if len(known_lists) == len(element_lists) else None
 
 
 def call_math(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dataclasses
+import functools
 import inspect
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,10 +19,8 @@ from regraft.splitting.program.records import is_namedtuple, is_record
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.attributes import read_attribute
 from regraft.splitting.specialising.builtin import call_builtin, call_math
-from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.either import require_tensor
 from regraft.splitting.specialising.fields import (
-    call_builtin_on_record,
     find_record_method,
     make_record,
     replace_fields,
@@ -29,24 +28,13 @@ from regraft.splitting.specialising.fields import (
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.local import as_definition, body_nodes, stand_in
 from regraft.splitting.specialising.methods import READING_METHODS, call_method, evaluate_arguments
-from regraft.splitting.specialising.objects import construct, invoke, read_object_attribute
+from regraft.splitting.specialising.object_calls import call_on_object
+from regraft.splitting.specialising.objects import construct
 from regraft.splitting.specialising.outside import changes_outside
-from regraft.splitting.specialising.places import (
-    is_scratch,
-    read_scratch,
-    set_attribute,
-    store_scratch,
-)
 from regraft.splitting.specialising.running import run_code, run_operation
 from regraft.splitting.specialising.stand_ins import (
-    BOUND_TYPES,
-    can_be_made,
-    find_special_method,
-    get_item_keys,
+    can_construct,
     holds_local_function,
-    is_dict_stand_in,
-    is_stand_in,
-    make_object,
 )
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
 from regraft.splitting.specialising.tensor_calls import (
@@ -66,206 +54,293 @@ from regraft.splitting.specialising.tensor_calls import (
 TYPE_TESTS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call whose function is known: its residual function, its arguments, and what they hold.
+
+    holds_local: the function or an argument is a function or an object that forward makes.
+    has_either: an argument is a tensor on some paths and a constant on others.
+    """
+
+    node: ast.Call
+    callee: Value
+    args: list[Value]
+    keywords: dict[str, Value]
+    holds_local: bool
+    has_either: bool
+
+    @property
+    def function(self) -> Any:
+        """Return the function."""
+        return self.callee.example
+
+    @property
+    def function_name(self) -> str:
+        """Return the name of the function; "" where it has none."""
+        return getattr(self.function, "__name__", "")
+
+    @property
+    def operands(self) -> list[Value]:
+        """Return the positional and the keyword arguments."""
+        return [*self.args, *self.keywords.values()]
+
+    @property
+    def has_mutable_record(self) -> bool:
+        """Return whether an argument is an object of a dataclass."""
+        return any(
+            operand.kind == "record" and not is_namedtuple(type(operand.example))
+            for operand in self.operands
+        )
+
+    @property
+    def takes_host_list(self) -> bool:
+        """Return whether the first argument is a list that the host holds."""
+        return bool(
+            self.args and isinstance(self.args[0].example, list) and not is_display(self.args[0])
+        )
+
+    @functools.cached_property
+    def code(self) -> ast.Call:
+        """Return the residual expression of the call."""
+        return ast.Call(
+            self.callee.code,
+            [argument.code for argument in self.args],
+            [ast.keyword(keyword, value.code) for keyword, value in self.keywords.items()],
+        )
+
+
 def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
-    if isinstance(node.func, ast.Attribute):
-        base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
-        if base.kind == "static" and isinstance(base.example, torch.Tensor):
-            if node.func.attr in READING_METHODS:  # weights stay what they are
-                return state.static(getattr(base.example, node.func.attr)())
-            base = replace(base, kind="tensor")
-        if base.kind == "record" and node.func.attr == "_replace":
-            return replace_fields(state, node, base, evaluate_arguments(state, node)[1])
-        method = find_record_method(state, base, node.func.attr) if base.kind == "record" else None
-        if method is not None:
-            args, keywords = evaluate_arguments(state, node, either=True)
-            return inline(state, node, method, None, [base, *args], keywords)
-        if base.kind not in ("static", "record"):
-            return call_method(state, node, base, node.func.attr)
-        callee = read_attribute(state, node.func, base)
-    else:
-        callee = state.evaluate(node.func)
+    """Evaluate a call: of a method of a value that is not known, or of a known function."""
+    if not isinstance(node.func, ast.Attribute):
+        return call_function(state, node, state.evaluate(node.func))
+    base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
+    if base.kind == "static" and isinstance(base.example, torch.Tensor):
+        if node.func.attr in READING_METHODS:  # weights stay what they are
+            return state.static(getattr(base.example, node.func.attr)())
+        base = replace(base, kind="tensor")
+    if base.kind == "record":
+        value = call_record_method(state, node, base, node.func.attr)
+        if value is not None:
+            return value
+    elif base.kind != "static":
+        return call_method(state, node, base, node.func.attr)
+    return call_function(state, node, read_attribute(state, node.func, base))
+
+
+def call_record_method(
+    state: Specialisation, node: ast.Call, base: Value, method_name: str
+) -> Value | None:
+    """Call a method that the class of a record defines; None if it defines none of this name."""
+    if method_name == "_replace":
+        return replace_fields(state, node, base, evaluate_arguments(state, node)[1])
+    method = find_record_method(base, method_name)
+    if method is None:
+        return None
+    args, keywords = evaluate_arguments(state, node, either=True)
+    return inline(state, node, method, None, [base, *args], keywords)
+
+
+def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
+    """Call a function that is known, by the first of CALL_HANDLERS that can."""
     if callee.kind != "static":
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
-    operands = [*args, *keywords.values()]
-    function = callee.example
+    operands, function = [*args, *keywords.values()], callee.example
     has_either = any(operand.kind == "either" for operand in operands)
-    is_python = inspect.isfunction(function) or inspect.ismethod(function)
-    is_followable = is_python and not is_torch(function)
-    if has_either and not (is_followable or is_record(function) or function in (max, min)):
+    if has_either and not takes_either(function):
         for operand in operands:
-            state.require_one_kind(node, operand)
+            state.require_single_kind(node, operand)
     object_result = call_on_object(state, node, function, args, keywords)
     if object_result is not None:
         return object_result
     holds_local = any(
-        holds_local_function(state, operand.example) for operand in operands
-    ) or holds_local_function(state, function)
-    has_mutable_record = any(
-        operand.kind == "record" and not is_namedtuple(type(operand.example))
-        for operand in operands
+        holds_local_function(state, example)
+        for example in (*(operand.example for operand in operands), function)
     )
-    code = ast.Call(
-        callee.code,
-        [operand.code for operand in args],
-        [ast.keyword(keyword, value.code) for keyword, value in keywords.items()],
-    )
-    function_name = getattr(function, "__name__", "")
-    if getattr(builtins, function_name, None) is function:
-        if holds_local:
-            raise state.refuse(
-                node, f"{function_name}() of a function that forward makes is not supported"
-            )
-        return call_builtin(state, node, function_name, operands, code)
-    is_host_list = args and isinstance(args[0].example, list) and not is_display(args[0])
-    if function in (torch.cat, torch.stack) and is_host_list:
-        return concatenate_list(state, node, function, args, keywords)
-    if function in (torch.tensor, torch.as_tensor) and is_host_list:
-        return run_operation(state, node, *convert_to_tensor(state, node, args, keywords))
-    if is_record(function) and function not in state.mutable:
-        return make_record(state, node, callee, args, keywords)
-    if isinstance(function, torch.nn.Module):
-        check_scalars(state, node, operands)
-        if (
-            holds_local
-            or has_mutable_record
-            or module_decides(state, node, function, code, operands)
-        ):
-            return inline(state, node, type(function).forward, function, args, keywords)
-        try:
-            return run_operation(state, node, code, operands)
-        except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss
-            return inline(state, node, type(function).forward, function, args, keywords)
-    if function in TYPE_TESTS:
-        return state.static(run_code(state, node, code).example)
-    if function in COMPARISONS and any(operand.kind == "tensor" for operand in operands):
-        return compare_tensors(state, node, function, args, keywords)
-    if is_torch(function):
-        check_scalars(state, node, operands)
-        check_rank(state, node, function_name, args, keywords)
-        try:
-            return run_operation(state, node, read_single_numbers(state, code, operands), operands)
-        except ReadInside:
-            if not is_python:
-                raise
-    if function_name in MUTATORS and isinstance(
-        getattr(function, "__self__", None), (list, dict, set)
-    ):
-        raise state.refuse(
-            node,
-            f"{function_name} changes a {type(function.__self__).__name__} that forward did not"
-            " make",
-        )
-    if (
-        not holds_local
-        and all(operand.kind == "static" for operand in operands)
-        and is_predictable(function)
-    ):
-        value = None if changes_outside(function) else run_constant_call(state, node, code)
+    call = Call(node, callee, args, keywords, holds_local, has_either)
+    for handler in CALL_HANDLERS:
+        value = handler(state, call)
         if value is not None:
             return value
-    if getattr(function, "__module__", "") == "math":
-        return call_math(state, node, function_name, code, operands)
-    needs_source = holds_local or has_mutable_record or has_either
-    must_follow = is_torch(function) or needs_source or (is_python and changes_outside(function))
-    if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
-        operation_result = None if must_follow else run_as_operation(state, node, code, operands)
-        return operation_result or inline(
-            state, node, function.__func__, function.__self__, args, keywords
-        )
-    if inspect.isfunction(function):
-        operation_result = None if must_follow else run_as_operation(state, node, code, operands)
-        return operation_result or inline(state, node, function, None, args, keywords)
-    if inspect.isclass(function) and can_be_made(state, function):
-        return construct(state, node, function, args, keywords)
-    raise state.refuse(node, f"the call of {function_name or function!r} cannot be followed")
+    raise state.refuse(node, f"the call of {call.function_name or function!r} cannot be followed")
 
 
-def call_on_object(
-    state: Specialisation,
-    node: ast.Call,
-    function: Any,
-    args: list[Value],
-    keywords: dict[str, Value],
-) -> Value | None:
-    """Call a method of an object that forward makes, or a built-in with one; return None for
-    other calls."""
-    if function is super:
-        return state.static(make_super(state, node, args))
-    if is_stand_in(state, function):
-        return invoke(
-            state, node, find_special_method(state, node, function, "__call__"), args, keywords
-        )
-    if isinstance(function, BOUND_TYPES) and is_stand_in(state, function.__self__):
-        return invoke(state, node, function, args, keywords)
-    first_example = args[0].example if args else None
-    if function is dict and (not args or is_dict_stand_in(state, first_example)) and len(args) < 2:
-        new_dictionary = make_object(state, dict)
-        update_dictionary(state, node, new_dictionary.example, *args, **keywords)
-        return new_dictionary
-    attribute = args[1].example if len(args) > 1 else None
-    if function is dataclasses.replace and not is_namedtuple(type(first_example)):
-        return replace_fields(state, node, args[0], keywords)
-    if (
-        function is setattr
-        and isinstance(first_example, torch.nn.Module)
-        and type(attribute) is str
-    ):
-        store_scratch(state, node, first_example, attribute, args[2])
-        return state.static(None)
-    if (
-        function in (getattr, hasattr)
-        and type(attribute) is str
-        and is_scratch(state, first_example, attribute)
-    ):
-        value = read_scratch(state, node, first_example, attribute)
-        return state.static(True) if function is hasattr else value
-    record_result = call_builtin_on_record(state, node, function, args, keywords)
-    if record_result is not None:
-        return record_result
-    if not is_stand_in(state, first_example) or any(
-        argument.kind != "static" for argument in args[:2]
-    ):
+def is_python_function(function: Any) -> bool:
+    """Return whether a function or method is written in Python."""
+    return inspect.isfunction(function) or inspect.ismethod(function)
+
+
+def takes_either(function: Any) -> bool:
+    """Return whether an argument of a function may be a tensor on some paths and a constant on
+    others."""
+    is_followable = is_python_function(function) and not is_torch(function)
+    return is_followable or is_record(function) or function in (max, min)
+
+
+# Each of the following evaluates some calls, and returns None for any other.
+
+
+def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
+    """Call a built-in function of Python."""
+    if getattr(builtins, call.function_name, None) is not call.function:
         return None
-    if function in (isinstance, type, callable):
-        return state.static(function(*(argument.example for argument in args)))
-    if function is len:
-        return invoke(
-            state, node, find_special_method(state, node, first_example, "__len__"), [], {}
+    if call.holds_local:
+        raise state.refuse(
+            call.node,
+            f"{call.function_name}() of a function that forward makes is not supported",
         )
-    if function in (list, tuple, sorted) and is_dict_stand_in(state, first_example):
-        keys = get_item_keys(state, node, first_example)
-        has_plain_keywords = all(
-            value.kind == "static" and isinstance(value.example, (bool, int))
-            for value in keywords.values()
-        )
-        if has_plain_keywords and (function is not sorted or len({*map(type, keys)}) == 1):
-            return state.static(
-                function(keys, **{key: value.example for key, value in keywords.items()})
-            )
-    if function in (getattr, hasattr):
-        attribute_value = read_object_attribute(state, node, first_example, args[1].example)
-        if function is hasattr or (attribute_value is None and len(args) < 3):
-            return state.static(attribute_value is not None) if function is hasattr else None
-        return attribute_value or args[2]
-    if function is setattr:
-        set_attribute(state, node, first_example, args[1].example, args[2])
-        return state.static(None)
+    return call_builtin(state, call.node, call.function_name, call.operands, call.code)
+
+
+def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
+    """Make a tensor of a list of the host, of numbers or of tensors."""
+    if not call.takes_host_list:
+        return None
+    if call.function in (torch.cat, torch.stack):
+        return concatenate_list(state, call.node, call.function, call.args, call.keywords)
+    if call.function in (torch.tensor, torch.as_tensor):
+        code, operands = convert_to_tensor(state, call.node, call.args, call.keywords)
+        return run_operation(state, call.node, code, operands)
     return None
 
 
-def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
-    """Return what `super()` gives in a method."""
-    if args:
-        return super(*(argument.example for argument in args))
-    defining_class = state.frame.scope.get("__class__")
-    owner = state.names.get(state.frame.prefix + state.frame.first_parameter)
-    if defining_class is None or owner is None or owner.kind != "static":
-        raise state.refuse(node, "super() is not supported here")
-    return super(defining_class, owner.example)
+def call_record_class(state: Specialisation, call: Call) -> Value | None:
+    """Make a record of a dataclass or namedtuple."""
+    if not is_record(call.function) or call.function in state.mutable:
+        return None
+    return make_record(state, call.node, call.callee, call.args, call.keywords)
+
+
+def call_module(state: Specialisation, call: Call) -> Value | None:
+    """Call a module: as one operation, unless it decides by values."""
+    module = call.function
+    if not isinstance(module, torch.nn.Module):
+        return None
+    check_scalars(state, call.node, call.operands)
+    has_to_follow = (
+        call.holds_local
+        or call.has_mutable_record
+        or module_decides(state, call.node, module, call.code, call.operands)
+    )
+    if not has_to_follow:
+        try:
+            return run_operation(state, call.node, call.code, call.operands)
+        except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss
+            pass
+    return inline(state, call.node, type(module).forward, module, call.args, call.keywords)
+
+
+def call_type_test(state: Specialisation, call: Call) -> Value | None:
+    """Call a function that asks for the type of a tensor."""
+    if call.function not in TYPE_TESTS:
+        return None
+    return state.static(run_code(state, call.node, call.code).example)
+
+
+def call_comparison(state: Specialisation, call: Call) -> Value | None:
+    """Compare whole tensors."""
+    if call.function not in COMPARISONS or not has_tensor(call):
+        return None
+    return compare_tensors(state, call.node, call.function, call.args, call.keywords)
+
+
+def has_tensor(call: Call) -> bool:
+    """Return whether a region computes an argument."""
+    return any(operand.kind == "tensor" for operand in call.operands)
+
+
+def call_torch(state: Specialisation, call: Call) -> Value | None:
+    """Call a function of torch as one operation; None for one in Python that reads values."""
+    if not is_torch(call.function):
+        return None
+    check_scalars(state, call.node, call.operands)
+    check_rank(state, call.node, call.function_name, call.args, call.keywords)
+    try:
+        code = read_single_numbers(state, call.code, call.operands)
+        return run_operation(state, call.node, code, call.operands)
+    except ReadInside:
+        if not is_python_function(call.function):
+            raise
+    return None
+
+
+def check_changed_container(state: Specialisation, call: Call) -> Value | None:
+    """Refuse a method that changes a list, dictionary or set which forward did not make."""
+    owner = getattr(call.function, "__self__", None)
+    if call.function_name in MUTATORS and isinstance(owner, (list, dict, set)):
+        raise state.refuse(
+            call.node,
+            f"{call.function_name} changes a {type(owner).__name__} that forward did not make",
+        )
+    return None
+
+
+def call_on_constants(state: Specialisation, call: Call) -> Value | None:
+    """Call a function whose arguments are known."""
+    has_constants = all(operand.kind == "static" for operand in call.operands)
+    if call.holds_local or not has_constants or not is_predictable(call.function):
+        return None
+    return (
+        None if changes_outside(call.function) else run_constant_call(state, call.node, call.code)
+    )
+
+
+def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
+    """Call a function of `math` in the host."""
+    if getattr(call.function, "__module__", "") != "math":
+        return None
+    return call_math(state, call.node, call.function_name, call.code, call.operands)
+
+
+def follow_function(state: Specialisation, call: Call) -> Value | None:
+    """Call a function or method written in Python: as one operation if it can be, else followed."""
+    function = call.function
+    is_method = inspect.ismethod(function) and isinstance(
+        function.__self__, (torch.nn.Module, type)
+    )
+    if not is_method and not inspect.isfunction(function):
+        return None
+    value = None
+    if not has_to_follow(call):
+        value = run_as_operation(state, call.node, call.code, call.operands)
+    if value is not None:
+        return value
+    owner = function.__self__ if is_method else None
+    followed = function.__func__ if is_method else function
+    return inline(state, call.node, followed, owner, call.args, call.keywords)
+
+
+def has_to_follow(call: Call) -> bool:
+    """Return whether a function written in Python cannot be run as one operation."""
+    needs_source = call.holds_local or call.has_mutable_record or call.has_either
+    return is_torch(call.function) or needs_source or changes_outside(call.function)
+
+
+def make_instance(state: Specialisation, call: Call) -> Value | None:
+    """Make an object of an ordinary class."""
+    if not inspect.isclass(call.function) or not can_construct(call.function):
+        return None
+    return construct(state, call.node, call.function, call.args, call.keywords)
+
+
+CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
+    call_python_builtin,
+    call_on_host_list,
+    call_record_class,
+    call_module,
+    call_type_test,
+    call_comparison,
+    call_torch,
+    check_changed_container,
+    call_on_constants,
+    call_function_of_math,
+    follow_function,
+    make_instance,
+)
 
 
 def evaluate_lambda(state: Specialisation, node: ast.Lambda) -> Value:
+    """Evaluate a lambda, which is followed where it is called."""
     return make_local_function(state, node, as_definition(node))
 
 

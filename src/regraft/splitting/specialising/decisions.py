@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from regraft.splitting.program.codes import MUTATORS, name
 from regraft.splitting.program.normal import expand_comprehension
 from regraft.splitting.program.possible import TRUTHS, is_truth
-from regraft.splitting.program.residual import TensorStep, reads
-from regraft.splitting.program.values import Value
+from regraft.splitting.program.residual import Step, TensorStep, reads
+from regraft.splitting.program.values import Names, Value
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import (
     decide_value,
@@ -24,6 +24,7 @@ from regraft.splitting.specialising.variables import is_size, store_name
 
 
 def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
+    """Evaluate `and` or `or`."""
     first_operand = state.evaluate(node.values[0])
     state.first_operands.append(first_operand)
     try:
@@ -32,18 +33,46 @@ def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
         state.first_operands.pop()
 
 
+@dataclass(frozen=True)
+class Followed:
+    """An operand that was followed apart: its value, its steps, the names after them and the names
+    that change in it."""
+
+    value: Value
+    steps: list[Step]
+    names: Names
+    changes: set[str]
+    may_fail: bool
+
+
 def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value) -> Value:
     """Evaluate `and` or `or`, given the first operand."""
-    remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
-    ast.copy_location(remaining, node.values[1])
-    if len(node.values) > 2:
-        remaining.asked = is_truth_asked(node)  # type: ignore[attr-defined]
+    remaining = write_remaining_operands(node)
     is_and = isinstance(node.op, ast.And)
     first_truth = evaluate_truth(state, first_operand)
     if first_truth.kind == "static":
         return state.evaluate(remaining) if bool(first_truth.example) == is_and else first_operand
     first_truth = replace(first_truth, truth=first_operand.truth or first_operand.kind == "tensor")
     check_only_truth(state, node, first_operand)
+    second = follow_second_operand(state, node, remaining, first_truth)
+    if can_run_both(node, first_truth, second):
+        return combine_truths(state, node, first_truth, second)
+    return skip_second_operand(state, node, first_truth, second)
+
+
+def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
+    """Return the expression of all operands but the first."""
+    remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+    ast.copy_location(remaining, node.values[1])
+    if len(node.values) > 2:
+        remaining.asked = is_truth_asked(node)  # type: ignore[attr-defined]
+    return remaining
+
+
+def follow_second_operand(
+    state: Specialisation, node: ast.BoolOp, remaining: ast.expr, first_truth: Value
+) -> Followed:
+    """Follow the operands after the first where that one does not decide."""
     results: list[Value] = []
     pending = state.pending[-1]
     pending_count, fallible_count = len(pending or ()), state.fallible_operations
@@ -53,42 +82,55 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
             lambda: results.append(evaluate_last_operand(state, node, remaining)),
             state.names,
             first_truth.code,
-            is_and,
+            isinstance(node.op, ast.And),
         )
     )
     if pending is not None:
         del pending[pending_count:]
-    has_only_tensors = all(isinstance(step, TensorStep) for step in steps)
-    second = results[0]
-    has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.example)
-    # otherwise the second operand has to be skipped where the first decides
-    if (
-        has_only_tensors
-        and not changes
-        and state.fallible_operations == fallible_count
-        and has_one_type
-    ):
-        if second.kind == "static" and (
-            is_truth_asked(node) or (type(second.example) is bool and is_truth(first_truth))
-        ):
-            return first_truth if bool(second.example) == is_and else state.static(not is_and)
-        state.steps.extend(steps)
-        # the first operand narrows names in the second only
-        state.names = {
-            **names,
-            **state.names,
-        }
-        example = (
-            (first_truth.example and second.example)
-            if is_and
-            else (first_truth.example or second.example)
-        )
-        among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
-        value = Value(
-            "host", example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among
-        )
-        is_ambiguous = not is_truth_asked(node) and (first_truth.truth or second.truth)
-        return replace(state.bind_in_host(value), truth=True) if is_ambiguous else value
+    may_fail = state.fallible_operations != fallible_count
+    return Followed(results[0], steps, names, changes, may_fail)
+
+
+def can_run_both(node: ast.BoolOp, first_truth: Value, second: Followed) -> bool:
+    """Return whether the second operand may run where the first decides."""
+    has_only_tensors = all(isinstance(step, TensorStep) for step in second.steps)
+    has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.value.example)
+    return has_only_tensors and not second.changes and not second.may_fail and has_one_type
+
+
+def combine_truths(
+    state: Specialisation, node: ast.BoolOp, first_truth: Value, followed: Followed
+) -> Value:
+    """Return `and` or `or` of two operands that both run."""
+    is_and, second = isinstance(node.op, ast.And), followed.value
+    is_plain_truth = type(second.example) is bool and is_truth(first_truth)
+    if second.kind == "static" and (is_truth_asked(node) or is_plain_truth):
+        return first_truth if bool(second.example) == is_and else state.static(not is_and)
+    state.steps.extend(followed.steps)
+    # the first operand narrows names in the second only
+    state.names = {
+        **followed.names,
+        **state.names,
+    }
+    example = (
+        (first_truth.example and second.example)
+        if is_and
+        else (first_truth.example or second.example)
+    )
+    among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
+    value = Value(
+        "host", example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among
+    )
+    is_ambiguous = not is_truth_asked(node) and (first_truth.truth or second.truth)
+    return replace(state.bind_in_host(value), truth=True) if is_ambiguous else value
+
+
+def skip_second_operand(
+    state: Specialisation, node: ast.BoolOp, first_truth: Value, second: Followed
+) -> Value:
+    """Return `and` or `or` of two operands as a decision, which skips the second where the first
+    decides."""
+    is_and = isinstance(node.op, ast.And)
     key = state.fresh_name()
 
     def store_result(value: Value) -> None:
@@ -96,8 +138,8 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
         store_name(state, key, state.bind_in_host(value) if is_size(state, value) else value)
 
     def store_second() -> None:
-        state.steps, state.names = steps, names
-        store_result(results[0])
+        state.steps, state.names = second.steps, second.names
+        store_result(second.value)
 
     skipped = (
         state.static(not is_and)
@@ -107,7 +149,7 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
     sides = [store_second, lambda: store_result(skipped)]
     labels = ["the condition holds", ""] if is_and else ["", "the condition does not hold"]
     value = decide_value(state, node, first_truth, key, sides if is_and else sides[::-1], labels)
-    if not reads(first_truth.code) & changes:
+    if not reads(first_truth.code) & second.changes:
         state.implied_tests[key, is_and] = first_truth.code
     return value
 
@@ -141,6 +183,7 @@ def convert_to_bool(state: Specialisation, value: Value) -> Value:
 
 
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
+    """Evaluate `a if c else b`, following both sides where the host decides."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if test.kind == "static":
         return state.evaluate(node.body if test.example else node.orelse)
@@ -153,6 +196,7 @@ def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
 
 
 def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Value:
+    """Evaluate `(x := y)`."""
     key = state.frame.prefix + node.target.id
     value = state.evaluate(node.value)
     old_names = {
@@ -172,6 +216,7 @@ def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Val
 def evaluate_list_comprehension(
     state: Specialisation, node: ast.ListComp | ast.GeneratorExp
 ) -> Value:
+    """Evaluate a list comprehension as the loop that it stands for."""
     if any(part.is_async for part in node.generators):
         raise state.refuse(node, "an asynchronous comprehension is not supported")
     if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
@@ -200,6 +245,7 @@ def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
 
 
 def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp) -> Value:
+    """Evaluate a dictionary comprehension as the loop that it stands for."""
     key = state.fresh_name()
     for statement in expand_comprehension(node, key, f"{key}_"):
         state.execute(statement)

@@ -22,6 +22,7 @@ from regraft.splitting.specialising.state import Specialisation
 def update_dictionary(
     state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
 ) -> Value:
+    """Evaluate `update` or `__init__`: set the items of dictionaries and keywords."""
     for mapping in args:
         for key, value in list_items(state, node, mapping).items():
             set_place(state, node, owner, ("item", key), value)
@@ -43,6 +44,7 @@ def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, 
 
 
 def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
+    """Evaluate `d[key]`; refuse a key that the dictionary lacks."""
     value = look_up_place(state, node, owner, ("item", key.example))
     if value is None:
         raise state.refuse(node, f"{key.example!r} is no key of this dictionary here")
@@ -52,11 +54,13 @@ def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Va
 def get_item_or_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
+    """Evaluate `d.get(key, default)`."""
     value = look_up_place(state, node, owner, ("item", key.example))
     return value if value is not None else default or state.static(None)
 
 
 def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
+    """Evaluate `d[key] = value`."""
     set_place(state, node, owner, ("item", key.example), value)
     return state.static(None)
 
@@ -64,6 +68,7 @@ def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value
 def set_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value | None = None
 ) -> Value:
+    """Evaluate `d.setdefault(key, value)`."""
     if look_up_place(state, node, owner, ("item", key.example)) is None:
         set_place(state, node, owner, ("item", key.example), value or state.static(None))
     return get_item(state, node, owner, key)
@@ -72,6 +77,7 @@ def set_default(
 def pop_item(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
+    """Evaluate `d.pop(key, default)`."""
     value = (
         get_item_or_default(state, node, owner, key, default)
         if default is not None
@@ -82,27 +88,33 @@ def pop_item(
 
 
 def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
+    """Evaluate `del d[key]`."""
     pop_item(state, node, owner, key)
     return state.static(None)
 
 
 def contains_key(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
+    """Evaluate `key in d`."""
     return state.static(("item", key.example) in get_places(state, node, owner))
 
 
 def count_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `len(d)`."""
     return state.static(len(get_item_keys(state, node, owner)))
 
 
 def get_keys(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.keys()` as a tuple."""
     return state.static(tuple(get_item_keys(state, node, owner)))
 
 
 def get_values(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.values()` as a tuple."""
     return make_tuple(state, [*list_items(state, node, state.static(owner)).values()])
 
 
 def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.items()` as a tuple of pairs."""
     items = list_items(state, node, state.static(owner)).items()
     return make_tuple(
         state, [make_tuple(state, [state.static(key), value]) for key, value in items]
@@ -110,6 +122,7 @@ def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
 
 
 def copy_dictionary(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.copy()`."""
     new_dictionary = make_object(state, dict)
     update_dictionary(state, node, new_dictionary.example, state.static(owner))
     return new_dictionary

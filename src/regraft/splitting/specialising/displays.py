@@ -24,54 +24,55 @@ from regraft.splitting.specialising.state import Specialisation
 def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
     """Return the value with dictionaries and objects as the host writes them down, also within
     tuples."""
-    if value.kind == "static" and is_stand_in(state, value.example) and type(value.example) is dict:
-        keys = get_item_keys(state, node, value.example)
-        items = [
-            write_display(
-                state, node, state.names[get_place_name(state, value.example, ("item", key))]
-            )
-            for key in keys
-        ]
-        codes: list[ast.expr | None] = [ast.Constant(key) for key in keys]
-        for item in items:
-            if item.kind == "lost" or (item.kind == "static" and literal(item.example) is None):
-                raise state.refuse(
-                    node, "a dictionary holds something here that the host cannot make"
-                )
-        code = ast.Dict(
-            codes,
-            [state.bind_result(item) if item.kind == "tensor" else item.code for item in items],
-        )
-        examples = (
-            {key: item.example for key, item in zip(keys, items, strict=True)},
-            {key: item.second_example for key, item in zip(keys, items, strict=True)},
-        )
-        return Value("host", examples[0], code, examples[1])
     if value.kind == "record":
-        return write_object(
-            state, node, value, {key: get_element(state, value, key) for key in value.fields}
-        )
-    if value.kind == "static" and is_stand_in(state, value.example):
+        field_values = {key: get_element(state, value, key) for key in value.fields}
+        return write_object(state, node, value, field_values)
+    is_static = value.kind == "static"
+    if is_static and is_stand_in(state, value.example):
+        if type(value.example) is dict:
+            return write_dictionary(state, node, value.example)
         field_values = {
             key: state.names[get_place_name(state, value.example, (kind, key))]
             for kind, key in get_places(state, node, value.example)
         }
         return write_object(state, node, value, field_values)
     holds_objects = (
-        value.kind == "static"
-        and type(value.example) is tuple
-        and holds_stand_in(state, value.example)
+        is_static and type(value.example) is tuple and holds_stand_in(state, value.example)
     )
     if holds_objects or (value.fields and value.kind == "host"):
-        parts = [
-            write_display(state, node, get_element(state, value, place))
-            for place in range(len(value.example))
-        ]
-        elements = [
-            state.bind_result(part) if part.kind == "tensor" else part.code for part in parts
-        ]
-        return replace(value, kind="host", code=ast.Tuple(elements, ast.Load()))
+        return write_tuple(state, node, value)
     return value
+
+
+def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Value:
+    """Return a dictionary that forward makes as the host's display; refuse what the host cannot
+    make."""
+    keys = get_item_keys(state, node, stand_in)
+    items = [
+        write_display(state, node, state.names[get_place_name(state, stand_in, ("item", key))])
+        for key in keys
+    ]
+    for item in items:
+        if item.kind == "lost" or (item.kind == "static" and literal(item.example) is None):
+            raise state.refuse(node, "a dictionary holds something here that the host cannot make")
+    code = ast.Dict([ast.Constant(key) for key in keys], write_codes(state, items))
+    example = {key: item.example for key, item in zip(keys, items, strict=True)}
+    twin = {key: item.second_example for key, item in zip(keys, items, strict=True)}
+    return Value("host", example, code, twin)
+
+
+def write_tuple(state: Specialisation, node: ast.AST, value: Value) -> Value:
+    """Return a tuple with what the host writes down for each element."""
+    parts = [
+        write_display(state, node, get_element(state, value, place))
+        for place in range(len(value.example))
+    ]
+    return replace(value, kind="host", code=ast.Tuple(write_codes(state, parts), ast.Load()))
+
+
+def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
+    """Return the host's expressions for the values; those that regions compute get names."""
+    return [state.bind_result(value) if value.kind == "tensor" else value.code for value in values]
 
 
 def write_object(
@@ -99,7 +100,7 @@ def write_object(
         )
     keywords = []
     for key, field_value in field_values.items():
-        part = write_display(state, node, state.require_one_type(node, key, field_value))
+        part = write_display(state, node, state.require_single_type(node, key, field_value))
         if part.kind == "static" and literal(part.example) is None:
             raise state.refuse(
                 node, f"returns a {object_class.__name__} whose {key} the host cannot make"

@@ -47,7 +47,7 @@ def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: st
     if value.kind != "either":
         return value
     if value.instead is not None:
-        state.require_one_kind(node, value)
+        state.require_single_kind(node, value)
     is_none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
     raised = HostStep(ast.parse(f"raise {error}('None')").body[0])
     state.steps.append(
@@ -66,7 +66,7 @@ def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]
             tensors.append(
                 fill_array(state, operand)
                 if can_fill(node, operand, other_operands)
-                else state.require_one_kind(node, operand)
+                else state.require_single_kind(node, operand)
             )
         else:
             tensors.append(require_tensor(state, node, operand, "TypeError"))
@@ -144,14 +144,14 @@ def without_constant(value: Value) -> Value:
     return replace(value, kind=kind_of(value.example))
 
 
-def is_same_constant(left: Any, right: Any) -> bool:
+def is_equal_constant(left: Any, right: Any) -> bool:
     """Return whether both are one object, or equal constants of one type."""
     if left is right:
         return True
     return literal(left) is not None and type(left) is type(right) and repr(left) == repr(right)
 
 
-def mixes_none(state: Specialisation, values: list[Value]) -> bool:
+def mixes_none(values: list[Value]) -> bool:
     """Return whether some of the values are None, others are not, and the host may hold all."""
     are_none = [value.kind == "static" and value.example is None for value in values]
     has_either = any(value.kind == "either" and value.instead is None for value in values)
@@ -160,11 +160,11 @@ def mixes_none(state: Specialisation, values: list[Value]) -> bool:
     )
 
 
-def fits_either(state: Specialisation, value: Value, new_value: Value) -> bool:
+def fits_either(value: Value, new_value: Value) -> bool:
     """Return whether `new_value` is one of the alternatives of `value`."""
     if new_value.kind == "static":
-        return is_same_constant(value.instead, new_value.example)
-    if new_value.kind == "either" and not is_same_constant(value.instead, new_value.instead):
+        return is_equal_constant(value.instead, new_value.example)
+    if new_value.kind == "either" and not is_equal_constant(value.instead, new_value.instead):
         return False
     return without_constant(new_value).kind == without_constant(value).kind and same_type(
         value, new_value

@@ -56,7 +56,7 @@ def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Valu
     )
 
 
-def list_element_codes(state: Specialisation, value: Value) -> list[ast.expr] | None:
+def list_element_codes(value: Value) -> list[ast.expr] | None:
     """Return the expressions of a tuple's elements; None if they are not known one by one."""
     if not isinstance(value.example, tuple):
         return None
@@ -93,31 +93,36 @@ def get_element(state: Specialisation, value: Value, place: Any) -> Value:
     """Return an element of a tuple that is known or written in place, or a field of a
     record."""
     if value.kind == "static":
-        return state.static(
-            value.example[place] if isinstance(place, int) else getattr(value.example, place)
-        )
+        return state.static(get_part(value.example, place))
     code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
+    known_element = evaluate_atom(state, code)
+    if known_element is not None:
+        return known_element
+    example, twin = get_part(value.example, place), get_part(value.second_example, place)
+    if isinstance(example, torch.nn.Module):
+        return state.static(example, code)
+    is_new_record = isinstance(code, ast.Call) and is_record(type(example))
+    kind = "record" if is_new_record else kind_of(example)
+    return Value(kind, example, code, SAME if value.twin is SAME else twin)
+
+
+def get_part(container: Any, place: Any) -> Any:
+    """Return what a container holds at a position, or an object in a field."""
+    return container[place] if isinstance(place, int) else getattr(container, place)
+
+
+def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
+    """Return the value of a constant, a name or an object from outside; None for other
+    expressions."""
     if isinstance(code, ast.Constant):
         return state.static(code.value)
-    if isinstance(code, ast.UnaryOp) and isinstance(code.operand, ast.Constant):  # a number below 0
-        return state.static(ast.literal_eval(code))
+    if isinstance(code, ast.UnaryOp) and isinstance(code.operand, ast.Constant):
+        return state.static(ast.literal_eval(code))  # a number below 0
     if isinstance(code, ast.Name) and code.id in state.names:
         return state.names[code.id]
     if isinstance(code, ast.Name) and code.id in state.globals:
         return state.static(state.globals[code.id])
-    example, twin = (
-        container[place] if isinstance(place, int) else getattr(container, place)
-        for container in (value.example, value.second_example)
-    )
-    if isinstance(example, torch.nn.Module):
-        return state.static(example, code)
-    record = isinstance(code, ast.Call) and is_record(type(example))
-    return Value(
-        "record" if record else kind_of(example),
-        example,
-        code,
-        SAME if value.twin is SAME else twin,
-    )
+    return None
 
 
 def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[Value] | None:
@@ -147,7 +152,7 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
     return None
 
 
-def has_part_names(state: Specialisation, key: str, value: Value, names: Names) -> bool:
+def has_part_names(key: str, value: Value, names: Names) -> bool:
     """Return whether a value is a tuple or a record whose elements have names of their own."""
     return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
 

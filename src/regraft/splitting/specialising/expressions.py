@@ -14,6 +14,12 @@ from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.values import Value, literal
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
+from regraft.splitting.specialising.containers import (
+    evaluate_list,
+    evaluate_slice,
+    evaluate_tuple,
+    make_dictionary,
+)
 from regraft.splitting.specialising.decisions import (
     evaluate_bool_op,
     evaluate_comparison,
@@ -30,16 +36,18 @@ from regraft.splitting.specialising.state import Frame, Specialisation
 
 
 def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:
+    """Evaluate a literal."""
     return Value("static", node.value, node)
 
 
 def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
+    """Return the value of a variable of the functions around, a global or a built-in function."""
     frame: Frame | None = state.frame
     while frame is not None:
         key = frame.prefix + node.id
         value = state.names.get(key)
         if value is not None and (frame is state.frame or node.id in frame.own_names):
-            state.require_one_type(node, node.id, value)
+            state.require_single_type(node, node.id, value)
             if value.partial and key not in state.guarded_names:
                 assert_assigned(state, node, key)
                 value = state.names[key]
@@ -81,6 +89,7 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
 
 
 def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
+    """Evaluate an f-string in the host."""
     parts: list[ast.expr] = []
     is_static = True
     for part in node.values:
@@ -104,19 +113,19 @@ EXPRESSIONS: dict[type[ast.expr], Handler] = {
     ast.Call: evaluate_call,
     ast.Compare: evaluate_comparison,
     ast.Constant: evaluate_constant,
-    ast.Dict: evaluate_operator,
+    ast.Dict: make_dictionary,
     ast.DictComp: evaluate_dictionary_comprehension,
     ast.GeneratorExp: evaluate_generator,
     ast.IfExp: evaluate_conditional,
     ast.JoinedStr: evaluate_format_string,
     ast.Lambda: evaluate_lambda,
-    ast.List: evaluate_operator,
+    ast.List: evaluate_list,
     ast.ListComp: evaluate_list_comprehension,
     ast.Name: evaluate_name,
     ast.NamedExpr: evaluate_named_expression,
-    ast.Slice: evaluate_operator,
+    ast.Slice: evaluate_slice,
     ast.Subscript: evaluate_subscript,
-    ast.Tuple: evaluate_operator,
+    ast.Tuple: evaluate_tuple,
     ast.UnaryOp: evaluate_operator,
 }
 

@@ -104,7 +104,7 @@ def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str
     record_class = type(base.example)
     class_attribute = inspect.getattr_static(record_class, attribute, state)
     if attribute in base.fields:
-        return state.require_one_type(node, attribute, get_element(state, base, attribute))
+        return state.require_single_type(node, attribute, get_element(state, base, attribute))
     if isinstance(class_attribute, property) and class_attribute.fget is not None:
         return inline(state, node, class_attribute.fget, None, [base], {})
     if literal(class_attribute) is None and not isinstance(
@@ -119,7 +119,7 @@ def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str
     return state.static(getattr(record_class, attribute))
 
 
-def find_record_method(state: Specialisation, base: Value, attribute: str) -> Any:
+def find_record_method(base: Value, attribute: str) -> Any:
     """Return the function of a record's class with this name; None if there is none, or a field
     has the name."""
     class_attribute = inspect.getattr_static(type(base.example), attribute, None)
@@ -140,24 +140,37 @@ def call_builtin_on_record(
     """Evaluate a built-in of Python for objects on a record; None for any other call."""
     if not args or args[0].kind != "record":
         return None
-    record = args[0].example
     attribute = args[1].example if len(args) > 1 else None
     if type(attribute) is str and function in (getattr, hasattr, setattr):
-        if function is setattr:
-            raise record_error(state, node, type(record), FIXED)
-        exists = attribute in args[0].fields or hasattr(type(record), attribute)
-        if function is hasattr or (not exists and len(args) > 2):
-            return state.static(exists) if function is hasattr else args[2]
-        return read_field(state, node, args[0], attribute)
-    if not keywords and all(argument.kind == "static" for argument in args[1:]):
-        if function in (isinstance, type):
-            return state.static(function(*(argument.example for argument in args)))
-        if is_namedtuple(type(record)) and function in (len, tuple, list):
-            if function is len:
-                return state.static(len(args[0].fields))
-            parts = [get_element(state, args[0], place) for place in args[0].fields]
-            return make_list(state, node, parts) if function is list else make_tuple(state, parts)
+        return access_field(state, node, function, args)
+    if keywords or any(argument.kind != "static" for argument in args[1:]):
+        return None
+    if function in (isinstance, type):
+        return state.static(function(*(argument.example for argument in args)))
+    if is_namedtuple(type(args[0].example)) and function in (len, tuple, list):
+        return convert_namedtuple(state, node, function, args[0])
     return None
+
+
+def access_field(state: Specialisation, node: ast.AST, function: Any, args: list[Value]) -> Value:
+    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr()."""
+    record_class, attribute = type(args[0].example), args[1].example
+    if function is setattr:
+        raise record_error(state, node, record_class, FIXED)
+    exists = attribute in args[0].fields or hasattr(record_class, attribute)
+    if function is hasattr:
+        return state.static(exists)
+    if not exists and len(args) > 2:
+        return args[2]
+    return read_field(state, node, args[0], attribute)
+
+
+def convert_namedtuple(state: Specialisation, node: ast.AST, function: Any, record: Value) -> Value:
+    """Evaluate len(), tuple() or list() of a namedtuple."""
+    if function is len:
+        return state.static(len(record.fields))
+    parts = [get_element(state, record, place) for place in record.fields]
+    return make_list(state, node, parts) if function is list else make_tuple(state, parts)
 
 
 def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
@@ -173,12 +186,23 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
         raise state.refuse(node, "a list of objects, or whether one is another, is not supported")
     for operand in operands:
-        if operand.kind == "record" and (
-            not is_namedtuple(type(operand.example)) or holds_tensor(operand.example)
-        ):
-            raise state.refuse(
-                node, f"an operator on a {type(operand.example).__name__} is not supported"
-            )
+        if operand.kind == "record":
+            check_is_plain_tuple(state, node, operand)
+    return operate_on_tuples(state, node, operands)
+
+
+def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: Value) -> None:
+    """Refuse a record as an operand, unless it is a namedtuple without tensors."""
+    if not is_namedtuple(type(record.example)) or holds_tensor(record.example):
+        raise state.refuse(
+            node, f"an operator on a {type(record.example).__name__} is not supported"
+        )
+
+
+def operate_on_tuples(
+    state: Specialisation, node: ast.BinOp | ast.Compare, operands: list[Value]
+) -> Value:
+    """Evaluate an operator with its records as plain tuples, under names of their own."""
     keys = [state.fresh_name() for _ in operands]
     for key, operand in zip(keys, operands, strict=True):
         store_name(
@@ -190,6 +214,6 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     operation = copy.copy(node)
     if isinstance(operation, ast.BinOp):
         operation.left, operation.right = names
-    elif isinstance(operation, ast.Compare):
+    else:
         operation.left, operation.comparators = names[0], list(names[1:])
     return state.evaluate(operation)

@@ -15,7 +15,7 @@ from regraft.splitting.program.values import SAME, Value
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.either import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
-from regraft.splitting.specialising.lists import has_known_length
+from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.objects import invoke
 from regraft.splitting.specialising.running import run_code, run_operation
 from regraft.splitting.specialising.stand_ins import (
@@ -43,6 +43,7 @@ class Choice(Exception):
 
 
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
+    """Evaluate an index into a tensor, a container, an object or a list of modules."""
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
     if base.kind == "record" and is_namedtuple(type(base.example)):
         base = convert_to_tuple(state, base)
@@ -53,79 +54,101 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
         return invoke(
             state, node, find_special_method(state, node, base.example, "__getitem__"), [index], {}
         )
-    if (
-        index.kind == "static"
-        and type(index.example) is int
-        and holds_stand_in(state, base.example)
-    ):
-        return state.require_one_type(
-            node,
-            ast.unparse(node),
-            get_element(state, base, range(len(base.example))[index.example]),
-        )
-    code = ast.Subscript(base.code, index.code, ast.Load())
-    if (
-        isinstance(base.example, (list, tuple, dict))
-        and index.kind != "static"
-        and index.example is not None
-    ):
-        elements = base.example.values() if isinstance(base.example, dict) else base.example
-        if len({*map(type, elements)}) > 1:
-            raise state.refuse(
-                node,
-                "an element of a list whose elements have different types is not supported",
-            )
+    if is_constant_position(index) and holds_stand_in(state, base.example):
+        place = range(len(base.example))[index.example]
+        return get_typed_element(state, node, base, place)
+    check_element_types(state, node, base, index)
     if base.kind == "static" and isinstance(base.example, MODULE_CONTAINERS):
-        if index.kind != "static":
-            raise Choice(node.slice, list_possible_keys(base.example, index))
-        return state.static(run_code(state, node, code).example)
-    # such as an output of transformers, which is a tuple, too
-    if base.kind == "record" and index.kind == "static":
-        element = run_code(state, node, code).example
-        fields = [
-            place
-            for place in base.fields
-            if element is not None and getattr(base.example, place) is element
-        ]
-        if fields:
-            return get_element(state, base, fields[0])
+        return index_modules(state, node, base, index)
     if base.kind == "record":
-        raise state.refuse(
-            node, f"an index of a {type(base.example).__name__} is not supported here"
-        )
+        return index_record(state, node, base, index)
     if base.kind == "host":
-        if index.kind == "tensor":
-            raise state.refuse(node, "a container is indexed by a tensor")
-        if (
-            isinstance(base.code, ast.Tuple)
-            and isinstance(index.example, int)
-            and index.kind == "static"
-        ):
-            return state.require_one_type(
-                node, ast.unparse(node), get_element(state, base, index.example)
-            )
-        if (
-            isinstance(base.code, ast.Tuple)
-            and isinstance(index.code, ast.Slice)
-            and index.kind == "static"
-        ):
-            places = run_code(
-                state, node, ast.Subscript(literal_range(base), index.code, ast.Load())
-            ).example
-            slice_code = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
-            return replace(run_code(state, node, slice_code), kind="host")
-        length, has_open_length = (
-            len(base.example),
-            type(index.example) is int and id(base.example) in state.ragged,
-        )
-        if has_open_length and length and not -length <= index.example < length:
-            return take_missing_element(state, code, base, base.example[-1])
-        return index_container(state, node, code)
+        return index_host_value(state, node, base, index)
     if isinstance(base.example, torch.Tensor):
         index = convert_lists(state, node, index)
-        base, index = select_by_index(state, base, index)
-        code = ast.Subscript(base.code, index.code, ast.Load())
-    return run_operation(state, node, code, [base, index])
+        base, index = select_by_index(base, index)
+    return run_operation(state, node, write_subscript(base, index), [base, index])
+
+
+def is_constant_position(index: Value) -> bool:
+    """Return whether an index is a whole number that is known."""
+    return index.kind == "static" and type(index.example) is int
+
+
+def write_subscript(base: Value, index: Value) -> ast.expr:
+    """Return the residual expression of an element."""
+    return ast.Subscript(base.code, index.code, ast.Load())
+
+
+def get_typed_element(state: Specialisation, node: ast.Subscript, base: Value, place: int) -> Value:
+    """Return an element of a tuple; refuse it if the paths here disagree on its type."""
+    return state.require_single_type(node, ast.unparse(node), get_element(state, base, place))
+
+
+def check_element_types(
+    state: Specialisation, node: ast.Subscript, base: Value, index: Value
+) -> None:
+    """Refuse an element at an unknown position of a container whose elements have several types."""
+    is_container = isinstance(base.example, (list, tuple, dict))
+    if not is_container or index.kind == "static" or index.example is None:
+        return
+    elements = base.example.values() if isinstance(base.example, dict) else base.example
+    if len({*map(type, elements)}) > 1:
+        raise state.refuse(
+            node,
+            "an element of a list whose elements have different types is not supported",
+        )
+
+
+def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+    """Return a module of a list or dictionary of them; raise Choice where the host chooses it."""
+    if index.kind != "static":
+        raise Choice(node.slice, list_possible_keys(base.example, index))
+    return state.static(run_code(state, node, write_subscript(base, index)).example)
+
+
+def index_record(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+    """Return the field that a known index of a record gives, such as of an output of transformers,
+    which is a tuple, too."""
+    if index.kind == "static":
+        element = run_code(state, node, write_subscript(base, index)).example
+        for place in base.fields if element is not None else ():
+            if getattr(base.example, place) is element:
+                return get_element(state, base, place)
+    raise state.refuse(node, f"an index of a {type(base.example).__name__} is not supported here")
+
+
+def index_host_value(
+    state: Specialisation, node: ast.Subscript, base: Value, index: Value
+) -> Value:
+    """Return an element, or a slice, of a container of the host."""
+    if index.kind == "tensor":
+        raise state.refuse(node, "a container is indexed by a tensor")
+    if isinstance(base.code, ast.Tuple) and index.kind == "static":
+        if isinstance(index.example, int):
+            return get_typed_element(state, node, base, index.example)
+        if isinstance(index.code, ast.Slice):
+            return slice_tuple(state, node, base, index)
+    code = write_subscript(base, index)
+    if is_beyond_example(state, base, index):
+        return take_missing_element(state, code, base, base.example[-1])
+    return index_container(state, node, code)
+
+
+def slice_tuple(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+    """Return a known slice of a tuple that is written in place."""
+    assert isinstance(base.code, ast.Tuple)
+    positions = ast.Subscript(literal_range(base), index.code, ast.Load())
+    places = run_code(state, node, positions).example
+    code = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
+    return replace(run_code(state, node, code), kind="host")
+
+
+def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
+    """Return whether the example of a list of unknown length lacks the element at the index."""
+    length = len(base.example)
+    has_open_length = type(index.example) is int and id(base.example) in state.ragged
+    return has_open_length and length > 0 and not -length <= index.example < length
 
 
 def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
@@ -165,12 +188,12 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
             "tensor",
             tensor,
             code,
-            SAME if has_known_length(state, numbers) else lengthen(tensor, [0]),
+            SAME if has_definite_length(state, numbers) else lengthen(tensor, [0]),
         )
     )
 
 
-def select_by_index(state: Specialisation, base: Value, index: Value) -> tuple[Value, Value]:
+def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
     """Replace integer tensors in an index, whose values torch would read, by `index_select`,
     which reads none."""
     is_single = not isinstance(index.code, ast.Tuple)

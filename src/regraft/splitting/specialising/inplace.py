@@ -142,38 +142,51 @@ def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
         raise state.refuse(node, "a function made in another changes a tensor of that one")
     tensor = state.names[key].example
     addresses = find_shared_memory(state, tensor)
-    for other_key, value in [*state.names.items()]:  # partial names are not followed any further
-        if value.partial and other_key != key and storage_addresses(value.example) & addresses:
-            del state.names[other_key]
-    kinds = ("tensor", "either")
+    drop_partial_names(state, key, addresses)
     aliases = [
         alias
         for alias, value in state.names.items()
-        if value.example is tensor and value.kind in kinds
+        if value.example is tensor and value.kind in ("tensor", "either")
     ]
+    if storage_addresses(list_memory_holders(state, aliases)) & addresses:
+        raise state.refuse(node, f"{key} is changed in place while something else may hold it")
+    if is_pending(state, aliases, addresses):
+        raise state.refuse(node, f"{key} is changed in place by an expression that reads it, too")
+    return aliases
+
+
+def drop_partial_names(state: Specialisation, key: str, addresses: set[int]) -> None:
+    """Drop the other names that only some paths assign, and that may hold memory which changes:
+    they are not followed any further."""
+    for other_key, value in [*state.names.items()]:
+        if value.partial and other_key != key and storage_addresses(value.example) & addresses:
+            del state.names[other_key]
+
+
+def is_pending(state: Specialisation, aliases: list[str], addresses: set[int]) -> bool:
+    """Return whether a value that is not used yet reads one of the names, or shares the memory."""
+    pending_values = [value for values in state.pending for value in values or ()]
+    if storage_addresses([value.example for value in pending_values]) & addresses:
+        return True
+    return any(set(aliases) & reads(value.code) for value in pending_values)
+
+
+def list_memory_holders(state: Specialisation, aliases: list[str]) -> list[Any]:
+    """Return what may share memory with a tensor beside its aliases: what other names hold, the
+    weights and the inputs."""
     other_examples = [
         value.example
-        for other_key, value in state.names.items()
+        for key, value in state.names.items()
         if not (
-            other_key in aliases
-            or other_key in state.unread_names
-            or has_part_names(state, other_key, value, state.names)
+            key in aliases or key in state.unread_names or has_part_names(key, value, state.names)
         )
     ]
-    other_holders = [
+    return [
         *other_examples,
         *state.model.parameters(),
         *state.model.buffers(),
         *state.inputs,
     ]
-    if storage_addresses(other_holders) & addresses:
-        raise state.refuse(node, f"{key} is changed in place while something else may hold it")
-    pending_values = [value for values in state.pending for value in values or ()]
-    if storage_addresses([value.example for value in pending_values]) & addresses or any(
-        set(aliases) & reads(value.code) for value in pending_values
-    ):
-        raise state.refuse(node, f"{key} is changed in place by an expression that reads it, too")
-    return aliases
 
 
 def find_shared_memory(state: Specialisation, tensor: torch.Tensor) -> set[int]:

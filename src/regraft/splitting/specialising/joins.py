@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import Any
 
 from regraft.splitting.program.codes import assign, name
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
 from regraft.splitting.program.values import Names, Value, literal, open_differing_sizes, same_type
-from regraft.splitting.specialising.either import is_same_constant, mixes_none, without_constant
+from regraft.splitting.specialising.either import is_equal_constant, mixes_none, without_constant
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
 from regraft.splitting.specialising.lists import note_partly_aliased, note_ragged
 from regraft.splitting.specialising.meet import unify
@@ -22,10 +23,13 @@ def name_prefixes(key: str) -> set[str]:
     return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
 
-def assign_at_end(key: str, path_values: list[tuple[list[Step], Value]]) -> None:
+def assign_at_end(key: str, path_values: PathValues) -> None:
     """Let the host assign each path's value to a name, at the path's end."""
     for steps, value in path_values:
         append_before_exit(steps, HostStep(assign(key, value.code)))
+
+
+PathValues = list[tuple[list[Step], Value]]
 
 
 def merge_paths(
@@ -43,16 +47,22 @@ def merge_paths(
     joined: Names = {}
     state.joined_values = {}
     for key in dict.fromkeys(key for _, names in ends for key in names):
-        path_values = [(steps, names[key]) for steps, names in ends if key in names]
-        if len(path_values) == len(ends):
-            joined[key] = join_values(state, key, path_values)
-            if any(value.partial for _, value in path_values):
-                joined[key] = replace(joined[key], partial=True, constant=False)
-        elif is_variable(state, key):
-            joined.update(join_partial(state, key, path_values))
+        joined.update(join_name(state, key, ends))
     state.names = joined
     rebuild_tuples(state, [names for _, names in ends])
     note_partly_aliased(state, [names for _, names in ends])
+
+
+def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Names]]) -> Names:
+    """Return what a name holds after paths that meet, by the name; empty where it is no variable
+    and a path lacks it."""
+    path_values = [(steps, names[key]) for steps, names in ends if key in names]
+    if len(path_values) < len(ends):
+        return join_partial(state, key, path_values) if is_variable(state, key) else {}
+    value = join_values(state, key, path_values)
+    if any(path_value.partial for _, path_value in path_values):
+        value = replace(value, partial=True, constant=False)
+    return {key: value}
 
 
 def is_variable(state: Specialisation, key: str) -> bool:
@@ -84,7 +94,7 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
     for key in state.names:
         values = [names[key] for names in path_names if key in names]
         are_split = all(
-            has_part_names(state, key, names[key], names) for names in path_names if key in names
+            has_part_names(key, names[key], names) for names in path_names if key in names
         )
         if are_split and len({(type(value.example), *value.fields) for value in values}) == 1:
             partial = any(
@@ -93,9 +103,7 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
             state.names[key] = replace(rebuild_value(state, key, values[0]), partial=partial)
 
 
-def join_values(
-    state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
-) -> Value:
+def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Return the value that a name holds after paths that meet; its kind is "lost" if there is
     none."""
     values = [value for _, value in path_values]
@@ -104,46 +112,54 @@ def join_values(
     if all(value.fields for value in values):
         return Value("lost", None, name(key))  # its elements are joined
     if kinds == {"static"} and all(
-        is_same_constant(first.example, value.example) for value in values
+        is_equal_constant(first.example, value.example) for value in values
     ):
         return first
-    longest = max(
-        values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
-    )
     if kinds == {"tensor"}:
         return join_tensors(state, key, values)
-    if (kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}) or mixes_none(
-        state, values
-    ):
+    has_tensor = bool(kinds & {"tensor", "either"})
+    if (has_tensor and kinds <= {"tensor", "either", "static"}) or mixes_none(values):
         return join_either(state, key, path_values)
-    are_literal = all(
-        value.kind != "static" or literal(value.example) is not None for value in values
-    )
-    if (
-        kinds <= {"static", "host"}
-        and are_literal
-        and all(same_type(longest, value) for value in values)
-    ):
-        are_bound = [isinstance(value.code, ast.Name) and value.code.id == key for value in values]
-        assign_at_end(
-            key,
-            [
-                path_value
-                for path_value, is_bound in zip(path_values, are_bound, strict=True)
-                if not is_bound
-            ],
-        )
-        note_ragged(state, longest.example, [value.example for value in values])
-        truth = any(value.truth for value in values)
-        return Value(
-            "host",
-            longest.example,
-            name(key),
-            longest.twin,
-            among=constants_of_all(values),
-            truth=truth,
-        )
+    if fit_host_variable(values):
+        return join_in_host(state, key, path_values)
     return Value("lost", None, name(key))
+
+
+def find_longest(values: list[Value]) -> Value:
+    """Return the value with the longest list; the first where there are no lists."""
+    return max(
+        values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
+    )
+
+
+def fit_host_variable(values: list[Value]) -> bool:
+    """Return whether one variable of the host can hold each of the values."""
+    longest = find_longest(values)
+    return all(
+        value.kind == "host" or (value.kind == "static" and literal(value.example) is not None)
+        for value in values
+    ) and all(same_type(longest, value) for value in values)
+
+
+def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Value:
+    """Join plain values in a variable of the host, which each path assigns at its end."""
+    values = [value for _, value in path_values]
+    longest = find_longest(values)
+    unbound = [
+        (steps, value)
+        for steps, value in path_values
+        if not (isinstance(value.code, ast.Name) and value.code.id == key)
+    ]
+    assign_at_end(key, unbound)
+    note_ragged(state, longest.example, [value.example for value in values])
+    return Value(
+        "host",
+        longest.example,
+        name(key),
+        longest.twin,
+        among=constants_of_all(values),
+        truth=any(value.truth for value in values),
+    )
 
 
 def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
@@ -167,12 +183,29 @@ def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
     )
 
 
-def join_either(
-    state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
-) -> Value:
+def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Join a tensor (or, beside None, a value of the host) on some paths with one constant on
     the others."""
-    has_none = mixes_none(state, [value for _, value in path_values])
+    constant_paths, variable_paths = split_constant_paths(path_values)
+    constants = [value.example for _, value in constant_paths] + [
+        value.instead for _, value in path_values if value.kind == "either"
+    ]
+    joined = join_values(state, key, variable_paths)
+    if joined.kind == "static" and literal(joined.example) is not None:
+        assign_at_end(key, variable_paths)
+        joined = Value("host", joined.example, name(key))
+    if joined.kind not in ("host", "tensor") or not are_equal_constants(constants):
+        return Value("lost", None, name(key))
+    assign_at_end(key, constant_paths)
+    if joined.kind == "tensor":  # an alias: a change of the tensor need not change this name
+        joined = state.merge_aliases(joined, [value for _, value in variable_paths])
+    return replace(joined, kind="either", instead=constants[0], constant=False)
+
+
+def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValues]:
+    """Return the paths on which a name holds a constant, only None where there is None, and the
+    others, without the constants that it may hold on them."""
+    has_none = mixes_none([value for _, value in path_values])
     constant_paths = [
         (steps, value)
         for steps, value in path_values
@@ -183,22 +216,11 @@ def join_either(
         for steps, value in path_values
         if (steps, value) not in constant_paths
     ]
-    constants = [value.example for _, value in constant_paths] + [
-        value.instead for _, value in path_values if value.kind == "either"
-    ]
-    joined = join_values(state, key, variable_paths)
+    return constant_paths, variable_paths
+
+
+def are_equal_constants(constants: list[Any]) -> bool:
+    """Return whether all are None, or all one number."""
     first = constants[0]
-    is_one_constant = all(is_same_constant(first, constant) for constant in constants)
-    if joined.kind == "static" and literal(joined.example) is not None:
-        assign_at_end(key, variable_paths)
-        joined = Value("host", joined.example, name(key))
-    if (
-        joined.kind not in ("host", "tensor")
-        or not is_one_constant
-        or not (first is None or isinstance(first, (int, float)))
-    ):
-        return Value("lost", None, name(key))
-    assign_at_end(key, constant_paths)
-    if joined.kind == "tensor":  # an alias: a change of the tensor need not change this name
-        joined = state.merge_aliases(joined, [value for _, value in variable_paths])
-    return replace(joined, kind="either", instead=first, constant=False)
+    is_plain = first is None or isinstance(first, (int, float))
+    return all(is_equal_constant(first, constant) for constant in constants) and is_plain

@@ -20,7 +20,7 @@ def is_ragged(state: Specialisation, example: Any) -> bool:
     return any(id(inner_list) in state.ragged for inner_list in lists_in(example))
 
 
-def has_known_length(state: Specialisation, value: Value) -> bool:
+def has_definite_length(state: Specialisation, value: Value) -> bool:
     """Return whether a value is a list of the host, under a name, whose length is known."""
     has_name = isinstance(value.code, ast.Name) and value.code.id in state.names
     return (

@@ -129,6 +129,8 @@ def rename_variables(value: Value, new_names: dict[str, str]) -> Value:
         return value
 
     class Renamer(ast.NodeTransformer):
+        """Renames variables."""
+
         def visit_Name(self, node: ast.Name) -> ast.Name:
             return ast.copy_location(ast.Name(new_names.get(node.id, node.id), node.ctx), node)
 

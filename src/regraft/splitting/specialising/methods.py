@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,7 +12,7 @@ from regraft.splitting.program.possible import TRUTHS
 from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.dictionaries import list_items
-from regraft.splitting.specialising.displays import write_new_dictionary
+from regraft.splitting.specialising.displays import write_codes, write_new_dictionary
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.lists import (
     check_change,
@@ -72,28 +72,15 @@ def evaluate_arguments(
 
     either: whether an argument may be a constant on some paths and a tensor on others.
     """
-    for argument in (*node.args, *(keyword.value for keyword in node.keywords)) if either else ():
-        argument.either = True  # type: ignore[attr-defined]
+    if either:
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            argument.either = True  # type: ignore[attr-defined]
     args: list[Value] = []
     for arg in node.args:
-        if not isinstance(arg, ast.Starred):
-            args.append(bind_number(state, state.evaluate(arg)))
-            continue
-        sequence = state.evaluate(arg.value)
-        if sequence.kind == "static" and isinstance(sequence.example, (tuple, list)):
-            args.extend(state.static(element) for element in sequence.example)
-        elif isinstance(sequence.code, ast.Tuple):
-            args.extend(
-                state.require_one_kind(arg, get_element(state, sequence, place))
-                for place in range(len(sequence.code.elts))
-            )
+        if isinstance(arg, ast.Starred):
+            args.extend(evaluate_starred_argument(state, arg))
         else:
-            elements = index_elements(state, arg, sequence)
-            if elements is None:
-                raise state.refuse(
-                    arg, "a call with * of something whose length is not known is not supported"
-                )
-            args.extend(elements)
+            args.append(bind_number(state, state.evaluate(arg)))
     keywords: dict[str, Value] = {}
     for keyword in node.keywords:
         value = bind_number(state, state.evaluate(keyword.value))
@@ -108,82 +95,142 @@ def evaluate_arguments(
     return args, keywords
 
 
+def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[Value]:
+    """Return the elements of an argument such as `*rows`; refuse them if their number is not
+    known."""
+    sequence = state.evaluate(arg.value)
+    if sequence.kind == "static" and isinstance(sequence.example, (tuple, list)):
+        return [state.static(element) for element in sequence.example]
+    if isinstance(sequence.code, ast.Tuple):
+        return [
+            state.require_single_kind(arg, get_element(state, sequence, place))
+            for place in range(len(sequence.code.elts))
+        ]
+    elements = index_elements(state, arg, sequence)
+    if elements is None:
+        raise state.refuse(
+            arg, "a call with * of something whose length is not known is not supported"
+        )
+    return elements
+
+
+@dataclass(frozen=True)
+class MethodCall:
+    """A call of a method: the value that has it, its name, and the arguments."""
+
+    node: ast.Call
+    base: Value
+    method_name: str
+    args: list[Value]
+    keywords: dict[str, Value]
+
+    @property
+    def operands(self) -> list[Value]:
+        """Return the positional and the keyword arguments."""
+        return [*self.args, *self.keywords.values()]
+
+
 def call_method(state: Specialisation, node: ast.Call, base: Value, method_name: str) -> Value:
     """Call a method of a tensor, or of a value that the host computes."""
-    args, keywords = evaluate_arguments(state, node)
-    for operand in (*args, *keywords.values()):
-        state.require_one_kind(node, operand)
+    call = MethodCall(node, base, method_name, *evaluate_arguments(state, node))
+    for operand in call.operands:
+        state.require_single_kind(node, operand)
     if base.kind == "tensor":
-        if method_name == "item" and is_constant_tensor(state, base):
-            return state.static(base.example.item())
-        if method_name in READING_METHODS:
-            example, second_example = read_in_worlds(
-                state, node, base, lambda tensor: getattr(tensor, method_name)()
-            )
-            note_ragged(state, example, [second_example])
-            # the tensor's type decides that, not its value
-            among = TRUTHS if type(example) is bool else None
-            return Value(
-                "host",
-                example,
-                method_call(state.bind_result(base), method_name),
-                second_example,
-                among=among,
-            )
-        check_scalars(state, node, [*args, *keywords.values()])
-        code = ast.Call(
-            ast.Attribute(base.code, method_name, ast.Load()),
-            [argument.code for argument in args],
-            [ast.keyword(keyword, value.code) for keyword, value in keywords.items()],
-        )
-        if method_name in ("size", "numel", "nelement"):
-            return call_size(state, node, base, method_name, [*args, *keywords.values()])
-        if getattr(torch, method_name, None) in COMPARISONS:
-            return compare_tensors(
-                state, node, getattr(torch, method_name), [base, *args], keywords
-            )
-        check_rank(state, node, method_name, [base, *args], keywords)
-        if method_name in SHAPE_METHODS:
-            return state.static(run_code(state, node, code).example)
-        return run_operation(
-            state,
-            node,
-            read_single_numbers(state, code, [*args, *keywords.values()]),
-            [base, *args],
-        )
+        return call_tensor_method(state, call)
+    return call_host_method(state, call)
+
+
+def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
+    """Call a method of a tensor."""
+    node, base, method_name = call.node, call.base, call.method_name
+    if method_name in READING_METHODS:
+        return read_values(state, call)
+    check_scalars(state, node, call.operands)
+    code = ast.Call(
+        ast.Attribute(base.code, method_name, ast.Load()),
+        [argument.code for argument in call.args],
+        [ast.keyword(keyword, value.code) for keyword, value in call.keywords.items()],
+    )
+    if method_name in ("size", "numel", "nelement"):
+        return call_size(state, node, base, method_name, call.operands)
+    tensor_operands = [base, *call.args]
+    if getattr(torch, method_name, None) in COMPARISONS:
+        function = getattr(torch, method_name)
+        return compare_tensors(state, node, function, tensor_operands, call.keywords)
+    check_rank(state, node, method_name, tensor_operands, call.keywords)
+    if method_name in SHAPE_METHODS:
+        return state.static(run_code(state, node, code).example)
+    operation = read_single_numbers(state, code, call.operands)
+    return run_operation(state, node, operation, tensor_operands)
+
+
+def read_values(state: Specialisation, call: MethodCall) -> Value:
+    """Evaluate `x.item()` or `x.tolist()`, by which the host reads a tensor."""
+    base, method_name = call.base, call.method_name
+    if method_name == "item" and is_constant_tensor(state, base):
+        return state.static(base.example.item())
+    example, second_example = read_in_worlds(
+        state, call.node, base, lambda tensor: getattr(tensor, method_name)()
+    )
+    note_ragged(state, example, [second_example])
+    # the tensor's type decides that, not its value
+    among = TRUTHS if type(example) is bool else None
+    code = method_call(state.bind_result(base), method_name)
+    return Value("host", example, code, second_example, among=among)
+
+
+def call_host_method(state: Specialisation, call: MethodCall) -> Value:
+    """Call a method of a value that the host computes."""
+    node, base, method_name = call.node, call.base, call.method_name
     if method_name not in HOST_METHODS:
         raise state.refuse(
             node, f"the method {method_name} of a value known only at run time is not supported"
         )
-    pairs = zip(node.args, args, strict=True) if len(node.args) == len(args) else ()
-    args = [
-        write_new_dictionary(state, argument_node, argument) for argument_node, argument in pairs
-    ] or args
-    codes = [
-        state.bind_result(argument) if argument.kind == "tensor" else argument.code
-        for argument in args
-    ]
-    if any(argument.kind == "static" and not is_literal(argument) for argument in args) or keywords:
+    args = write_new_dictionaries(state, call)
+    codes = write_codes(state, args)
+    if call.keywords or any(
+        argument.kind == "static" and not is_literal(argument) for argument in args
+    ):
         raise state.refuse(node, "an object that is not plain data goes into a container")
-    code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), list(codes), [])
+    code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, [])
     if method_name in MUTATORS:
         check_no_list_read(state, node)
         check_change(state, node, base.example)
-    extension = args[0].example if args else None
-    if method_name == "extend" and not (isinstance(extension, list) or args[0].fields):
-        note_ragged(state, base.example, [None])
-    elif method_name == "extend":
-        note_ragged(
-            state,
-            base.example,
-            [base.example, *([extension] if is_ragged(state, extension) else [])],
-        )
+    if method_name == "extend":
+        note_extension(state, base, args[0])
     if method_name == "pop" and id(base.example) in state.ragged and len(base.example) == 1:
         # the last element stays, to show the type of the elements
         return take_missing_element(state, code, base, base.example[-1])
     value = run_code(state, node, code)
-    if method_name in MUTATORS and value.example is None:
-        state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
-        return state.static(None)
-    value = replace(value, kind=kind_of(value.example))
-    return value if value.example is None else state.bind_in_host(value)
+    if value.example is None:
+        return finish_without_result(state, call, value, code)
+    return state.bind_in_host(replace(value, kind=kind_of(value.example)))
+
+
+def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Value]:
+    """Return the positional arguments with dictionaries written in place as the host's displays."""
+    if len(call.node.args) != len(call.args):
+        return call.args
+    return [
+        write_new_dictionary(state, argument_node, argument)
+        for argument_node, argument in zip(call.node.args, call.args, strict=True)
+    ]
+
+
+def note_extension(state: Specialisation, base: Value, extension: Value) -> None:
+    """Note that a list has an unknown length after `extend` with values of unknown number."""
+    if not (isinstance(extension.example, list) or extension.fields):
+        note_ragged(state, base.example, [None])
+        return
+    ragged_extensions = [extension.example] if is_ragged(state, extension.example) else []
+    note_ragged(state, base.example, [base.example, *ragged_extensions])
+
+
+def finish_without_result(
+    state: Specialisation, call: MethodCall, value: Value, code: ast.Call
+) -> Value:
+    """Return None as the result of a method; the host runs the method if it changes its list."""
+    if call.method_name not in MUTATORS:
+        return replace(value, kind=kind_of(value.example))
+    state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
+    return state.static(None)

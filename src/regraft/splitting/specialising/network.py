@@ -57,7 +57,7 @@ def specialise_network(
                     "tensor",
                     value,
                     name(key),
-                    make_input_twin(state, [other_call[key] for other_call in calls]),
+                    make_input_twin([other_call[key] for other_call in calls]),
                 ),
             )
         else:
@@ -88,7 +88,7 @@ def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.Fun
     return definition
 
 
-def make_input_twin(state: Specialisation, tensors: list[torch.Tensor]) -> Any:
+def make_input_twin(tensors: list[torch.Tensor]) -> Any:
     """Return an input in the second world: one that differs in all open sizes; SAME if no size
     differs."""
     first = tensors[0]

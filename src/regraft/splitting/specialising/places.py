@@ -101,6 +101,7 @@ def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> N
 def set_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str, value: Value
 ) -> None:
+    """Assign to an attribute of an object; refuse properties and other descriptors."""
     check_not_private(state, node, attribute)
     class_attribute = inspect.getattr_static(type(stand_in), attribute, None)
     if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(
@@ -140,7 +141,7 @@ def read_scratch(
             f"{attribute} is read where this call has not assigned it on every path; what an"
             " earlier call left there is not known (state from call to call is not supported)",
         )
-    return state.require_one_type(node, attribute, value)
+    return state.require_single_type(node, attribute, value)
 
 
 def store_scratch(

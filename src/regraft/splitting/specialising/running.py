@@ -62,46 +62,63 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
     """Run residual code on the example, and in the second world if it may differ there; return
     the value."""
     observation = run_in_world(state, node, code, None)
-    operands = [state.names[key] for key in reads(code) if key in state.names]
-    is_resized = bool(observation.shapes) or any(operand.twin is not SAME for operand in operands)
-    has_numbers = any(
-        operand.kind == "host" and isinstance(operand.example, int) for operand in operands
-    )
+    operands = list_operands(state, code)
+    is_resized = is_resized_in(observation, operands)
     state.fallible_operations += observation.by_values or (
-        observation.by_sizes and (is_resized or has_numbers)
+        observation.by_sizes and (is_resized or has_number(operands))
     )
     twin = SAME
     if is_resized or isinstance(observation.result, (list, dict)):
-        twin = run_in_world(
-            state, node, code, observation.shapes, OPERATION_FACTOR * (observation.operations + 10)
-        ).result
+        limit = OPERATION_FACTOR * (observation.operations + 10)
+        twin = run_in_world(state, node, code, observation.shapes, limit).result
     if isinstance(observation.result, list):
-        note_ragged(state, observation.result, [twin])
-        if length_depends(state, code):
-            state.ragged.update(
-                (id(inner_list), inner_list) for inner_list in lists_in(observation.result)
-            )
-    pairs = zip(tensors_in([observation.result]), tensors_in([twin]), strict=False)
+        note_length(state, code, observation.result, twin)
+    check_dimensions(state, node, observation.result, twin)
+    # a result of the host's numbers is as constant as they are
+    is_of_host = any(operand.kind == "host" for operand in operands)
+    value = Value(
+        "tensor" if holds_tensor(observation.result) else "host",
+        observation.result,
+        code,
+        twin,
+        constant=observation.constant and twin is SAME and not is_of_host,
+    )
+    return open_sizes_by_numbers(state, node, value) if value.kind == "tensor" else value
+
+
+def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
+    """Return the values of the names that residual code reads."""
+    return [state.names[key] for key in reads(code) if key in state.names]
+
+
+def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
+    """Return whether residual code that was run may have to do with other sizes in the second
+    world."""
+    return bool(observation.shapes) or any(operand.twin is not SAME for operand in operands)
+
+
+def has_number(operands: list[Value]) -> bool:
+    """Return whether a whole number of the host is among the operands."""
+    return any(operand.kind == "host" and isinstance(operand.example, int) for operand in operands)
+
+
+def note_length(state: Specialisation, code: ast.expr, result: list[Any], twin: list[Any]) -> None:
+    """Note the lists of a result as ragged if their lengths differ between the worlds, or depend on
+    data."""
+    note_ragged(state, result, [twin])
+    if length_depends(state, code):
+        state.ragged.update((id(inner_list), inner_list) for inner_list in lists_in(result))
+
+
+def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: Any) -> None:
+    """Refuse a result with another number of dimensions in the second world."""
+    pairs = zip(tensors_in([result]), tensors_in([twin]), strict=False)
     if twin is not SAME and any(
         tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs
     ):
         raise state.refuse(
             node, "sizes decide how many dimensions there are, which is not supported"
         )
-    # a result of the host's numbers is as constant as they are
-    is_constant = (
-        observation.constant
-        and twin is SAME
-        and not any(operand.kind == "host" for operand in operands)
-    )
-    value = Value(
-        "tensor" if holds_tensor(observation.result) else "host",
-        observation.result,
-        code,
-        twin,
-        constant=is_constant,
-    )
-    return open_sizes_by_numbers(state, node, value) if value.kind == "tensor" else value
 
 
 def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: Value) -> Value:
@@ -137,8 +154,7 @@ def depends_on_sizes(state: Specialisation, node: ast.AST, code: ast.expr) -> bo
     """Return whether code takes another number of operations, or fails, where the sizes are
     others."""
     observation = run_in_world(state, node, code, None)
-    operands = [state.names[key] for key in reads(code) if key in state.names]
-    if not observation.shapes and all(operand.twin is SAME for operand in operands):
+    if not is_resized_in(observation, list_operands(state, code)):
         return False
     try:
         second_observation = run_in_world(

@@ -55,6 +55,7 @@ def is_stand_in(state: Specialisation, example: Any) -> bool:
 
 
 def is_dict_stand_in(state: Specialisation, example: Any) -> bool:
+    """Return whether `example` is the stand-in of a dictionary."""
     return isinstance(example, dict) and is_stand_in(state, example)
 
 
@@ -91,7 +92,7 @@ def make_object(state: Specialisation, object_class: type) -> Value:
     return state.static(stand_in)
 
 
-def can_be_made(state: Specialisation, object_class: type) -> bool:
+def can_construct(object_class: type) -> bool:
     """Return whether `object_class` is an ordinary class, whose attributes are looked up as
     usual."""
     return (
@@ -119,7 +120,7 @@ def record_error(
     if (
         is_namedtuple(object_class)
         or object_class in state.mutable
-        or not can_be_made(state, object_class)
+        or not can_construct(object_class)
     ):
         return state.refuse(node, reason)
     return Mutable(object_class)
@@ -179,12 +180,13 @@ def look_up_place(
     matches = [candidate for candidate in get_places(state, node, stand_in) if candidate == place]
     if not matches:
         return None
-    return state.require_one_type(
+    return state.require_single_type(
         node, place[1], state.names[get_place_name(state, stand_in, matches[0])]
     )
 
 
 def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
+    """Return the truth of an object; refuse a class that defines it itself."""
     if is_dict_stand_in(state, stand_in) and type(stand_in).__len__ is dict.__len__:
         return bool(get_item_keys(state, node, stand_in))
     if hasattr(type(stand_in), "__bool__") or hasattr(type(stand_in), "__len__"):
@@ -194,17 +196,36 @@ def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
 
 def select_live_names(state: Specialisation, names: Names) -> Names:
     """Return the names without those of objects that nothing holds any more."""
+    roots: list[Any] = [value.example for value in state.under_construction]
+    roots += [value.example for values in state.pending for value in values or ()]
     numbers = {number for number, _ in state.stand_ins.values()}
     examples_by_number: dict[int, list[Any]] = {}
-    unvisited: list[Any] = [value.example for value in state.under_construction]
-    unvisited += [value.example for values in state.pending for value in values or ()]
     for key, value in names.items():
         match = re.match(r"[od](\d+)(_|$)", key)
         if match and int(match[1]) in numbers:
             examples_by_number.setdefault(int(match[1]), []).append(value.example)
         else:
-            unvisited.append(value.example)
+            roots.append(value.example)
+    live_numbers = find_live_numbers(state, roots, examples_by_number)
+    dead_prefixes = tuple(
+        f"{kind}{number}_" for number in examples_by_number.keys() - live_numbers for kind in "od"
+    )
+    return {
+        key: value
+        for key, value in names.items()
+        if not (dead_prefixes and f"{key}_".startswith(dead_prefixes))
+    }
+
+
+def find_live_numbers(
+    state: Specialisation, roots: list[Any], examples_by_number: dict[int, list[Any]]
+) -> set[int]:
+    """Return the numbers of the objects that the roots hold, directly or through other objects.
+
+    examples_by_number: the values in the places of each object.
+    """
     live_numbers: set[int] = set()
+    unvisited = list(roots)
     while unvisited:
         example = unvisited.pop()
         if is_stand_in(state, example):
@@ -216,14 +237,7 @@ def select_live_names(state: Specialisation, names: Names) -> Names:
             unvisited += example.values() if isinstance(example, dict) else example
         elif isinstance(example, BOUND_TYPES):
             unvisited.append(example.__self__)
-    dead_prefixes = tuple(
-        f"{kind}{number}_" for number in examples_by_number.keys() - live_numbers for kind in "od"
-    )
-    return {
-        key: value
-        for key, value in names.items()
-        if not (dead_prefixes and f"{key}_".startswith(dead_prefixes))
-    }
+    return live_numbers
 
 
 def forget_dead_objects(state: Specialisation) -> None:

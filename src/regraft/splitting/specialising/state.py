@@ -161,7 +161,7 @@ class Specialisation:
         finally:
             self.pending.pop()
         if not getattr(node, "either", False):
-            self.require_one_kind(node, value)
+            self.require_single_kind(node, value)
         if self.pending and self.pending[-1] is not None:
             self.pending[-1].append(value)
         return value
@@ -183,7 +183,7 @@ class Specialisation:
         """Return the error that says what cannot be split, and where."""
         return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
 
-    def require_one_type(self, node: ast.AST, label: str, value: Value) -> Value:
+    def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
         """Return the value that the source calls `label`; refuse it if the paths here disagree on
         its type."""
         if value.kind == "lost":
@@ -192,7 +192,7 @@ class Specialisation:
             )
         return value
 
-    def require_one_kind(self, node: ast.AST, value: Value) -> Value:
+    def require_single_kind(self, node: ast.AST, value: Value) -> Value:
         """Return the value if it is of one kind; else raise Cases, so that its statement is
         specialised for each."""
         if value.kind == "either":

@@ -95,10 +95,12 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
 
 
 def execute_pass(state: Specialisation, node: ast.Pass) -> None:
+    """Specialise `pass`."""
     pass
 
 
 def execute_expression(state: Specialisation, node: ast.Expr) -> None:
+    """Evaluate an expression for its side effects, which the host repeats."""
     if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
         return
     value = state.evaluate(node.value)
@@ -107,6 +109,7 @@ def execute_expression(state: Specialisation, node: ast.Expr) -> None:
 
 
 def execute_assert(state: Specialisation, node: ast.Assert) -> None:
+    """Specialise `assert`, which the host repeats unless its outcome is known."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if test.kind != "static":
         state.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
@@ -148,6 +151,7 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
 
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
+    """Specialise `del` of local names and of items of dictionaries."""
     for target in node.targets:
         base = (
             state.evaluate(target.value)
@@ -175,6 +179,7 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
 
 
 def execute_assign(state: Specialisation, node: ast.Assign) -> None:
+    """Specialise an assignment to its targets in turn."""
     value = state.evaluate(node.value)
     if len(node.targets) > 1 and value.kind != "static":  # the other targets may read the first
         value = bind_fresh(state, value)
@@ -185,6 +190,7 @@ def execute_assign(state: Specialisation, node: ast.Assign) -> None:
 
 
 def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None:
+    """Specialise `x += y`: a tensor or list changes in place, anything else is assigned anew."""
     target = node.target
     load = copy.copy(target)
     load.ctx = ast.Load()
@@ -203,32 +209,45 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
         raise state.refuse(
             node, f"{ast.unparse(load)} is changed in place while something else may hold it"
         )
-    if key is not None and isinstance(old_value.example, torch.Tensor):
-        if isinstance(node.op, ast.MatMult):  # there is none in place
-            store(state, target, state.evaluate(binary_operation(node, load)))
-            return
-        aliases = find_aliases(state, node, key)
-        # where the value is a number, only this name changes
-        if old_value.instead is not None and len(aliases) > 1:
-            state.require_one_kind(node, old_value)
-        value = state.evaluate(binary_operation(node, load))
-        if not same_type(value, old_value):
-            raise state.refuse(
-                node, "an augmented assignment that would change a tensor's type or shape"
-            )
-        replace_aliases(state, key, aliases, value)
-        return
+    # there is no matrix product in place
     if (
-        key is None
-        and isinstance(load, ast.Subscript)
-        and holds_tensor(old_value.example)
-        and not isinstance(state.evaluate(load.value).example, torch.Tensor)
+        key is not None
+        and isinstance(old_value.example, torch.Tensor)
+        and not isinstance(node.op, ast.MatMult)
     ):
+        change_tensor(state, node, load, key, old_value)
+        return
+    if key is None and changes_element(state, load, old_value):
         text = ast.unparse(load)
         raise state.refuse(
             node, f"{text} is changed in place, and other names may hold it: write {text} = ..."
         )
     store(state, target, state.evaluate(binary_operation(node, load)))
+
+
+def change_tensor(
+    state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
+) -> None:
+    """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases."""
+    aliases = find_aliases(state, node, key)
+    # where the value is a number, only this name changes
+    if old_value.instead is not None and len(aliases) > 1:
+        state.require_single_kind(node, old_value)
+    value = state.evaluate(binary_operation(node, load))
+    if not same_type(value, old_value):
+        raise state.refuse(
+            node, "an augmented assignment that would change a tensor's type or shape"
+        )
+    replace_aliases(state, key, aliases, value)
+
+
+def changes_element(state: Specialisation, load: ast.expr, old_value: Value) -> bool:
+    """Return whether an augmented assignment changes a tensor within a container."""
+    return (
+        isinstance(load, ast.Subscript)
+        and holds_tensor(old_value.example)
+        and not isinstance(state.evaluate(load.value).example, torch.Tensor)
+    )
 
 
 def binary_operation(node: ast.AugAssign, load: ast.expr) -> ast.expr:
@@ -237,15 +256,18 @@ def binary_operation(node: ast.AugAssign, load: ast.expr) -> ast.expr:
 
 
 def execute_function_definition(state: Specialisation, node: ast.FunctionDef) -> None:
+    """Bind the name of an inner function, which is followed where it is called."""
     store_name(state, state.frame.prefix + node.name, make_local_function(state, node, node))
 
 
 def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None:
+    """Specialise an assignment with an annotation."""
     if node.value is not None:
         store(state, node.target, state.evaluate(node.value))
 
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
+    """Specialise `return`: of the network in the host, of a function by its result's name."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type
@@ -309,6 +331,7 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:
+    """Specialise `if`: the side that is known to run, or both."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if test.kind == "static":
         state.execute_block(node.body if test.example else node.orelse)
@@ -323,6 +346,7 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
 
 
 def execute_with(state: Specialisation, node: ast.With) -> None:
+    """Specialise `with` of torch.no_grad and its like, which the residual program leaves out."""
     for item in node.items:
         manager = state.evaluate(item.context_expr)
         if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:

@@ -22,7 +22,7 @@ from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import get_element, get_shape, list_element_codes
 from regraft.splitting.specialising.indexing import convert_list
-from regraft.splitting.specialising.lists import has_known_length
+from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.places import undo_stores
 from regraft.splitting.specialising.running import (
     depends_on_sizes,
@@ -74,7 +74,7 @@ def call_size(
     """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`."""
     shape = get_shape(state, base)
     if method_name != "size":
-        sizes = [list_element_codes(state, shape)] if base.example.ndim else []
+        sizes = [list_element_codes(shape)] if base.example.ndim else []
         code: ast.expr = ast.Constant(1)
         for factor in (size for part in sizes for size in part or []):
             code = ast.BinOp(code, ast.Mult(), factor)
@@ -100,7 +100,7 @@ def convert_to_tensor(
         or str(device.example) != "cpu"
     ):
         raise state.refuse(node, "torch.tensor of a host's list takes a constant dtype only")
-    if dtype.example is None and not has_known_length(state, args[0]):
+    if dtype.example is None and not has_definite_length(state, args[0]):
         are_floats = bool(args[0].example) and all(
             type(number) is float for number in args[0].example
         )
@@ -190,16 +190,7 @@ def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Va
         for operand in integer_tensors
     }
     for sequence in sequences:
-        parts = [get_element(state, sequence, place) for place in sequence.fields]
-        codes = [
-            (
-                read_slice_bound(state, part.code, part).code
-                if is_single_integer(part.example)
-                else part.code
-            )
-            for part in parts
-        ]
-        numbers[id(sequence.code)] = ast.Tuple(codes, ast.Load())
+        numbers[id(sequence.code)] = read_elements(state, sequence)
     keywords = [
         ast.keyword(keyword.arg, numbers.get(id(keyword.value), keyword.value))
         for keyword in code.keywords
@@ -207,6 +198,19 @@ def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Va
     return ast.Call(
         code.func, [numbers.get(id(argument), argument) for argument in code.args], keywords
     )
+
+
+def read_elements(state: Specialisation, sequence: Value) -> ast.Tuple:
+    """Return the display of a tuple with numbers for its one-integer tensors, which the host
+    reads."""
+    parts = [get_element(state, sequence, place) for place in sequence.fields]
+    codes = [
+        read_slice_bound(state, part.code, part).code
+        if is_single_integer(part.example)
+        else part.code
+        for part in parts
+    ]
+    return ast.Tuple(codes, ast.Load())
 
 
 def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> bool:

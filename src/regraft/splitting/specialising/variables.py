@@ -26,7 +26,7 @@ from regraft.splitting.specialising.elements import (
     rebuild_value,
     take_apart,
 )
-from regraft.splitting.specialising.lists import has_known_length
+from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.running import is_constant_tensor, read_number, run_code
 from regraft.splitting.specialising.state import Specialisation
 
@@ -95,18 +95,10 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
         state.names[key] = value
         return
     if value.kind == "either":
-        assert isinstance(value.code, ast.Name)
-        state.copied_from[key] = value.code.id
-        append_assignment(state, key, value.code, False)
-        state.names[key] = value.with_name(key)
+        store_either(state, key, value)
         return
-    if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
-        codes = [element.code for element in take_apart(state, value)]
-        value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
-    if value.kind == "tensor" and type(value.example) is list:
-        value = dissolve(state, value)
-    if value.kind == "tensor" and is_record(type(value.example)):
-        value = open_record(state, value)
+    if value.kind == "tensor":
+        value = split_result(state, value)
     if value.fields:
         store_fields(state, key, value)
         return
@@ -118,6 +110,25 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
     )
     if value.kind == "static":
         state.names[key] = replace(bound_value, constant=True)
+
+
+def store_either(state: Specialisation, key: str, value: Value) -> None:
+    """Let the host assign a value of two kinds to a name."""
+    assert isinstance(value.code, ast.Name)
+    state.copied_from[key] = value.code.id
+    append_assignment(state, key, value.code, False)
+    state.names[key] = value.with_name(key)
+
+
+def split_result(state: Specialisation, value: Value) -> Value:
+    """Return a tuple, list or record that a region makes as the host's, of its elements; a tensor
+    as it is."""
+    if type(value.example) is tuple or is_named_result(value.example):
+        codes = [element.code for element in take_apart(state, value)]
+        return Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
+    if type(value.example) is list:
+        return dissolve(state, value)
+    return open_record(state, value) if is_record(type(value.example)) else value
 
 
 def store_fields(state: Specialisation, key: str, value: Value) -> None:
@@ -227,7 +238,7 @@ def take_missing_element(state: Specialisation, code: ast.expr, base: Value, exa
 def index_elements(state: Specialisation, node: ast.AST, sequence: Value) -> list[Value] | None:
     """Return the elements of a list of the host, one by one; None if its length is not
     known."""
-    if not isinstance(sequence.example, list) or not has_known_length(
+    if not isinstance(sequence.example, list) or not has_definite_length(
         state, sequence := bind_fresh(state, sequence)
     ):
         return None
