@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import SAME, Value, literal
+from regraft.splitting.program.values import SAME, Kind, Value, literal
 
 Constants = tuple[Any, ...]
 
@@ -39,9 +39,9 @@ PURE_NODES = (
 def possible_constants(value: Value) -> Constants | None:
     """Return the constants one of which the value holds here, for every input; None where they are
     not known."""
-    if value.kind == "static":
+    if value.kind == Kind.STATIC:
         return (value.example,) if literal(value.example) is not None else None
-    return value.among if value.kind == "host" else None
+    return value.among if value.kind == Kind.HOST else None
 
 
 def is_truth(value: Value) -> bool:
@@ -84,11 +84,15 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
     or too many, or where one raises.
     """
     constants_of_each = [possible_constants(operand) for operand in operands]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and operands[0].kind == "host":
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and operands[0].kind == Kind.HOST
+    ):
         left, right = (operand.example for operand in operands)
         if (
             constants_of_each[0] is None
-            and operands[1].kind == "static"
+            and operands[1].kind == Kind.STATIC
             and type(left) is type(right) is int
             and 0 < right <= MAX_CONSTANTS
         ):
@@ -136,7 +140,7 @@ def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
     it.
     """
     if (
-        value.kind != "host"
+        value.kind != Kind.HOST
         or reads(test) != {key}
         or not all(isinstance(node, PURE_NODES) for node in ast.walk(test))
     ):

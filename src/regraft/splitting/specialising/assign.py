@@ -7,7 +7,7 @@ import ast
 import torch
 
 from regraft.splitting.program.records import FIXED
-from regraft.splitting.program.values import Value
+from regraft.splitting.program.values import Kind, Value
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
 from regraft.splitting.specialising.inplace import store_element
 from regraft.splitting.specialising.lists import has_definite_length
@@ -34,7 +34,7 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
             store_scratch(state, target, base.example, target.attr, value)
         elif is_stand_in(state, base.example):
             set_attribute(state, target, base.example, target.attr, value)
-        elif base.kind == "record":
+        elif base.kind == Kind.RECORD:
             raise record_error(state, target, type(base.example), FIXED)
         else:
             raise state.refuse(
@@ -79,14 +79,14 @@ def can_unpack(
     has_elements = (
         value.fields or has_definite_length(state, value) or isinstance(value.code, ast.List)
     )
-    return count + 1 >= target_count and not (value.kind == "host" and not has_elements)
+    return count + 1 >= target_count and not (value.kind == Kind.HOST and not has_elements)
 
 
 def split_elements(
     state: Specialisation, target: ast.Tuple | ast.List, value: Value
 ) -> list[Value]:
     """Return the elements of a value that is unpacked."""
-    if value.kind == "static":
+    if value.kind == Kind.STATIC:
         return [state.static(part) for part, _ in value.parts()]
     if not value.fields:
         return take_apart(state, value)

@@ -12,7 +12,7 @@ import torch
 
 from regraft.splitting.program.codes import holds_tensor, method_call, name
 from regraft.splitting.program.possible import TRUTHS, possible_constants
-from regraft.splitting.program.values import Value
+from regraft.splitting.program.values import Kind, Value
 from regraft.splitting.specialising.elements import (
     get_element,
     get_shape,
@@ -78,7 +78,7 @@ class BuiltinCall:
     @property
     def tensors(self) -> list[Value]:
         """Return the operands that regions compute."""
-        return [operand for operand in self.operands if operand.kind == "tensor"]
+        return [operand for operand in self.operands if operand.kind == Kind.TENSOR]
 
     @property
     def function(self) -> Any:
@@ -107,10 +107,10 @@ def call_builtin(
     if call.tensors:
         raise state.refuse(node, f"{function_name}() of a tensor is not supported")
     value = run_code(state, node, code)
-    if all(operand.kind == "static" for operand in operands):
+    if all(operand.kind == Kind.STATIC for operand in operands):
         return state.static(value.example, code)
     among = TRUTHS if function_name in ("bool", "any", "all") else None
-    return replace(value, kind="host", among=among)
+    return replace(value, kind=Kind.HOST, among=among)
 
 
 # Each of the following evaluates the functions to which BUILTINS maps it. It returns None where the
@@ -139,7 +139,7 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate max() or min() of tensors."""
-    if any(operand.kind in ("tensor", "either") for operand in call.operands):
+    if any(operand.kind in (Kind.TENSOR, Kind.EITHER) for operand in call.operands):
         return select_extreme(state, call.node, call.function_name, call.operands)
     return reduce_sequence(state, call)
 
@@ -167,25 +167,25 @@ def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate reversed() of a list of the host."""
     if not isinstance(call.operands[0].example, list):
         return None
-    return replace(run_code(state, call.node, call.code), kind="host")
+    return replace(run_code(state, call.node, call.code), kind=Kind.HOST)
 
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate zip() or enumerate() of what is taken element by element."""
-    if all(operand.kind == "static" for operand in call.operands):
+    if all(operand.kind == Kind.STATIC for operand in call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
     if rows is not None:
         return rows
     if call.function_name == "enumerate" and call.tensors and len(call.operands) == 1:
         code = ast.Call(name("list"), [call.code], [])
-        return replace(run_code(state, call.node, code), kind="host")
+        return replace(run_code(state, call.node, code), kind=Kind.HOST)
     return None
 
 
 def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate isinstance() or type()."""
-    if not call.tensors and call.operands[0].kind == "host":
+    if not call.tensors and call.operands[0].kind == Kind.HOST:
         return test_type_of_number(state, call.node, call.function_name, call.operands, call.code)
     return inspect_tensor(state, call)
 
@@ -206,7 +206,7 @@ def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
     example, second_example = read_in_worlds(state, call.node, tensors[0], call.function)
     among = TRUTHS if call.function_name == "bool" else None
     code = ast.Call(name(call.function_name), [number], [])
-    return Value("host", example, code, second_example, among=among)
+    return Value(Kind.HOST, example, code, second_example, among=among)
 
 
 BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
@@ -246,7 +246,7 @@ def test_type_of_number(
     }
     if len(kinds) == 1 or not kinds <= {bool, int, float}:
         return state.static(run_code(state, node, code).example)
-    if function_name == "type" or operands[1].kind != "static":
+    if function_name == "type" or operands[1].kind != Kind.STATIC:
         raise state.refuse(
             node, "the type of a number that data decide is not known here: ask isinstance()"
         )
@@ -256,7 +256,7 @@ def test_type_of_number(
         raise state.refuse(node, "isinstance() of a number takes int, float and bool only")
     kind = ast.Tuple([name(wanted_type.__name__) for wanted_type in wanted_types], ast.Load())
     value = Value(
-        "host", None, ast.Call(name("isinstance"), [operands[0].code, kind], []), among=TRUTHS
+        Kind.HOST, None, ast.Call(name("isinstance"), [operands[0].code, kind], []), among=TRUTHS
     )
     examples = [
         isinstance(example, class_info)
@@ -280,7 +280,7 @@ def zip_rows(
     if function_name == "enumerate" and len(sequences) > 1:
         return None
     known_lists = list_each_sequence(state, node, sequences)
-    if keywords or known_lists is None or (strict is not None and strict.kind != "static"):
+    if keywords or known_lists is None or (strict is not None and strict.kind != Kind.STATIC):
         return None
     if function_name == "enumerate":
         known_lists.insert(0, [state.static(place) for place in range(len(known_lists[0]))])
@@ -298,7 +298,7 @@ def list_each_sequence(
     element_lists = [list_elements(state, node, sequence) for sequence in sequences]
     # the host cannot hold modules, so they are taken one by one
     if any(
-        sequence.kind == "static" and isinstance(sequence.example, MODULE_CONTAINERS)
+        sequence.kind == Kind.STATIC and isinstance(sequence.example, MODULE_CONTAINERS)
         for sequence in sequences
     ):
         element_lists = [
@@ -338,4 +338,4 @@ def call_math(
         )
     function = ast.Attribute(name("math"), function_name, ast.Load())
     code = ast.Call(function, codes[:count], keywords)
-    return state.bind_in_host(replace(value, kind="host", code=code, among=None))
+    return state.bind_in_host(replace(value, kind=Kind.HOST, code=code, among=None))

@@ -9,7 +9,7 @@ from regraft.splitting.program.codes import MUTATORS, name
 from regraft.splitting.program.normal import expand_comprehension
 from regraft.splitting.program.possible import TRUTHS, is_truth
 from regraft.splitting.program.residual import Step, TensorStep, reads
-from regraft.splitting.program.values import Names, Value
+from regraft.splitting.program.values import Kind, Names, Value
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import (
     decide_value,
@@ -50,9 +50,11 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
     remaining = write_remaining_operands(node)
     is_and = isinstance(node.op, ast.And)
     first_truth = evaluate_truth(state, first_operand)
-    if first_truth.kind == "static":
+    if first_truth.kind == Kind.STATIC:
         return state.evaluate(remaining) if bool(first_truth.example) == is_and else first_operand
-    first_truth = replace(first_truth, truth=first_operand.truth or first_operand.kind == "tensor")
+    first_truth = replace(
+        first_truth, truth=first_operand.truth or first_operand.kind == Kind.TENSOR
+    )
     check_only_truth(state, node, first_operand)
     second = follow_second_operand(state, node, remaining, first_truth)
     if can_run_both(node, first_truth, second):
@@ -104,7 +106,7 @@ def combine_truths(
     """Return `and` or `or` of two operands that both run."""
     is_and, second = isinstance(node.op, ast.And), followed.value
     is_plain_truth = type(second.example) is bool and is_truth(first_truth)
-    if second.kind == "static" and (is_truth_asked(node) or is_plain_truth):
+    if second.kind == Kind.STATIC and (is_truth_asked(node) or is_plain_truth):
         return first_truth if bool(second.example) == is_and else state.static(not is_and)
     state.steps.extend(followed.steps)
     # the first operand narrows names in the second only
@@ -119,7 +121,7 @@ def combine_truths(
     )
     among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
     value = Value(
-        "host", example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among
+        Kind.HOST, example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among
     )
     is_ambiguous = not is_truth_asked(node) and (first_truth.truth or second.truth)
     return replace(state.bind_in_host(value), truth=True) if is_ambiguous else value
@@ -167,25 +169,25 @@ def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: as
     """Return the last operand, or its truth if it is a tensor."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
-    if value.kind in ("static", "host") and not is_truth_asked(node):
+    if value.kind in (Kind.STATIC, Kind.HOST) and not is_truth_asked(node):
         return value
     return replace(evaluate_truth(state, value), truth=not is_truth_asked(node))
 
 
 def convert_to_bool(state: Specialisation, value: Value) -> Value:
     """Return the truth of a value of the host that may be a number or a container."""
-    if value.kind == "static":
+    if value.kind == Kind.STATIC:
         return state.static(bool(value.example))
     if type(value.example) is bool:
         return value
     code = ast.Call(name("bool"), [value.code], [])
-    return Value("host", bool(value.example), code, bool(value.second_example), among=TRUTHS)
+    return Value(Kind.HOST, bool(value.example), code, bool(value.second_example), among=TRUTHS)
 
 
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
     """Evaluate `a if c else b`, following both sides where the host decides."""
     test = evaluate_truth(state, state.evaluate(node.test))
-    if test.kind == "static":
+    if test.kind == Kind.STATIC:
         return state.evaluate(node.body if test.example else node.orelse)
     key = state.fresh_name()
     sides = [

@@ -11,7 +11,7 @@ import torch
 
 from regraft.splitting.program.codes import assign, kind_of, method_call, name
 from regraft.splitting.program.residual import Branch, HostStep
-from regraft.splitting.program.values import Value, literal, open_dimensions, same_type
+from regraft.splitting.program.values import Kind, Value, literal, open_dimensions, same_type
 from regraft.splitting.specialising.state import Specialisation
 
 
@@ -19,20 +19,20 @@ def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) 
     """Return the host's test `x is None` or `x is not None`; None for another operator."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
-    if operands[1].kind != "static" or operands[1].example is not None:
+    if operands[1].kind != Kind.STATIC or operands[1].example is not None:
         raise state.refuse(node, f"{ast.unparse(node)} is not supported")
     differs = isinstance(node.ops[0], ast.IsNot)
     if operands[0].instead is not None:
         return state.static(differs)
-    return Value("host", differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
+    return Value(Kind.HOST, differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
 
 
 def write_constant_test(state: Specialisation, key: str) -> Value:
     """Return the test by which the host tells whether a name holds the constant."""
     if state.names[key].instead is None:
-        return Value("host", False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
+        return Value(Kind.HOST, False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
     arrays = ast.parse("(numpy.ndarray, numpy.generic)", mode="eval").body
-    return Value("host", True, ast.Call(name("isinstance"), [name(key), arrays], []))
+    return Value(Kind.HOST, True, ast.Call(name("isinstance"), [name(key), arrays], []))
 
 
 def bind_without_constant(state: Specialisation, value: Value) -> Value:
@@ -44,7 +44,7 @@ def bind_without_constant(state: Specialisation, value: Value) -> Value:
 
 def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
     """Return the tensor; where the value is None, the host raises what the original does."""
-    if value.kind != "either":
+    if value.kind != Kind.EITHER:
         return value
     if value.instead is not None:
         state.require_single_kind(node, value)
@@ -61,7 +61,7 @@ def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]
     result."""
     tensors = []
     for operand in operands:
-        if operand.kind == "either" and operand.instead is not None:
+        if operand.kind == Kind.EITHER and operand.instead is not None:
             other_operands = [candidate for candidate in operands if candidate is not operand]
             tensors.append(
                 fill_array(state, operand)
@@ -83,7 +83,7 @@ def fill_array(state: Specialisation, value: Value) -> Value:
         method_call(name("numpy"), "broadcast_to", value.code, shape),
         dtype_name,
     )
-    return state.bind_in_host(replace(value, kind="tensor", code=code))
+    return state.bind_in_host(replace(value, kind=Kind.TENSOR, code=code))
 
 
 def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
@@ -117,7 +117,7 @@ def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
     ):
         return tensor.numel() == 1 and is_exact(other_example, tensor)
     if (
-        other_operands[0].kind != "tensor"
+        other_operands[0].kind != Kind.TENSOR
         or not isinstance(other_example, torch.Tensor)
         or open_dimensions(other_operands[0])
     ):
@@ -139,7 +139,7 @@ def is_exact(number: float, tensor: torch.Tensor) -> bool:
 def without_constant(value: Value) -> Value:
     """Return the value as the tensor, or value of the host, that it is where it is not the
     constant."""
-    if value.kind != "either":
+    if value.kind != Kind.EITHER:
         return value
     return replace(value, kind=kind_of(value.example))
 
@@ -153,18 +153,18 @@ def is_equal_constant(left: Any, right: Any) -> bool:
 
 def mixes_none(values: list[Value]) -> bool:
     """Return whether some of the values are None, others are not, and the host may hold all."""
-    are_none = [value.kind == "static" and value.example is None for value in values]
-    has_either = any(value.kind == "either" and value.instead is None for value in values)
+    are_none = [value.kind == Kind.STATIC and value.example is None for value in values]
+    has_either = any(value.kind == Kind.EITHER and value.instead is None for value in values)
     return (has_either or (any(are_none) and not all(are_none))) and not any(
-        value.kind in ("record", "lost") for value in values
+        value.kind in (Kind.RECORD, Kind.LOST) for value in values
     )
 
 
 def fits_either(value: Value, new_value: Value) -> bool:
     """Return whether `new_value` is one of the alternatives of `value`."""
-    if new_value.kind == "static":
+    if new_value.kind == Kind.STATIC:
         return is_equal_constant(value.instead, new_value.example)
-    if new_value.kind == "either" and not is_equal_constant(value.instead, new_value.instead):
+    if new_value.kind == Kind.EITHER and not is_equal_constant(value.instead, new_value.instead):
         return False
     return without_constant(new_value).kind == without_constant(value).kind and same_type(
         value, new_value

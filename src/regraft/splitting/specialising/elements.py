@@ -18,7 +18,7 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.records import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
-from regraft.splitting.program.values import SAME, Names, Value, literal, open_dimensions
+from regraft.splitting.program.values import SAME, Kind, Names, Value, literal, open_dimensions
 from regraft.splitting.specialising.running import run_code
 from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -32,24 +32,26 @@ def get_part_name(key: str, place: Any) -> str:
 def make_tuple(state: Specialisation, values: list[Value]) -> Value:
     """Return a tuple of the values."""
     examples = tuple(value.example for value in values)
-    if all(value.kind == "static" for value in values):
+    if all(value.kind == Kind.STATIC for value in values):
         return state.static(examples)
     code = ast.Tuple([value.code for value in values], ast.Load())
-    return Value("host", examples, code, tuple(value.second_example for value in values))
+    return Value(Kind.HOST, examples, code, tuple(value.second_example for value in values))
 
 
 def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Value:
     """Return a list of values, as the host writes it down."""
     if any(
-        value.kind == "record" or (value.kind == "static" and not is_literal(value))
+        value.kind == Kind.RECORD or (value.kind == Kind.STATIC and not is_literal(value))
         for value in values
     ):
         raise state.refuse(
             node, "a container of modules or other objects, made in forward, is not supported"
         )
-    codes = [state.bind_result(value) if value.kind == "tensor" else value.code for value in values]
+    codes = [
+        state.bind_result(value) if value.kind == Kind.TENSOR else value.code for value in values
+    ]
     return Value(
-        "host",
+        Kind.HOST,
         [value.example for value in values],
         ast.List(codes, ast.Load()),
         [value.second_example for value in values],
@@ -62,7 +64,7 @@ def list_element_codes(value: Value) -> list[ast.expr] | None:
         return None
     if isinstance(value.code, ast.Tuple):
         return list(value.code.elts)
-    items = [literal(element) for element in value.example] if value.kind == "static" else [None]
+    items = [literal(element) for element in value.example] if value.kind == Kind.STATIC else [None]
     return (
         None
         if any(item is None for item in items)
@@ -86,13 +88,13 @@ def get_shape(state: Specialisation, base: Value) -> Value:
         for dim, (size, second_size) in sizes
     ]
     code = ast.Tuple(elements, ast.Load())
-    return Value("host", tuple(base.example.shape), code, tuple(base.second_example.shape))
+    return Value(Kind.HOST, tuple(base.example.shape), code, tuple(base.second_example.shape))
 
 
 def get_element(state: Specialisation, value: Value, place: Any) -> Value:
     """Return an element of a tuple that is known or written in place, or a field of a
     record."""
-    if value.kind == "static":
+    if value.kind == Kind.STATIC:
         return state.static(get_part(value.example, place))
     code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
     known_element = evaluate_atom(state, code)
@@ -102,7 +104,7 @@ def get_element(state: Specialisation, value: Value, place: Any) -> Value:
     if isinstance(example, torch.nn.Module):
         return state.static(example, code)
     is_new_record = isinstance(code, ast.Call) and is_record(type(example))
-    kind = "record" if is_new_record else kind_of(example)
+    kind = Kind.RECORD if is_new_record else kind_of(example)
     return Value(kind, example, code, SAME if value.twin is SAME else twin)
 
 
@@ -130,14 +132,14 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
     known."""
     if is_dict_stand_in(state, values.example):
         return [state.static(key) for key in get_item_keys(state, node, values.example)]
-    if values.kind == "static":
+    if values.kind == Kind.STATIC:
         return [state.static(element) for element in values.example]
     if isinstance(values.code, ast.List):
         values = replace(values, code=ast.Tuple(values.code.elts, ast.Load()))
-    if values.fields and (values.kind == "host" or isinstance(values.example, tuple)):
+    if values.fields and (values.kind == Kind.HOST or isinstance(values.example, tuple)):
         return [get_element(state, values, place) for place in values.fields]
     if (
-        values.kind == "tensor"
+        values.kind == Kind.TENSOR
         and isinstance(values.example, torch.Tensor)
         and 0 not in open_dimensions(values)
     ):
@@ -172,7 +174,7 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
         [ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store()
     )
     statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
-    is_tensor = value.kind == "tensor"
+    is_tensor = value.kind == Kind.TENSOR
     state.steps.append(TensorStep(statement, state.location) if is_tensor else HostStep(statement))
     return [
         bind_part(state, element_name, *part, value.kind)
@@ -180,12 +182,12 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
     ]
 
 
-def bind_part(state: Specialisation, key: str, example: Any, twin: Any, kind: str) -> Value:
+def bind_part(state: Specialisation, key: str, example: Any, twin: Any, kind: Kind) -> Value:
     """Return the value of an element that was unpacked into the name `key`."""
-    if kind == "tensor" and example is None and twin in (None, SAME):
+    if kind == Kind.TENSOR and example is None and twin in (None, SAME):
         return state.static(None)
-    has_tensors = kind == "tensor" and holds_tensor(example)  # such as the states of an LSTM
-    element_kind = "tensor" if has_tensors or isinstance(example, torch.Tensor) else "host"
+    has_tensors = kind == Kind.TENSOR and holds_tensor(example)  # such as the states of an LSTM
+    element_kind = Kind.TENSOR if has_tensors or isinstance(example, torch.Tensor) else Kind.HOST
     return state.bind_name(key, Value(element_kind, example, name(key), twin))
 
 
@@ -195,7 +197,7 @@ def dissolve(state: Specialisation, value: Value) -> Value:
     parts = []
     for place, (example, second_example) in enumerate(value.parts()):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
-        part = Value("tensor", example, code, SAME if second_example is SAME else second_example)
+        part = Value(Kind.TENSOR, example, code, SAME if second_example is SAME else second_example)
         if type(example) in (list, tuple):
             parts.append(dissolve(state, part))
         elif isinstance(example, torch.Tensor):
@@ -215,7 +217,9 @@ def dissolve(state: Specialisation, value: Value) -> Value:
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
     """Return the elements of a tuple or tensor one by one; a region's elements get names."""
-    if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
+    if value.kind == Kind.TENSOR and (
+        type(value.example) is tuple or is_named_result(value.example)
+    ):
         return take_apart(state, value)
     elements = list_elements(state, node, value)
     if elements is None:

@@ -13,6 +13,7 @@ from regraft.splitting.program.normal import (
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves, writes
 from regraft.splitting.program.values import (
+    Kind,
     Names,
     Value,
     literal,
@@ -58,15 +59,15 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
             continue
         value = state.names[key] = replace(state.names[key], constant=False, among=None)
         if (
-            value.kind in ("static", "host")
+            value.kind in (Kind.STATIC, Kind.HOST)
             and not isinstance(value.code, ast.Name)
             and not value.fields
         ):
-            if value.kind == "static" and literal(value.example) is None:
-                state.names[key] = Value("lost", None, name(key))
+            if value.kind == Kind.STATIC and literal(value.example) is None:
+                state.names[key] = Value(Kind.LOST, None, name(key))
                 continue
             state.steps.append(HostStep(assign(key, value.code)))
-            state.bind_name(key, replace(value, kind="host"))
+            state.bind_name(key, replace(value, kind=Kind.HOST))
     for key, value in state.names.items():
         if has_part_names(key, value, state.names):
             state.names[key] = rebuild_value(state, key, value)
@@ -125,7 +126,7 @@ def follow_to_fixpoint(
 def separate_tensors(state: Specialisation, keys: set[str]) -> None:
     """Give names that vary tensors of their own, which may share the memory of those before."""
     for key in keys & state.names.keys():
-        if state.names[key].kind == "tensor":
+        if state.names[key].kind == Kind.TENSOR:
             state.names[key] = state.merge_aliases(state.names[key], [state.names[key]])
 
 
@@ -147,7 +148,7 @@ def run_iteration(state: Specialisation, node: ast.While | ast.For, loop: Follow
     try:
         if isinstance(node, ast.While):
             test = evaluate_truth(state, state.evaluate(node.test))
-            if not (test.kind == "static" and test.example):
+            if not (test.kind == Kind.STATIC and test.example):
                 stop = replace(test, code=ast.UnaryOp(ast.Not(), test.code), among=None)
                 labels = ["the loop ends by its condition", "the loop goes on"]
                 decide(
@@ -184,11 +185,11 @@ def carry_over(
 ) -> Value:
     """Return what a name holds at the start of any iteration, given its value at the start and
     the end of one."""
-    if value.kind == "lost":
+    if value.kind == Kind.LOST:
         return value
     if end is None:
         is_assigned = key in writes(ast.Module([node], []))  # type: ignore[list-item]
-        if not is_assigned and value.kind == "static":
+        if not is_assigned and value.kind == Kind.STATIC:
             return value
         return lose_value(state, node, key)
     if has_part_names(key, value, state.names) and list(end.fields) == list(value.fields):
@@ -212,33 +213,33 @@ def carry_over_type(
     """Return what a name holds at the start of any iteration where an iteration keeps its type;
     None where it does not."""
     kind = value.kind if value.kind == end.kind else None
-    if kind == "static" and not is_equal_constant(value.example, end.example):
+    if kind == Kind.STATIC and not is_equal_constant(value.example, end.example):
         raise state.refuse(
             node, f"{key} is an object and changes in a loop whose length is not known"
         )
-    if kind == "tensor" and end.example is not value.example:
+    if kind == Kind.TENSOR and end.example is not value.example:
         state.alias_groups.append([value.example, end.example])
-    if value.kind == "either" and fits_either(value, end):
+    if value.kind == Kind.EITHER and fits_either(value, end):
         return value
-    if kind in (None, "either") or not same_type(value, end):
+    if kind in (None, Kind.EITHER) or not same_type(value, end):
         return None
     note_ragged(state, end.example, [value.example])
-    return replace(end, constant=False, among=None) if kind == "host" else value
+    return replace(end, constant=False, among=None) if kind == Kind.HOST else value
 
 
 def can_widen(value: Value, end: Value) -> bool:
     """Return whether a tensor that may differ in sizes is a tensor, or its constant, afterwards,
     too."""
-    if end.kind == "tensor":
-        return value.kind in ("tensor", "either")
-    return end.kind == value.kind == "either" and is_equal_constant(end.instead, value.instead)
+    if end.kind == Kind.TENSOR:
+        return value.kind in (Kind.TENSOR, Kind.EITHER)
+    return end.kind == value.kind == Kind.EITHER and is_equal_constant(end.instead, value.instead)
 
 
 def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
     """Return the value of a name whose type an iteration changes: none after the first iteration;
     before, the loop is refused."""
     if getattr(node, "peeled", False):
-        return Value("lost", None, name(key))
+        return Value(Kind.LOST, None, name(key))
     raise state.refuse(
         node, f"{key} changes its type or shape from one iteration to the next", NotSettled
     )
@@ -247,7 +248,8 @@ def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
 def loses_value(state: Specialisation, entry: Names) -> bool:
     """Return whether a name has no value any more that had one at the start of the iteration."""
     return any(
-        state.names[key].kind == "lost" and value.kind != "lost" for key, value in entry.items()
+        state.names[key].kind == Kind.LOST and value.kind != Kind.LOST
+        for key, value in entry.items()
     )
 
 
@@ -263,7 +265,7 @@ def has_new_ragged_list(state: Specialisation, entry: Names) -> bool:
 def have_sizes_settled(state: Specialisation, entry: Names) -> bool:
     """Return whether no tensor has sizes that are open only since the start of the iteration."""
     return all(
-        state.names[key].twin is value.twin or state.names[key].kind == "host"
+        state.names[key].twin is value.twin or state.names[key].kind == Kind.HOST
         for key, value in entry.items()
     )
 

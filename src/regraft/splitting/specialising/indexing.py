@@ -11,7 +11,7 @@ import torch
 from regraft.splitting.program.codes import is_integer_scalar, literal_range, name
 from regraft.splitting.program.possible import possible_constants
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.values import SAME, Value
+from regraft.splitting.program.values import SAME, Kind, Value
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.either import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
@@ -45,7 +45,7 @@ class Choice(Exception):
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     """Evaluate an index into a tensor, a container, an object or a list of modules."""
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
-    if base.kind == "record" and is_namedtuple(type(base.example)):
+    if base.kind == Kind.RECORD and is_namedtuple(type(base.example)):
         base = convert_to_tuple(state, base)
     index = state.chosen_indices.get(id(node.slice)) or bind_number(
         state, state.evaluate(node.slice)
@@ -58,11 +58,11 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
         place = range(len(base.example))[index.example]
         return get_typed_element(state, node, base, place)
     check_element_types(state, node, base, index)
-    if base.kind == "static" and isinstance(base.example, MODULE_CONTAINERS):
+    if base.kind == Kind.STATIC and isinstance(base.example, MODULE_CONTAINERS):
         return index_modules(state, node, base, index)
-    if base.kind == "record":
+    if base.kind == Kind.RECORD:
         return index_record(state, node, base, index)
-    if base.kind == "host":
+    if base.kind == Kind.HOST:
         return index_host_value(state, node, base, index)
     if isinstance(base.example, torch.Tensor):
         index = convert_lists(state, node, index)
@@ -72,7 +72,7 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
 
 def is_constant_position(index: Value) -> bool:
     """Return whether an index is a whole number that is known."""
-    return index.kind == "static" and type(index.example) is int
+    return index.kind == Kind.STATIC and type(index.example) is int
 
 
 def write_subscript(base: Value, index: Value) -> ast.expr:
@@ -90,7 +90,7 @@ def check_element_types(
 ) -> None:
     """Refuse an element at an unknown position of a container whose elements have several types."""
     is_container = isinstance(base.example, (list, tuple, dict))
-    if not is_container or index.kind == "static" or index.example is None:
+    if not is_container or index.kind == Kind.STATIC or index.example is None:
         return
     elements = base.example.values() if isinstance(base.example, dict) else base.example
     if len({*map(type, elements)}) > 1:
@@ -102,7 +102,7 @@ def check_element_types(
 
 def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
     """Return a module of a list or dictionary of them; raise Choice where the host chooses it."""
-    if index.kind != "static":
+    if index.kind != Kind.STATIC:
         raise Choice(node.slice, list_possible_keys(base.example, index))
     return state.static(run_code(state, node, write_subscript(base, index)).example)
 
@@ -110,7 +110,7 @@ def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index
 def index_record(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
     """Return the field that a known index of a record gives, such as of an output of transformers,
     which is a tuple, too."""
-    if index.kind == "static":
+    if index.kind == Kind.STATIC:
         element = run_code(state, node, write_subscript(base, index)).example
         for place in base.fields if element is not None else ():
             if getattr(base.example, place) is element:
@@ -122,9 +122,9 @@ def index_host_value(
     state: Specialisation, node: ast.Subscript, base: Value, index: Value
 ) -> Value:
     """Return an element, or a slice, of a container of the host."""
-    if index.kind == "tensor":
+    if index.kind == Kind.TENSOR:
         raise state.refuse(node, "a container is indexed by a tensor")
-    if isinstance(base.code, ast.Tuple) and index.kind == "static":
+    if isinstance(base.code, ast.Tuple) and index.kind == Kind.STATIC:
         if isinstance(index.example, int):
             return get_typed_element(state, node, base, index.example)
         if isinstance(index.code, ast.Slice):
@@ -141,7 +141,7 @@ def slice_tuple(state: Specialisation, node: ast.Subscript, base: Value, index: 
     positions = ast.Subscript(literal_range(base), index.code, ast.Load())
     places = run_code(state, node, positions).example
     code = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
-    return replace(run_code(state, node, code), kind="host")
+    return replace(run_code(state, node, code), kind=Kind.HOST)
 
 
 def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
@@ -154,7 +154,7 @@ def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
 def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
     """Return an index of a tensor with arrays in the place of the host's lists."""
     if (
-        index.kind == "host"
+        index.kind == Kind.HOST
         and type(index.example) is list
         and not isinstance(index.code, ast.List)
     ):
@@ -185,7 +185,7 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
     )
     return state.bind_in_host(
         Value(
-            "tensor",
+            Kind.TENSOR,
             tensor,
             code,
             SAME if has_definite_length(state, numbers) else lengthen(tensor, [0]),

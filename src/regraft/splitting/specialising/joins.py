@@ -9,7 +9,14 @@ from typing import Any
 from regraft.splitting.program.codes import assign, name
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
-from regraft.splitting.program.values import Names, Value, literal, open_differing_sizes, same_type
+from regraft.splitting.program.values import (
+    Kind,
+    Names,
+    Value,
+    literal,
+    open_differing_sizes,
+    same_type,
+)
 from regraft.splitting.specialising.either import is_equal_constant, mixes_none, without_constant
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
 from regraft.splitting.specialising.lists import note_partly_aliased, note_ragged
@@ -81,11 +88,11 @@ def join_partial(
     if name_prefixes(key) & state.deleted_names:
         return {}  # the host still holds it
     value = join_values(state, key, path_values)
-    if value.kind == "static":
+    if value.kind == Kind.STATIC:
         if literal(value.example) is None:
             return {}
         assign_at_end(key, [(steps, value) for steps, _ in path_values])
-        value = Value("host", value.example, name(key))
+        value = Value(Kind.HOST, value.example, name(key))
     return {key: replace(value, partial=True, constant=False)}
 
 
@@ -110,19 +117,19 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     first = values[0]
     kinds = {value.kind for value in values}
     if all(value.fields for value in values):
-        return Value("lost", None, name(key))  # its elements are joined
-    if kinds == {"static"} and all(
+        return Value(Kind.LOST, None, name(key))  # its elements are joined
+    if kinds == {Kind.STATIC} and all(
         is_equal_constant(first.example, value.example) for value in values
     ):
         return first
-    if kinds == {"tensor"}:
+    if kinds == {Kind.TENSOR}:
         return join_tensors(state, key, values)
-    has_tensor = bool(kinds & {"tensor", "either"})
-    if (has_tensor and kinds <= {"tensor", "either", "static"}) or mixes_none(values):
+    has_tensor = bool(kinds & {Kind.TENSOR, Kind.EITHER})
+    if (has_tensor and kinds <= {Kind.TENSOR, Kind.EITHER, Kind.STATIC}) or mixes_none(values):
         return join_either(state, key, path_values)
     if fit_host_variable(values):
         return join_in_host(state, key, path_values)
-    return Value("lost", None, name(key))
+    return Value(Kind.LOST, None, name(key))
 
 
 def find_longest(values: list[Value]) -> Value:
@@ -136,7 +143,8 @@ def fit_host_variable(values: list[Value]) -> bool:
     """Return whether one variable of the host can hold each of the values."""
     longest = find_longest(values)
     return all(
-        value.kind == "host" or (value.kind == "static" and literal(value.example) is not None)
+        value.kind == Kind.HOST
+        or (value.kind == Kind.STATIC and literal(value.example) is not None)
         for value in values
     ) and all(same_type(longest, value) for value in values)
 
@@ -153,7 +161,7 @@ def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Va
     assign_at_end(key, unbound)
     note_ragged(state, longest.example, [value.example for value in values])
     return Value(
-        "host",
+        Kind.HOST,
         longest.example,
         name(key),
         longest.twin,
@@ -169,7 +177,7 @@ def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
         if not same_type(joined, value):
             widened = open_differing_sizes(joined, value)
             if widened is None:
-                return Value("lost", None, name(key))
+                return Value(Kind.LOST, None, name(key))
             joined = widened
     if any(value.example is not values[0].example for value in values):
         joined = state.joined_values.setdefault(
@@ -188,18 +196,18 @@ def join_either(state: Specialisation, key: str, path_values: PathValues) -> Val
     the others."""
     constant_paths, variable_paths = split_constant_paths(path_values)
     constants = [value.example for _, value in constant_paths] + [
-        value.instead for _, value in path_values if value.kind == "either"
+        value.instead for _, value in path_values if value.kind == Kind.EITHER
     ]
     joined = join_values(state, key, variable_paths)
-    if joined.kind == "static" and literal(joined.example) is not None:
+    if joined.kind == Kind.STATIC and literal(joined.example) is not None:
         assign_at_end(key, variable_paths)
-        joined = Value("host", joined.example, name(key))
-    if joined.kind not in ("host", "tensor") or not are_equal_constants(constants):
-        return Value("lost", None, name(key))
+        joined = Value(Kind.HOST, joined.example, name(key))
+    if joined.kind not in (Kind.HOST, Kind.TENSOR) or not are_equal_constants(constants):
+        return Value(Kind.LOST, None, name(key))
     assign_at_end(key, constant_paths)
-    if joined.kind == "tensor":  # an alias: a change of the tensor need not change this name
+    if joined.kind == Kind.TENSOR:  # an alias: a change of the tensor need not change this name
         joined = state.merge_aliases(joined, [value for _, value in variable_paths])
-    return replace(joined, kind="either", instead=constants[0], constant=False)
+    return replace(joined, kind=Kind.EITHER, instead=constants[0], constant=False)
 
 
 def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValues]:
@@ -209,7 +217,7 @@ def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValue
     constant_paths = [
         (steps, value)
         for steps, value in path_values
-        if value.kind == "static" and (value.example is None or not has_none)
+        if value.kind == Kind.STATIC and (value.example is None or not has_none)
     ]
     variable_paths = [
         (steps, without_constant(value))

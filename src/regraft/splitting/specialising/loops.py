@@ -20,6 +20,7 @@ from regraft.splitting.program.normal import (
 from regraft.splitting.program.residual import HostStep, Loop, leaves, reads
 from regraft.splitting.program.values import (
     SAME,
+    Kind,
     Value,
     same_type,
 )
@@ -57,7 +58,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     elements = [
         (
             bind_fresh(state, element)
-            if element.kind != "static" and reads(element.code) & assigned
+            if element.kind != Kind.STATIC and reads(element.code) & assigned
             else element
         )
         for element in elements
@@ -132,7 +133,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
         follow_host_loop(state, loop, values)
         state.execute(else_statement)
         return
-    code = state.bind_result(values) if values.kind == "tensor" else values.code
+    code = state.bind_result(values) if values.kind == Kind.TENSOR else values.code
     pairs = pair_elements(values)
     if not pairs and not isinstance(values.example, list):
         raise state.refuse(node, "no example enters this loop over values of the host", Unrunnable)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regraft.splitting.program.codes import assign
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit, reads
-from regraft.splitting.program.values import Names, Value, literal
+from regraft.splitting.program.values import Kind, Names, Value, literal
 from regraft.splitting.specialising.stand_ins import (
     get_object_name,
     holds_stand_in,
@@ -85,15 +85,15 @@ def renumber(
     for key, value in names.items():
         if (
             new_names.get(key) in state.varying_names
-            and value.kind == "static"
+            and value.kind == Kind.STATIC
             and literal(value.example) is not None
         ):
             values[new_names[key]] = assign_before_exit(
-                state, steps, new_names[key], replace(value, kind="host")
+                state, steps, new_names[key], replace(value, kind=Kind.HOST)
             )
-        elif value.kind == "static":
+        elif value.kind == Kind.STATIC:
             values[new_names.get(key, key)] = state.static(new) if value.example is old else value
-        elif key in new_names and isinstance(value.code, ast.Name) and value.kind != "lost":
+        elif key in new_names and isinstance(value.code, ast.Name) and value.kind != Kind.LOST:
             values[new_names[key]] = assign_before_exit(
                 state, steps, new_names[key], value, key in state.size_names
             )
@@ -118,7 +118,7 @@ def assign_before_exit(
 
     size: whether the value is a size that regions compute.
     """
-    step_class = TensorStep if value.kind == "tensor" or size else HostStep
+    step_class = TensorStep if value.kind == Kind.TENSOR or size else HostStep
     append_before_exit(steps, step_class(assign(key, value.code), state.location))
     return replace(value.with_name(key), constant=False)
 

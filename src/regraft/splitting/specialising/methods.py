@@ -10,7 +10,7 @@ import torch
 from regraft.splitting.program.codes import MUTATORS, is_literal, kind_of, method_call
 from regraft.splitting.program.possible import TRUTHS
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.values import Value
+from regraft.splitting.program.values import Kind, Value
 from regraft.splitting.specialising.dictionaries import list_items
 from regraft.splitting.specialising.displays import write_codes, write_new_dictionary
 from regraft.splitting.specialising.elements import get_element
@@ -86,7 +86,7 @@ def evaluate_arguments(
         value = bind_number(state, state.evaluate(keyword.value))
         if keyword.arg is not None:
             keywords[keyword.arg] = value
-        elif value.kind == "static" and isinstance(value.example, dict):
+        elif value.kind == Kind.STATIC and isinstance(value.example, dict):
             keywords.update(list_items(state, keyword.value, value))
         else:
             raise state.refuse(
@@ -99,7 +99,7 @@ def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[V
     """Return the elements of an argument such as `*rows`; refuse them if their number is not
     known."""
     sequence = state.evaluate(arg.value)
-    if sequence.kind == "static" and isinstance(sequence.example, (tuple, list)):
+    if sequence.kind == Kind.STATIC and isinstance(sequence.example, (tuple, list)):
         return [state.static(element) for element in sequence.example]
     if isinstance(sequence.code, ast.Tuple):
         return [
@@ -135,7 +135,7 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
     call = MethodCall(node, base, method_name, *evaluate_arguments(state, node))
     for operand in call.operands:
         state.require_single_kind(node, operand)
-    if base.kind == "tensor":
+    if base.kind == Kind.TENSOR:
         return call_tensor_method(state, call)
     return call_host_method(state, call)
 
@@ -176,7 +176,7 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
     # the tensor's type decides that, not its value
     among = TRUTHS if type(example) is bool else None
     code = method_call(state.bind_result(base), method_name)
-    return Value("host", example, code, second_example, among=among)
+    return Value(Kind.HOST, example, code, second_example, among=among)
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
@@ -189,7 +189,7 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
     args = write_new_dictionaries(state, call)
     codes = write_codes(state, args)
     if call.keywords or any(
-        argument.kind == "static" and not is_literal(argument) for argument in args
+        argument.kind == Kind.STATIC and not is_literal(argument) for argument in args
     ):
         raise state.refuse(node, "an object that is not plain data goes into a container")
     code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, [])

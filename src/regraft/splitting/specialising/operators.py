@@ -13,7 +13,7 @@ import torch
 
 from regraft.splitting.program.codes import method_call
 from regraft.splitting.program.possible import TRUTHS, outcomes, possible_constants
-from regraft.splitting.program.values import Value, has_kind, literal
+from regraft.splitting.program.values import Kind, Value, has_kind, literal
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.either import require_tensors, test_for_none
 from regraft.splitting.specialising.elements import list_element_codes
@@ -68,14 +68,14 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
     """Evaluate an operator; the kind of its value is the strongest kind of its operands."""
     operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     operands = [state.evaluate(operand_node) for operand_node in operand_nodes]
-    if has_kind(operands, "either"):
+    if has_kind(operands, Kind.EITHER):
         none_check = test_for_none(state, node, operands)
         if none_check is not None:
             return none_check
         operands = require_tensors(state, node, operands)
-    if has_kind(operands, "record"):
+    if has_kind(operands, Kind.RECORD):
         return operate_on_records(state, node, operands)
-    if has_kind(operands, "tensor"):
+    if has_kind(operands, Kind.TENSOR):
         operands = bind_operands(state, node, operands)
     operation = Operation(node, operands, write_operation(node, operands))
     for evaluate_case in SPECIAL_CASES.get(operation.operator_type, ()):
@@ -129,14 +129,15 @@ def gives_truth(node: Operator) -> bool:
 def compare_identity(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `is` or `is not`; refuse it where the example does not decide it."""
     node, operands = operation.node, operation.operands
-    if all(operand.kind == "static" for operand in operands):
+    if all(operand.kind == Kind.STATIC for operand in operands):
         are_identical = operands[0].example is operands[1].example
         return state.static(are_identical == (operation.operator_type is ast.Is))
     has_number = any(
-        operand.kind == "host" and isinstance(operand.example, (int, float)) for operand in operands
+        operand.kind == Kind.HOST and isinstance(operand.example, (int, float))
+        for operand in operands
     )
     if has_number and not any(operand.example is None for operand in operands):
-        return replace(run_code(state, node, operation.code), kind="host")  # `flag is True`
+        return replace(run_code(state, node, operation.code), kind=Kind.HOST)  # `flag is True`
     if not any(map(is_unique_object, operands)):
         raise state.refuse(
             node,
@@ -147,7 +148,7 @@ def compare_identity(state: Specialisation, operation: Operation) -> Value | Non
 
 def is_unique_object(value: Value) -> bool:
     """Return whether a value is known to be None, or one object that is no plain constant."""
-    if value.kind != "static" or isinstance(value.example, torch.Tensor):
+    if value.kind != Kind.STATIC or isinstance(value.example, torch.Tensor):
         return False
     return value.example is None or literal(value.example) is None
 
@@ -155,7 +156,7 @@ def is_unique_object(value: Value) -> bool:
 def find_key(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `in` or `not in` of a dictionary that forward makes; None for other containers."""
     key, container = operation.operands
-    if not is_dict_stand_in(state, container.example) or key.kind != "static":
+    if not is_dict_stand_in(state, container.example) or key.kind != Kind.STATIC:
         return None
     is_contained = ("item", key.example) in get_places(state, operation.node, container.example)
     return state.static(is_contained == (operation.operator_type is ast.In))
@@ -173,36 +174,40 @@ def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate the sum of two tuples, of which the host computes an element; None for other
     operands."""
     left, right = (list_element_codes(operand) for operand in operation.operands)
-    if left is None or right is None or not has_kind(operation.operands, "host"):
+    if left is None or right is None or not has_kind(operation.operands, Kind.HOST):
         return None
     code = ast.Tuple([*left, *right], ast.Load())
-    return replace(run_code(state, operation.node, code), kind="host")
+    return replace(run_code(state, operation.node, code), kind=Kind.HOST)
 
 
 def add_lists(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate the sum of two lists, one of which the host makes; None for other operands."""
     are_lists = all(isinstance(operand.example, list) for operand in operation.operands)
-    if not are_lists or not has_kind(operation.operands, "host"):
+    if not are_lists or not has_kind(operation.operands, Kind.HOST):
         return None
-    return replace(run_code(state, operation.node, operation.code), kind="host")
+    return replace(run_code(state, operation.node, operation.code), kind=Kind.HOST)
 
 
 def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `[x] * 3` as a list display; None where the list or the number is not known, or it
     is too long."""
     display, repeats = operation.operands[0].code, operation.operands[1].example
-    is_known_number = operation.operands[1].kind == "static" and type(repeats) is int
+    is_known_number = operation.operands[1].kind == Kind.STATIC and type(repeats) is int
     if not is_flat_list(display) or not is_known_number or repeats > MAX_LIST_LENGTH:
         return None
     code = ast.List(display.elts * repeats, ast.Load())  # type: ignore[attr-defined]
-    return replace(run_code(state, operation.node, code), kind="host")
+    return replace(run_code(state, operation.node, code), kind=Kind.HOST)
 
 
 def check_power(state: Specialisation, operation: Operation) -> Value | None:
     """Refuse a power of whole numbers whose exponent, which the host computes, may be negative."""
     exponent = operation.operands[1]
     is_integral = all(isinstance(operand.example, int) for operand in operation.operands)
-    if exponent.kind == "host" and is_integral and min(possible_constants(exponent) or (-1,)) < 0:
+    if (
+        exponent.kind == Kind.HOST
+        and is_integral
+        and min(possible_constants(exponent) or (-1,)) < 0
+    ):
         raise state.refuse(
             operation.node,
             "a power of whole numbers is none if the exponent is negative: use a float",
@@ -220,10 +225,10 @@ def combine_mask(state: Specialisation, operation: Operation) -> Value | None:
     masks = [
         operand
         for operand in operands
-        if operand.kind == "tensor" and getattr(operand.example, "dtype", 0) == torch.bool
+        if operand.kind == Kind.TENSOR and getattr(operand.example, "dtype", 0) == torch.bool
     ]
     if len(masks) != 1 or not any(
-        operand.kind == "static" and type(operand.example) is bool for operand in operands
+        operand.kind == Kind.STATIC and type(operand.example) is bool for operand in operands
     ):
         return None
     truths = torch.tensor([False, True])

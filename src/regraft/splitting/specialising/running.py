@@ -23,6 +23,7 @@ from regraft.splitting.program.codes import (
 from regraft.splitting.program.residual import reads
 from regraft.splitting.program.values import (
     SAME,
+    Kind,
     Value,
     lists_in,
     open_differing_sizes,
@@ -75,15 +76,15 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
         note_length(state, code, observation.result, twin)
     check_dimensions(state, node, observation.result, twin)
     # a result of the host's numbers is as constant as they are
-    is_of_host = any(operand.kind == "host" for operand in operands)
+    is_of_host = any(operand.kind == Kind.HOST for operand in operands)
     value = Value(
-        "tensor" if holds_tensor(observation.result) else "host",
+        Kind.TENSOR if holds_tensor(observation.result) else Kind.HOST,
         observation.result,
         code,
         twin,
         constant=observation.constant and twin is SAME and not is_of_host,
     )
-    return open_sizes_by_numbers(state, node, value) if value.kind == "tensor" else value
+    return open_sizes_by_numbers(state, node, value) if value.kind == Kind.TENSOR else value
 
 
 def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
@@ -99,7 +100,9 @@ def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
 
 def has_number(operands: list[Value]) -> bool:
     """Return whether a whole number of the host is among the operands."""
-    return any(operand.kind == "host" and isinstance(operand.example, int) for operand in operands)
+    return any(
+        operand.kind == Kind.HOST and isinstance(operand.example, int) for operand in operands
+    )
 
 
 def note_length(state: Specialisation, code: ast.expr, result: list[Any], twin: list[Any]) -> None:
@@ -240,7 +243,7 @@ def read_number(state: Specialisation, value: Value) -> Value:
     """Return the number that the host reads of a tensor of one element."""
     code = method_call(state.bind_result(value), "item")
     example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)
-    return Value("host", example, code, SAME if example == second_example else second_example)
+    return Value(Kind.HOST, example, code, SAME if example == second_example else second_example)
 
 
 def run_operation(
@@ -250,10 +253,10 @@ def run_operation(
     operands are."""
     value = run_code(state, node, code)
     kinds = {operand.kind for operand in operands}
-    if value.kind == "tensor":
+    if value.kind == Kind.TENSOR:
         return value
-    if "tensor" in kinds and not (value.example is None and value.second_example is None):
+    if Kind.TENSOR in kinds and not (value.example is None and value.second_example is None):
         raise state.refuse(
             node, f"gives a {type(value.example).__name__} from tensors, which is not supported"
         )
-    return value if kinds & {"host", "record"} else state.static(value.example, code)
+    return value if kinds & {Kind.HOST, Kind.RECORD} else state.static(value.example, code)

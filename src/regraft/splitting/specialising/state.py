@@ -15,7 +15,15 @@ from regraft.splitting.errors import Unsplittable, refuse
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, assign, name
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves, reads
-from regraft.splitting.program.values import SAME, Names, Value, fork, literal, open_dimensions
+from regraft.splitting.program.values import (
+    SAME,
+    Kind,
+    Names,
+    Value,
+    fork,
+    literal,
+    open_dimensions,
+)
 
 T = TypeVar("T")
 
@@ -85,69 +93,79 @@ class Specialisation:
     ) -> None:
         self.model = model
         self.evaluate_by_type, self.execute_by_type = evaluate_by_type, execute_by_type
-        self.names: Names = {}
-        # lists, by their ids, whose lengths differ between the paths here
-        self.ragged: dict[int, list[Any]] = {}
-        # lists, by their ids, that two names hold on some paths only
-        self.partly_aliased: dict[int, list[Any]] = {}
-        # lists and dictionaries of the arguments, by their ids
-        self.caller_containers: dict[int, Any] = {}
-        # attributes of modules that are variables of a call
-        self.scratch: Collection[Attribute] = ()
-        # attributes assigned by code that was run, not followed
-        self.stored_attributes: list[Attribute] = []
-        self.allows_partial = (
-            True  # whether a variable may be read that only some of the paths assign
-        )
-        self.loop_depth = 0  # enclosing loops with an unknown number of iterations
-        # partial names that are read only where they were assigned
-        self.guarded_names: set[str] = set()
-        self.deleted_names: set[str] = set()  # names that a `del` took away on some path
-        # functions that the network makes, by their stand-ins
-        self.local_functions: dict[Any, LocalFunction] = {}
-        self.paths = {
-            id(module): path for path, module in model.named_modules(remove_duplicate=False)
-        }
-        self.globals: dict[str, Any] = {}
-        self.frame = Frame("", {}, "")
+
+        # the residual program, and the place in the source
         self.steps: list[Step] = []
-        self.last_number = 0
-        self.unread_names: set[str] = set()  # names that no statement of the source reads again
+        self.frame = Frame("", {}, "")
+        self.call_depth = 0
+        self.globals: dict[str, Any] = {}  # objects from outside, by the aliases in the steps
+        self.results: dict[str, type] = {}  # classes of the objects that forward returns
+
+        # names
+        self.names: Names = {}
         self.inputs: list[torch.Tensor] = []
         self.variables: set[str] = set()  # the variables of forward itself
-        self.size_names: set[str] = set()  # names of sizes that regions compute
-        # the indices of modules that a side of a choice stands for
-        self.chosen_indices: dict[int, Value] = {}
-        self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
-        # names that the source uses itself, with the prefixes of its functions
-        self.reserved_names: set[str] = set()
+        self.last_number = 0  # of the names that are made here
         # numbers of source names that look like names made here
         self.taken_numbers: set[int] = set()
+        # names that the source uses itself, with the prefixes of its functions
+        self.reserved_names: set[str] = set()
+        self.unread_names: set[str] = set()  # names that no statement of the source reads again
+        self.deleted_names: set[str] = set()  # names that a `del` took away on some path
+        # partial names that are read only where they were assigned
+        self.guarded_names: set[str] = set()
+        # whether a variable may be read that only some of the paths assign
+        self.allows_partial = True
+        self.changed_names: set[str] = set()  # names that changed without an assignment to them
+        self.size_names: set[str] = set()  # names of sizes that regions compute
         # open dimensions of all tensors that a name ever holds
         self.open_by_name: dict[str, set[int]] = {}
-        self.pending: list[list[Value] | None] = []  # by enclosing expression: values not used yet
-        # by name and truth: a test that then has it, too
-        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}
-        self.copied_from: dict[str, str] = {}  # the names whose "either" values names got
+        self.copied_from: dict[str, str] = {}  # the names whose values of kind EITHER names got
+
+        # values not used yet, by enclosing expression; None for a statement, which uses its own
+        self.pending: list[list[Value] | None] = []
         self.first_operands: list[Value] = []  # of `and` and `or`: tested before the others run
-        self.changed_names: set[str] = set()  # names that changed without an assignment to them
         self.fallible_operations = 0  # operations so far that may raise for other inputs
+
+        # tensors that share memory
         self.in_place_changes = 0  # tensors changed in place so far
         # tensors of which a name holds one, by the path
         self.alias_groups: list[list[torch.Tensor]] = []
-        # dataclasses whose objects are followed attribute by attribute
-        self.mutable: Collection[type] = ()
+
+        # lists and dictionaries of the host, by their ids
+        self.ragged: dict[int, list[Any]] = {}  # whose lengths differ between the paths here
+        self.partly_aliased: dict[int, list[Any]] = {}  # that two names hold on some paths only
+        self.caller_containers: dict[int, Any] = {}  # that belong to the arguments
+
+        # objects and functions that forward makes
+        self.mutable: Collection[type] = ()  # dataclasses that are followed attribute by attribute
         self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_construction: list[Value] = []  # the objects whose constructors run
-        self.results: dict[str, type] = {}  # classes of the objects that forward returns
-        # numbers of modules that attributes are assigned to
-        self.scratch_numbers: dict[int, int] = {}
-        self.call_depth = 0
+        self.local_functions: dict[Any, LocalFunction] = {}  # by their stand-ins
+
+        # modules, and their attributes that are variables of a call
+        self.paths = {
+            id(module): path for path, module in model.named_modules(remove_duplicate=False)
+        }
+        self.scratch: Collection[Attribute] = ()
+        self.scratch_numbers: dict[int, int] = {}  # of the modules, by their ids
+        # attributes assigned by code that was run, not followed
+        self.stored_attributes: list[Attribute] = []
+        # the indices of modules that a side of a choice stands for
+        self.chosen_indices: dict[int, Value] = {}
+
+        # decisions
+        # by name and truth: a test that then has it, too
+        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}
         # the statements that are specialised by cases now, with the names
         self.cases: set[tuple[int, str]] = set()
         # joined tensors, by the ids of the tensors on each path
         self.joined_values: dict[tuple[int, ...], Value] = {}
+
+        # loops
         self.loops: list[FollowedLoop] = []
+        self.loop_depth = 0  # enclosing loops with an unknown number of iterations
+        self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
         self.not_entered = 0  # loops so far over lists that are empty where they are followed
         # the steps that raise an error where one of these is entered
         self.not_entered_errors: list[Step] = []
@@ -186,7 +204,7 @@ class Specialisation:
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
         """Return the value that the source calls `label`; refuse it if the paths here disagree on
         its type."""
-        if value.kind == "lost":
+        if value.kind == Kind.LOST:
             raise self.refuse(
                 node, f"{label} has different types or shapes on the paths that lead here"
             )
@@ -195,7 +213,7 @@ class Specialisation:
     def require_single_kind(self, node: ast.AST, value: Value) -> Value:
         """Return the value if it is of one kind; else raise Cases, so that its statement is
         specialised for each."""
-        if value.kind == "either":
+        if value.kind == Kind.EITHER:
             assert isinstance(value.code, ast.Name)
             raise Cases(value.code.id)
         return value
@@ -255,7 +273,9 @@ class Specialisation:
         """Return a value that is known now, whatever the input."""
         if code is None or literal(example) is not None:
             code = literal(example)
-        return Value("static", example, code or self.alias_global(type(example).__name__, example))
+        return Value(
+            Kind.STATIC, example, code or self.alias_global(type(example).__name__, example)
+        )
 
     def alias_global(self, alias: str, value: Any) -> ast.expr:
         """Return the expression for an object that regions need from outside: a submodule's path,
@@ -274,7 +294,9 @@ class Specialisation:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
         # else from outside
         is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)
-        can_be_constant = is_computed and value.kind == "tensor" and key not in self.varying_names
+        can_be_constant = (
+            is_computed and value.kind == Kind.TENSOR and key not in self.varying_names
+        )
         constant = can_be_constant and (
             value.constant or all(map(self.is_constant, reads(value.code)))
         )
@@ -284,7 +306,7 @@ class Specialisation:
     def is_constant(self, key: str) -> bool:
         """Return whether no input decides what a name holds."""
         if key in self.names:
-            return self.names[key].kind == "static" or self.names[key].constant
+            return self.names[key].kind == Kind.STATIC or self.names[key].constant
         return key == "self" or key in self.globals
 
     def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
@@ -303,7 +325,7 @@ class Specialisation:
 
     def bind_if_tensor(self, value: Value) -> Value:
         """Return the value; a region's result gets a name first."""
-        return replace(value, code=self.bind_result(value)) if value.kind == "tensor" else value
+        return replace(value, code=self.bind_result(value)) if value.kind == Kind.TENSOR else value
 
     def bind_in_host(self, value: Value) -> Value:
         """Bind what the host computes to a new name, so that it is computed once, and return it

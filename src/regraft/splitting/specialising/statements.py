@@ -13,7 +13,7 @@ import torch
 
 from regraft.splitting.program.codes import holds_tensor, leaf_expressions, name
 from regraft.splitting.program.residual import Branch, HostStep, Step, reads
-from regraft.splitting.program.values import Value, literal, same_type
+from regraft.splitting.program.values import Kind, Value, literal, same_type
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
@@ -68,7 +68,9 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
     """Specialise a statement once for each module that the index may choose."""
     index_value = state.evaluate(choice.index)
-    index_value = read_number(state, index_value) if index_value.kind == "tensor" else index_value
+    index_value = (
+        read_number(state, index_value) if index_value.kind == Kind.TENSOR else index_value
+    )
     index = (
         index_value.code
         if isinstance(index_value.code, ast.Name)
@@ -104,14 +106,14 @@ def execute_expression(state: Specialisation, node: ast.Expr) -> None:
     if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
         return
     value = state.evaluate(node.value)
-    if value.kind == "host":
+    if value.kind == Kind.HOST:
         state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
 
 
 def execute_assert(state: Specialisation, node: ast.Assert) -> None:
     """Specialise `assert`, which the host repeats unless its outcome is known."""
     test = evaluate_truth(state, state.evaluate(node.test))
-    if test.kind != "static":
+    if test.kind != Kind.STATIC:
         state.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
     elif not test.example:  # on a path that no input takes, or where the original raises, too
         state.steps.append(
@@ -139,7 +141,7 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     step_count = len(state.steps)
     arguments = [state.evaluate(argument) for argument in call.args]
     are_literal = all(
-        argument.kind in ("static", "host") and literal(argument.example) is not None
+        argument.kind in (Kind.STATIC, Kind.HOST) and literal(argument.example) is not None
         for argument in arguments
     )
     if not are_literal or len(state.steps) > step_count:  # a side that raises gives no samples
@@ -181,7 +183,7 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
 def execute_assign(state: Specialisation, node: ast.Assign) -> None:
     """Specialise an assignment to its targets in turn."""
     value = state.evaluate(node.value)
-    if len(node.targets) > 1 and value.kind != "static":  # the other targets may read the first
+    if len(node.targets) > 1 and value.kind != Kind.STATIC:  # the other targets may read the first
         value = bind_fresh(state, value)
     state.pending.append([value] if len(node.targets) > 1 else None)
     for target in node.targets:
@@ -277,11 +279,13 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
         ]
         execute_if(state, ast.copy_location(ast.If(node.value.test, sides[0], sides[1]), node))  # type: ignore[arg-type]
         return
-    value = state.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
+    value = (
+        state.evaluate(node.value) if node.value else Value(Kind.STATIC, None, ast.Constant(None))
+    )
     value = write_display(state, node, value) if state.call_depth == 0 else value
-    code = state.bind_result(value) if value.kind == "tensor" else value.code
+    code = state.bind_result(value) if value.kind == Kind.TENSOR else value.code
     if state.call_depth == 0:
-        if value.kind == "static" and literal(value.example) is None:
+        if value.kind == Kind.STATIC and literal(value.example) is None:
             raise state.refuse(
                 node, f"returns a {type(value.example).__name__}, which the host cannot make"
             )
@@ -333,7 +337,7 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 def execute_if(state: Specialisation, node: ast.If) -> None:
     """Specialise `if`: the side that is known to run, or both."""
     test = evaluate_truth(state, state.evaluate(node.test))
-    if test.kind == "static":
+    if test.kind == Kind.STATIC:
         state.execute_block(node.body if test.example else node.orelse)
         return
     decide(

@@ -18,7 +18,7 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.records import fields_of, is_record
 from regraft.splitting.program.residual import HostStep, TensorStep, reads, writes
-from regraft.splitting.program.values import SAME, Value, literal
+from regraft.splitting.program.values import SAME, Kind, Value, literal
 from regraft.splitting.specialising.elements import (
     dissolve,
     get_element,
@@ -45,7 +45,7 @@ ARITHMETIC_NODES = (
 
 def is_size(state: Specialisation, value: Value) -> bool:
     """Return whether a number is computed from shapes alone, which a region can do."""
-    if value.kind != "host" or type(value.example) is not int or value.twin is SAME:
+    if value.kind != Kind.HOST or type(value.example) is not int or value.twin is SAME:
         return False
     nodes = list(ast.walk(value.code))
     shape_bases = {
@@ -65,7 +65,7 @@ def bind_number(state: Specialisation, value: Value) -> Value:
     """Return the value; a number that the host reads gets a name, because it goes into a
     region."""
     if (
-        value.kind != "host"
+        value.kind != Kind.HOST
         or not isinstance(value.example, (int, float))
         or isinstance(value.code, ast.Name)
     ):
@@ -89,26 +89,26 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
     state.implied_tests = {
         condition: test for condition, test in state.implied_tests.items() if key not in reads(test)
     }
-    if value.kind == "static" and (
+    if value.kind == Kind.STATIC and (
         key not in state.varying_names or literal(value.example) is None
     ):
         state.names[key] = value
         return
-    if value.kind == "either":
+    if value.kind == Kind.EITHER:
         store_either(state, key, value)
         return
-    if value.kind == "tensor":
+    if value.kind == Kind.TENSOR:
         value = split_result(state, value)
     if value.fields:
         store_fields(state, key, value)
         return
     is_of_region = is_size(state, value)
-    append_assignment(state, key, value.code, value.kind == "tensor" or is_of_region)
+    append_assignment(state, key, value.code, value.kind == Kind.TENSOR or is_of_region)
     (state.size_names.add if is_of_region else state.size_names.discard)(key)
     bound_value = state.bind_name(
-        key, replace(value, kind="host") if value.kind == "static" else value
+        key, replace(value, kind=Kind.HOST) if value.kind == Kind.STATIC else value
     )
-    if value.kind == "static":
+    if value.kind == Kind.STATIC:
         state.names[key] = replace(bound_value, constant=True)
 
 
@@ -125,7 +125,7 @@ def split_result(state: Specialisation, value: Value) -> Value:
     as it is."""
     if type(value.example) is tuple or is_named_result(value.example):
         codes = [element.code for element in take_apart(state, value)]
-        return Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
+        return Value(Kind.HOST, value.example, ast.Tuple(codes, ast.Load()), value.twin)
     if type(value.example) is list:
         return dissolve(state, value)
     return open_record(state, value) if is_record(type(value.example)) else value
@@ -162,7 +162,7 @@ def open_record(state: Specialisation, value: Value) -> Value:
             store_name(
                 state,
                 field_name,
-                Value("tensor", example, code, SAME if value.twin is SAME else second_example),
+                Value(Kind.TENSOR, example, code, SAME if value.twin is SAME else second_example),
             )
             code = name(field_name)
         elif (
@@ -176,14 +176,14 @@ def open_record(state: Specialisation, value: Value) -> Value:
     construction = ast.Call(
         state.alias_global(type(value.example).__name__, type(value.example)), [], codes
     )
-    return Value("record", value.example, construction, value.twin)
+    return Value(Kind.RECORD, value.example, construction, value.twin)
 
 
 def bind_copy(state: Specialisation, value: Value) -> Value:
     """Copy a value that has a name to a name of its own, unless the value is static."""
     return (
         bind_fresh(state, value)
-        if isinstance(value.code, ast.Name) and value.kind != "static"
+        if isinstance(value.code, ast.Name) and value.kind != Kind.STATIC
         else value
     )
 
@@ -198,7 +198,7 @@ def bind_fresh(state: Specialisation, value: Value) -> Value:
 def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> Value:
     """Return an element of the right side, under a name of its own where the targets may change
     what it reads."""
-    if value.kind in ("static", "lost"):
+    if value.kind in (Kind.STATIC, Kind.LOST):
         return value
     stored_names = {state.frame.prefix + target_name for target_name in writes(target)}
     stores_in_containers = any(
@@ -214,11 +214,11 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
 def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Value:
     """Return a bound of a slice: the host reads a tensor of one integer, which is known if no
     input decides it."""
-    if value.kind != "tensor" and not isinstance(value.example, torch.Tensor):
+    if value.kind != Kind.TENSOR and not isinstance(value.example, torch.Tensor):
         return value
     if not is_single_integer(value.example):
         raise state.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
-    if value.kind == "static" or is_constant_tensor(state, value):
+    if value.kind == Kind.STATIC or is_constant_tensor(state, value):
         return state.static(value.example.item())
     return state.bind_in_host(read_number(state, value))
 
@@ -227,7 +227,7 @@ def index_container(state: Specialisation, node: ast.AST, code: ast.expr) -> Val
     """Return the value of an index into a container of the host."""
     value = run_code(state, node, code)
     is_tensor = isinstance(value.example, torch.Tensor)
-    return state.bind_in_host(value) if is_tensor else replace(value, kind="host")
+    return state.bind_in_host(value) if is_tensor else replace(value, kind=Kind.HOST)
 
 
 def take_missing_element(state: Specialisation, code: ast.expr, base: Value, example: Any) -> Value:
