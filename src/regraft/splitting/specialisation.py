@@ -14,7 +14,8 @@ from regraft.splitting.observing.scratch import Attribute, record_stores, run_wi
 from regraft.splitting.program.records import Mutable
 from regraft.splitting.program.residual import Step, all_steps
 from regraft.splitting.program.results import Classes, describe_class
-from regraft.splitting.specialising.specialiser import Specialiser
+from regraft.splitting.specialising.network import specialise_network, start_specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on
 
@@ -46,16 +47,16 @@ def specialise(
 
     partial: whether a variable may have no value on some paths. Raises Unsplittable.
     """
-    specialiser, steps = run_without(
+    state, steps = run_without(
         model, assigned, lambda attributes: follow_calls(model, calls, attributes, partial)
     )
     return Specialised(
         steps,
-        specialiser.globals,
-        {name: describe_class(kind) for name, kind in specialiser.results.items()},
-        names_outside(specialiser),
-        specialiser.open_by_name,
-        sorted(specialiser.scratch),
+        state.globals,
+        {name: describe_class(kind) for name, kind in state.results.items()},
+        names_outside(state),
+        state.open_by_name,
+        sorted(state.scratch),
     )
 
 
@@ -64,34 +65,37 @@ def load_lazy_modules() -> None:
     importlib.import_module("torch._dynamo")
 
 
-def names_outside(specialiser: Specialiser) -> frozenset[str]:
+def names_outside(state: Specialisation) -> frozenset[str]:
     """Return the names in the program's statements that are no variables of the program."""
-    builtin_names = {*vars(builtins), "math"} - specialiser.variables
-    return frozenset({"self", "numpy", *builtin_names, *specialiser.globals, *specialiser.results})
+    builtin_names = {*vars(builtins), "math"} - state.variables
+    return frozenset({"self", "numpy", *builtin_names, *state.globals, *state.results})
 
 
 def follow_calls(
     model: torch.nn.Module, calls: list[Call], scratch: set[Attribute], partial: bool
-) -> tuple[Specialiser, list[Step]]:
+) -> tuple[Specialisation, list[Step]]:
     """Specialise the network on the first call, or on a later one where something cannot be run on
     the earlier ones.
 
-    Returns the specialiser and the residual program. scratch: attributes of modules that calls
+    Returns the state and the residual program. scratch: attributes of modules that calls
     assign. A program without loops that are never entered is preferred; raises Unrunnable where no
     call can be followed.
     """
     first_error: Unrunnable | None = None
     # a program with a loop over lists that are empty for the call
-    incomplete: tuple[Specialiser, list[Step]] | None = None
+    incomplete: tuple[Specialisation, list[Step]] | None = None
     mutable: set[type] = set()
     number = 0
     while number < min(len(calls), MAX_FOLLOWED):
-        specialiser = Specialiser(model)
-        specialiser.mutable = mutable
+        state = start_specialisation(model)
+        state.mutable = mutable
         try:
-            with record_stores(model) as specialiser.stored_attributes:
-                steps = specialiser.specialise_network(
-                    calls[number:] + calls[:number], scratch, partial=partial
+            with record_stores(model) as state.stored_attributes:
+                steps = specialise_network(
+                    state,
+                    calls[number:] + calls[:number],
+                    scratch,
+                    partial=partial,
                 )
         except Unrunnable as problem:
             first_error = first_error or problem
@@ -99,16 +103,16 @@ def follow_calls(
         except Mutable as signal:
             mutable.add(signal.kind)
         else:
-            if enters_all_loops(specialiser, steps):
-                return specialiser, steps
-            incomplete = incomplete or (specialiser, steps)
+            if enters_all_loops(state, steps):
+                return state, steps
+            incomplete = incomplete or (state, steps)
             number += 1
     if incomplete is not None:
         return incomplete
     raise first_error or AssertionError("there are calls")
 
 
-def enters_all_loops(specialiser: Specialiser, steps: list[Step]) -> bool:
+def enters_all_loops(state: Specialisation, steps: list[Step]) -> bool:
     """Return whether the program has no loop that the call never entered."""
-    error_steps = {id(step) for step in specialiser.not_entered_errors}
+    error_steps = {id(step) for step in state.not_entered_errors}
     return error_steps.isdisjoint(map(id, all_steps(steps)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.values import SAME, Value, literal
+from regraft.splitting.program.values import SAME, Kind, Value, literal
 
 WRAPPER_SUFFIX = (
     ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
@@ -73,7 +73,7 @@ def is_integer_scalar(value: Any) -> bool:
 def is_read_number(value: Value) -> bool:
     """Return whether a value is an integer that the host reads from a tensor's value."""
     return (
-        value.kind == "host"
+        value.kind == Kind.HOST
         and type(value.example) is int
         and value.twin is SAME
         and not value.constant
@@ -121,10 +121,10 @@ def is_display(value: Value) -> bool:
     return isinstance(value.code, (ast.Tuple, ast.List))
 
 
-def kind_of(example: Any) -> str:
+def kind_of(example: Any) -> Kind:
     """Return the kind of a value that has a name: regions compute tensors, the host everything
     else."""
-    return "tensor" if isinstance(example, torch.Tensor) else "host"
+    return Kind.TENSOR if isinstance(example, torch.Tensor) else Kind.HOST
 
 
 def is_named_result(value: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import torch
@@ -20,21 +21,30 @@ _CONTAINERS = frozenset({list, dict})
 SAME: Any = object()  # the second world holds what the first does
 
 
+class Kind(Enum):
+    """The kinds of values, by what computes them."""
+
+    STATIC = "static"  # known now, whatever the input
+    HOST = "host"  # a Python value that the host computes
+    TENSOR = "tensor"  # computed by regions
+    RECORD = "record"  # an object with named fields, known field by field
+    # a tensor on some paths, a constant on others; beside None also what the host computes
+    EITHER = "either"
+    LOST = "lost"  # differs in type between paths
+
+
 @dataclass(frozen=True)
 class Value:
     """A value of a name or an expression.
 
-    kind: "static" (known now, whatever the input), "host" (a Python value that the host computes),
-    "tensor" (computed by regions), "record" (an object with named fields, known field by field),
-    "either" (a tensor on some paths, the constant `instead` on others; beside None also what the
-    host computes) or "lost" (differs in type between paths). example: its value in the example.
-    code: the expression for it. twin: its value in the second world (worlds.py). constant: no input
-    decides it, here. partial: only some of the paths here assign it. among: the constants of which
-    a value of the host is one, if these are known (possible.py). truth: the value is the host's
-    truth of what may be a tensor in the original (`a and b`).
+    example: its value in the example. code: the expression for it. twin: its value in the second
+    world (worlds.py). constant: no input decides it, here. partial: only some of the paths here
+    assign it. instead: the constant that it is on some paths, if its kind is EITHER. among: the
+    constants of which a value of the host is one, if these are known (possible.py). truth: the
+    value is the host's truth of what may be a tensor in the original (`a and b`).
     """
 
-    kind: str
+    kind: Kind
     example: Any
     code: ast.expr
     twin: Any = SAME
@@ -53,12 +63,12 @@ class Value:
     def fields(self) -> dict[Any, ast.expr]:
         """Return the elements of a tuple written in place, or the fields of a record; empty for
         anything else."""
-        if self.kind == "record":
+        if self.kind == Kind.RECORD:
             assert isinstance(self.code, ast.Call)
             return {keyword.arg: keyword.value for keyword in self.code.keywords}
         return (
             dict(enumerate(self.code.elts))
-            if isinstance(self.code, ast.Tuple) and self.kind == "host"
+            if isinstance(self.code, ast.Tuple) and self.kind == Kind.HOST
             else {}
         )
 
@@ -87,6 +97,11 @@ class Value:
                 strict=False,
             )
         )
+
+
+def has_kind(values: Iterable[Value], kind: Kind) -> bool:
+    """Return whether one of the values is of a kind."""
+    return any(value.kind == kind for value in values)
 
 
 def type_pattern(example: Any, second_example: Any) -> Any:
@@ -217,7 +232,7 @@ def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
 
     return {
         name: replace(value, example=copy(value.example), twin=copy(value.twin))
-        if value.kind == "host"
+        if value.kind == Kind.HOST
         else value
         for name, value in names.items()
     }

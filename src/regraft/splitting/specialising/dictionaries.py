@@ -3,124 +3,175 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
-from regraft.splitting.program.values import Value
-from regraft.splitting.specialising.objects import Objects
+from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.specialising.elements import make_tuple
+from regraft.splitting.specialising.places import remove_place, set_place
+from regraft.splitting.specialising.stand_ins import (
+    get_item_keys,
+    get_places,
+    is_dict_stand_in,
+    look_up_place,
+    make_object,
+)
+from regraft.splitting.specialising.state import Specialisation
 
 
-class Dictionaries(Objects):
-    """Evaluates the methods of dictionaries, each by the `dict_` method of its name."""
+def update_dictionary(
+    state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
+) -> Value:
+    """Evaluate `update` or `__init__`: set the items of dictionaries and keywords."""
+    for mapping in args:
+        for key, value in list_items(state, node, mapping).items():
+            set_place(state, node, owner, ("item", key), value)
+    for word, value in keywords.items():
+        set_place(state, node, owner, ("item", word), value)
+    return state.static(None)
 
-    def call_native(
-        self,
-        node: ast.AST,
-        owner: Any,
-        method_name: str,
-        args: list[Value],
-        keywords: dict[str, Value],
-    ) -> Value:
-        """Call a method that a class has from `dict` or `object`."""
-        handler = (
-            getattr(self, f"dict_{method_name.strip('_')}", None)
-            if isinstance(owner, dict)
-            else None
+
+def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, Value]:
+    """Return the items of a dictionary that is known or that forward makes."""
+    if is_dict_stand_in(state, value.example):
+        return {
+            key: get_item(state, node, value.example, state.static(key))
+            for key in get_item_keys(state, node, value.example)
+        }
+    if value.kind == Kind.STATIC and isinstance(value.example, dict):
+        return {key: state.static(item) for key, item in value.example.items()}
+    raise state.refuse(node, "only a dictionary whose keys are known can be taken apart")
+
+
+def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
+    """Evaluate `d[key]`; refuse a key that the dictionary lacks."""
+    value = look_up_place(state, node, owner, ("item", key.example))
+    if value is None:
+        raise state.refuse(node, f"{key.example!r} is no key of this dictionary here")
+    return value
+
+
+def get_item_or_default(
+    state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
+) -> Value:
+    """Evaluate `d.get(key, default)`."""
+    value = look_up_place(state, node, owner, ("item", key.example))
+    return value if value is not None else default or state.static(None)
+
+
+def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
+    """Evaluate `d[key] = value`."""
+    set_place(state, node, owner, ("item", key.example), value)
+    return state.static(None)
+
+
+def set_default(
+    state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value | None = None
+) -> Value:
+    """Evaluate `d.setdefault(key, value)`."""
+    if look_up_place(state, node, owner, ("item", key.example)) is None:
+        set_place(state, node, owner, ("item", key.example), value or state.static(None))
+    return get_item(state, node, owner, key)
+
+
+def pop_item(
+    state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
+) -> Value:
+    """Evaluate `d.pop(key, default)`."""
+    value = (
+        get_item_or_default(state, node, owner, key, default)
+        if default is not None
+        else get_item(state, node, owner, key)
+    )
+    remove_place(state, node, owner, ("item", key.example))
+    return value
+
+
+def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
+    """Evaluate `del d[key]`."""
+    pop_item(state, node, owner, key)
+    return state.static(None)
+
+
+def contains_key(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
+    """Evaluate `key in d`."""
+    return state.static(("item", key.example) in get_places(state, node, owner))
+
+
+def count_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `len(d)`."""
+    return state.static(len(get_item_keys(state, node, owner)))
+
+
+def get_keys(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.keys()` as a tuple."""
+    return state.static(tuple(get_item_keys(state, node, owner)))
+
+
+def get_values(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.values()` as a tuple."""
+    return make_tuple(state, [*list_items(state, node, state.static(owner)).values()])
+
+
+def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.items()` as a tuple of pairs."""
+    items = list_items(state, node, state.static(owner)).items()
+    return make_tuple(
+        state, [make_tuple(state, [state.static(key), value]) for key, value in items]
+    )
+
+
+def copy_dictionary(state: Specialisation, node: ast.AST, owner: Any) -> Value:
+    """Evaluate `d.copy()`."""
+    new_dictionary = make_object(state, dict)
+    update_dictionary(state, node, new_dictionary.example, state.static(owner))
+    return new_dictionary
+
+
+# methods of dictionaries, by their names without underscores
+DICTIONARY_METHODS: dict[str, Callable[..., Value]] = {
+    "init": update_dictionary,
+    "update": update_dictionary,
+    "getitem": get_item,
+    "get": get_item_or_default,
+    "setitem": set_item,
+    "setdefault": set_default,
+    "pop": pop_item,
+    "delitem": delete_item,
+    "contains": contains_key,
+    "len": count_items,
+    "keys": get_keys,
+    "values": get_values,
+    "items": get_items,
+    "copy": copy_dictionary,
+}
+
+
+def call_native(
+    state: Specialisation,
+    node: ast.AST,
+    owner: Any,
+    method_name: str,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Call a method that a class has from `dict` or `object`."""
+    handler = DICTIONARY_METHODS.get(method_name.strip("_")) if isinstance(owner, dict) else None
+    if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
+        return state.static(None)
+    if handler is None or (keywords and method_name not in ("__init__", "update")):
+        raise state.refuse(
+            node,
+            f"{method_name} of a {type(owner).__name__} that forward makes is not supported",
         )
-        if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
-            return self.static(None)
-        if handler is None or (keywords and method_name not in ("__init__", "update")):
-            raise self.refuse(
-                node,
-                f"{method_name} of a {type(owner).__name__} that forward makes is not supported",
-            )
-        if method_name in ("__init__", "update"):
-            return self.dict_update(node, owner, *args, **keywords)
-        if method_name in ("keys", "values", "items") and not getattr(node, "at_once", False):
-            raise self.refuse(
-                node, f"{method_name}() that is kept changes with its dictionary; make a list of it"
-            )
-        if args and args[0].kind != "static":
-            raise self.refuse(
-                node, "a key of a dictionary that is known only at run time is not supported"
-            )
-        return handler(node, owner, *args)  # type: ignore[no-any-return]
-
-    def dict_update(self, node: ast.AST, owner: Any, *args: Value, **keywords: Value) -> Value:
-        for mapping in args:
-            for key, value in self.items_of(node, mapping).items():
-                self.set_place(node, owner, ("item", key), value)
-        for word, value in keywords.items():
-            self.set_place(node, owner, ("item", word), value)
-        return self.static(None)
-
-    dict_init = dict_update
-
-    def items_of(self, node: ast.AST, value: Value) -> dict[Any, Value]:
-        """Return the items of a dictionary that is known or that forward makes."""
-        if self.is_dict_stand_in(value.example):
-            return {
-                key: self.dict_getitem(node, value.example, self.static(key))
-                for key in self.item_keys(node, value.example)
-            }
-        if value.kind == "static" and isinstance(value.example, dict):
-            return {key: self.static(item) for key, item in value.example.items()}
-        raise self.refuse(node, "only a dictionary whose keys are known can be taken apart")
-
-    def dict_getitem(self, node: ast.AST, owner: Any, key: Value) -> Value:
-        value = self.look_up(node, owner, ("item", key.example))
-        if value is None:
-            raise self.refuse(node, f"{key.example!r} is no key of this dictionary here")
-        return value
-
-    def dict_get(
-        self, node: ast.AST, owner: Any, key: Value, default: Value | None = None
-    ) -> Value:
-        value = self.look_up(node, owner, ("item", key.example))
-        return value if value is not None else default or self.static(None)
-
-    def dict_setitem(self, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
-        self.set_place(node, owner, ("item", key.example), value)
-        return self.static(None)
-
-    def dict_setdefault(
-        self, node: ast.AST, owner: Any, key: Value, value: Value | None = None
-    ) -> Value:
-        if self.look_up(node, owner, ("item", key.example)) is None:
-            self.set_place(node, owner, ("item", key.example), value or self.static(None))
-        return self.dict_getitem(node, owner, key)
-
-    def dict_pop(
-        self, node: ast.AST, owner: Any, key: Value, default: Value | None = None
-    ) -> Value:
-        value = (
-            self.dict_get(node, owner, key, default)
-            if default is not None
-            else self.dict_getitem(node, owner, key)
+    if method_name in ("__init__", "update"):
+        return update_dictionary(state, node, owner, *args, **keywords)
+    if method_name in ("keys", "values", "items") and not getattr(node, "at_once", False):
+        raise state.refuse(
+            node, f"{method_name}() that is kept changes with its dictionary; make a list of it"
         )
-        self.remove_place(node, owner, ("item", key.example))
-        return value
-
-    def dict_delitem(self, node: ast.AST, owner: Any, key: Value) -> Value:
-        self.dict_pop(node, owner, key)
-        return self.static(None)
-
-    def dict_contains(self, node: ast.AST, owner: Any, key: Value) -> Value:
-        return self.static(("item", key.example) in self.places(node, owner))
-
-    def dict_len(self, node: ast.AST, owner: Any) -> Value:
-        return self.static(len(self.item_keys(node, owner)))
-
-    def dict_keys(self, node: ast.AST, owner: Any) -> Value:
-        return self.static(tuple(self.item_keys(node, owner)))
-
-    def dict_values(self, node: ast.AST, owner: Any) -> Value:
-        return self.make_tuple([*self.items_of(node, self.static(owner)).values()])
-
-    def dict_items(self, node: ast.AST, owner: Any) -> Value:
-        items = self.items_of(node, self.static(owner)).items()
-        return self.make_tuple([self.make_tuple([self.static(key), value]) for key, value in items])
-
-    def dict_copy(self, node: ast.AST, owner: Any) -> Value:
-        new_dictionary = self.make_object(dict)
-        self.dict_update(node, new_dictionary.example, self.static(owner))
-        return new_dictionary
+    if args and args[0].kind != Kind.STATIC:
+        raise state.refuse(
+            node, "a key of a dictionary that is known only at run time is not supported"
+        )
+    return handler(state, node, owner, *args)

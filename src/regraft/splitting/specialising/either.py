@@ -5,103 +5,88 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from regraft.splitting.program.codes import assign, kind_of, method_call, name
 from regraft.splitting.program.residual import Branch, HostStep
-from regraft.splitting.program.values import Value, open_dimensions
-from regraft.splitting.specialising.fields import Fields
+from regraft.splitting.program.values import Kind, Value, literal, open_dimensions, same_type
+from regraft.splitting.specialising.state import Specialisation
 
 
-class Cases(Exception):
-    """Signals that a value has to be the constant that it may be, or not: the statement is
-    specialised for each."""
+def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value | None:
+    """Return the host's test `x is None` or `x is not None`; None for another operator."""
+    if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
+        return None
+    if operands[1].kind != Kind.STATIC or operands[1].example is not None:
+        raise state.refuse(node, f"{ast.unparse(node)} is not supported")
+    differs = isinstance(node.ops[0], ast.IsNot)
+    if operands[0].instead is not None:
+        return state.static(differs)
+    return Value(Kind.HOST, differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
 
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
+
+def write_constant_test(state: Specialisation, key: str) -> Value:
+    """Return the test by which the host tells whether a name holds the constant."""
+    if state.names[key].instead is None:
+        return Value(Kind.HOST, False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
+    arrays = ast.parse("(numpy.ndarray, numpy.generic)", mode="eval").body
+    return Value(Kind.HOST, True, ast.Call(name("isinstance"), [name(key), arrays], []))
 
 
-class Either(Fields):
-    """Handles values of kind "either", which the host holds as the original does; operations get a
-    tensor."""
+def bind_without_constant(state: Specialisation, value: Value) -> Value:
+    """Return the value where it is not the constant, under a name of its own."""
+    key = state.fresh_name()
+    state.steps.append(HostStep(assign(key, value.code)))
+    return state.bind_name(key, replace(value, kind=kind_of(value.example)))
 
-    def none_test(self, node: ast.expr, operands: list[Value]) -> Value | None:
-        """Return the host's test `x is None` or `x is not None`; None for another operator."""
-        if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
-            return None
-        if operands[1].kind != "static" or operands[1].example is not None:
-            raise self.refuse(node, f"{ast.unparse(node)} is not supported")
-        differs = isinstance(node.ops[0], ast.IsNot)
-        if operands[0].instead is not None:
-            return self.static(differs)
-        return Value("host", differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
 
-    def require_one_kind(self, node: ast.AST, value: Value) -> Value:
-        """Return the value if it is of one kind; else raise Cases, so that its statement is
-        specialised for each."""
-        if value.kind == "either":
-            assert isinstance(value.code, ast.Name)
-            raise Cases(value.code.id)
+def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
+    """Return the tensor; where the value is None, the host raises what the original does."""
+    if value.kind != Kind.EITHER:
         return value
-
-    def constant_test(self, key: str) -> Value:
-        """Return the test by which the host tells whether a name holds the constant."""
-        if self.names[key].instead is None:
-            return Value("host", False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
-        arrays = ast.parse("(numpy.ndarray, numpy.generic)", mode="eval").body
-        return Value("host", True, ast.Call(name("isinstance"), [name(key), arrays], []))
-
-    def bind_without_constant(self, value: Value) -> Value:
-        """Return the value where it is not the constant, under a name of its own."""
-        key = self.fresh_name()
-        self.steps.append(HostStep(assign(key, value.code)))
-        return self.bind_name(key, replace(value, kind=kind_of(value.example)))
-
-    def as_tensor(self, node: ast.AST, value: Value, error: str) -> Value:
-        """Return the tensor; where the value is None, the host raises what the original does."""
-        if value.kind != "either":
-            return value
-        if value.instead is not None:
-            self.require_one_kind(node, value)
-        is_none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
-        raised = HostStep(ast.parse(f"raise {error}('None')").body[0])
-        self.steps.append(
-            Branch([(is_none, [raised])], getattr(node, "lineno", 0), self.frame.path, [""])
-        )
-        return self.bind_without_constant(value)
-
-    def as_tensors(self, node: ast.expr, operands: list[Value]) -> list[Value]:
-        """Return the operands as tensors; a number is filled into one if that gives the same
-        result."""
-        tensors = []
-        for operand in operands:
-            if operand.kind == "either" and operand.instead is not None:
-                other_operands = [candidate for candidate in operands if candidate is not operand]
-                tensors.append(
-                    self.fill_array(operand)
-                    if can_fill(node, operand, other_operands)
-                    else self.require_one_kind(node, operand)
-                )
-            else:
-                tensors.append(self.as_tensor(node, operand, "TypeError"))
-        return tensors
-
-    def fill_array(self, value: Value) -> Value:
-        """Return the value as the host's array of the tensor's shape and type."""
-        shape = self.static(tuple(value.example.shape)).code
-        dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])
-        code = method_call(
-            name("numpy"),
-            "array",
-            method_call(name("numpy"), "broadcast_to", value.code, shape),
-            dtype_name,
-        )
-        return self.bind_in_host(replace(value, kind="tensor", code=code))
+    if value.instead is not None:
+        state.require_single_kind(node, value)
+    is_none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
+    raised = HostStep(ast.parse(f"raise {error}('None')").body[0])
+    state.steps.append(
+        Branch([(is_none, [raised])], getattr(node, "lineno", 0), state.frame.path, [""])
+    )
+    return bind_without_constant(state, value)
 
 
-def tested_constant(test: ast.expr) -> tuple[str, bool] | None:
+def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]) -> list[Value]:
+    """Return the operands as tensors; a number is filled into one if that gives the same
+    result."""
+    tensors = []
+    for operand in operands:
+        if operand.kind == Kind.EITHER and operand.instead is not None:
+            other_operands = [candidate for candidate in operands if candidate is not operand]
+            tensors.append(
+                fill_array(state, operand)
+                if can_fill(node, operand, other_operands)
+                else state.require_single_kind(node, operand)
+            )
+        else:
+            tensors.append(require_tensor(state, node, operand, "TypeError"))
+    return tensors
+
+
+def fill_array(state: Specialisation, value: Value) -> Value:
+    """Return the value as the host's array of the tensor's shape and type."""
+    shape = state.static(tuple(value.example.shape)).code
+    dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])
+    code = method_call(
+        name("numpy"),
+        "array",
+        method_call(name("numpy"), "broadcast_to", value.code, shape),
+        dtype_name,
+    )
+    return state.bind_in_host(replace(value, kind=Kind.TENSOR, code=code))
+
+
+def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
     """Return the name that a test asks about its constant, and whether it is that where the test
     holds, or None."""
     if (
@@ -132,7 +117,7 @@ def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
     ):
         return tensor.numel() == 1 and is_exact(other_example, tensor)
     if (
-        other_operands[0].kind != "tensor"
+        other_operands[0].kind != Kind.TENSOR
         or not isinstance(other_example, torch.Tensor)
         or open_dimensions(other_operands[0])
     ):
@@ -149,3 +134,38 @@ def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
 def is_exact(number: float, tensor: torch.Tensor) -> bool:
     """Return whether a tensor of this type can hold the number as it is."""
     return bool(torch.tensor(number).to(tensor.dtype).double().item() == number)
+
+
+def without_constant(value: Value) -> Value:
+    """Return the value as the tensor, or value of the host, that it is where it is not the
+    constant."""
+    if value.kind != Kind.EITHER:
+        return value
+    return replace(value, kind=kind_of(value.example))
+
+
+def is_equal_constant(left: Any, right: Any) -> bool:
+    """Return whether both are one object, or equal constants of one type."""
+    if left is right:
+        return True
+    return literal(left) is not None and type(left) is type(right) and repr(left) == repr(right)
+
+
+def mixes_none(values: list[Value]) -> bool:
+    """Return whether some of the values are None, others are not, and the host may hold all."""
+    are_none = [value.kind == Kind.STATIC and value.example is None for value in values]
+    has_either = any(value.kind == Kind.EITHER and value.instead is None for value in values)
+    return (has_either or (any(are_none) and not all(are_none))) and not any(
+        value.kind in (Kind.RECORD, Kind.LOST) for value in values
+    )
+
+
+def fits_either(value: Value, new_value: Value) -> bool:
+    """Return whether `new_value` is one of the alternatives of `value`."""
+    if new_value.kind == Kind.STATIC:
+        return is_equal_constant(value.instead, new_value.example)
+    if new_value.kind == Kind.EITHER and not is_equal_constant(value.instead, new_value.instead):
+        return False
+    return without_constant(new_value).kind == without_constant(value).kind and same_type(
+        value, new_value
+    )

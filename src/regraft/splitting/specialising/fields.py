@@ -7,184 +7,213 @@ import ast
 import copy
 import dataclasses
 import inspect
-from abc import abstractmethod
 from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
 from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
-from regraft.splitting.program.values import Value, literal
-from regraft.splitting.specialising.dictionaries import Dictionaries
+from regraft.splitting.program.values import Kind, Value, literal
+from regraft.splitting.specialising.branches import evaluate_truth
+from regraft.splitting.specialising.elements import (
+    convert_to_tuple,
+    get_element,
+    make_list,
+    make_tuple,
+)
+from regraft.splitting.specialising.inlining import inline
+from regraft.splitting.specialising.objects import construct, read_object_attribute
+from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.variables import store_name
 
 
-class Fields(Dictionaries):
-    """Makes records and evaluates operations on them."""
-
-    def make_record(
-        self, node: ast.Call, callee: Value, args: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        """Return an object of a dataclass that forward makes, known field by field."""
-        record_class = callee.example
-        fields = fields_of(record_class)
-        if not holds_only_arguments(record_class):
-            raise self.record_error(
-                node, record_class, f"a {record_class.__name__} does not hold what it is made of"
-            )
-        field_values = {**dict(zip(fields, args, strict=False)), **keywords}
-        try:
-            example = record_class(**{key: value.example for key, value in field_values.items()})
-            twin = record_class(
-                **{key: value.second_example for key, value in field_values.items()}
-            )
-        except Exception as problem:
-            reason = f"cannot be made: {type(problem).__name__}: {problem}"
-            raise self.record_error(node, record_class, reason) from problem
-        if any(
-            getattr(example, key, field_values) is not value.example
-            for key, value in field_values.items()
-        ):
-            raise self.record_error(
-                node, record_class, f"a {record_class.__name__} does not hold what it is made of"
-            )
-        for key in fields:
-            field_value = getattr(example, key)
-            if (
-                key not in field_values
-                and literal(field_value) is None
-                and not callable(field_value)
-            ):
-                raise self.record_error(
-                    node,
-                    record_class,
-                    f"{key} of a {record_class.__name__} is made by its constructor",
-                )
-            field_values.setdefault(key, self.static(field_value))
-        codes = {
-            key: self.bind_result(value) if value.kind == "tensor" else value.code
-            for key, value in field_values.items()
-        }
-        code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
-        return Value("record", example, code, twin)
-
-    def replace_fields(self, node: ast.Call, value: Value, keywords: dict[str, Value]) -> Value:
-        """Return another object of a dataclass or namedtuple, with other values of some fields."""
-        record_class = type(value.example)
-        if not (value.kind == "record" or self.is_stand_in(value.example)):
-            raise self.refuse(
-                node, f"a {record_class.__name__} that forward did not make is not supported here"
-            )
-        init_fields = (
-            fields_of(record_class)
-            if is_namedtuple(record_class)
-            else [field.name for field in dataclasses.fields(record_class) if field.init]
+def make_record(
+    state: Specialisation,
+    node: ast.Call,
+    callee: Value,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Return an object of a dataclass that forward makes, known field by field."""
+    record_class = callee.example
+    fields = fields_of(record_class)
+    if not holds_only_arguments(record_class):
+        raise record_error(
+            state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
         )
-        for key in init_fields:
-            if key not in keywords:
-                field_value = (
-                    self.element(value, key)
-                    if value.kind == "record"
-                    else self.attribute(node, value.example, key)
-                )
-                keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
-        if record_class in self.mutable:
-            return self.construct(node, record_class, [], keywords)
-        return self.make_record(node, self.static(record_class), [], keywords)
-
-    def record_field(self, node: ast.AST, base: Value, attribute: str) -> Value:
-        """Return a field of a record, or the attribute of its class with this name."""
-        record_class = type(base.example)
-        class_attribute = inspect.getattr_static(record_class, attribute, self)
-        if attribute in base.fields:
-            return self.require_one_type(node, attribute, self.element(base, attribute))
-        if isinstance(class_attribute, property) and class_attribute.fget is not None:
-            return self.inline(node, class_attribute.fget, None, [base], {})
-        if literal(class_attribute) is None and not isinstance(
-            class_attribute, (classmethod, staticmethod)
-        ):
-            raise self.record_error(
+    field_values = {**dict(zip(fields, args, strict=False)), **keywords}
+    try:
+        example = record_class(**{key: value.example for key, value in field_values.items()})
+        twin = record_class(**{key: value.second_example for key, value in field_values.items()})
+    except Exception as problem:
+        reason = f"cannot be made: {type(problem).__name__}: {problem}"
+        raise record_error(state, node, record_class, reason) from problem
+    if any(
+        getattr(example, key, field_values) is not value.example
+        for key, value in field_values.items()
+    ):
+        raise record_error(
+            state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
+        )
+    for key in fields:
+        field_value = getattr(example, key)
+        if key not in field_values and literal(field_value) is None and not callable(field_value):
+            raise record_error(
+                state,
                 node,
                 record_class,
-                f"{record_class.__name__} has no field {attribute} that is known here",
+                f"{key} of a {record_class.__name__} is made by its constructor",
             )
-        return self.static(getattr(record_class, attribute))
+        field_values.setdefault(key, state.static(field_value))
+    codes = {
+        key: state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+        for key, value in field_values.items()
+    }
+    code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
+    return Value(Kind.RECORD, example, code, twin)
 
-    def method_of_record(self, base: Value, attribute: str) -> Any:
-        """Return the function of a record's class with this name; None if there is none, or a field
-        has the name."""
-        class_attribute = inspect.getattr_static(type(base.example), attribute, None)
-        return (
-            class_attribute
-            if inspect.isfunction(class_attribute) and attribute not in base.fields
-            else None
+
+def replace_fields(
+    state: Specialisation, node: ast.Call, value: Value, keywords: dict[str, Value]
+) -> Value:
+    """Return another object of a dataclass or namedtuple, with other values of some fields."""
+    record_class = type(value.example)
+    if not (value.kind == Kind.RECORD or is_stand_in(state, value.example)):
+        raise state.refuse(
+            node, f"a {record_class.__name__} that forward did not make is not supported here"
+        )
+    init_fields = (
+        fields_of(record_class)
+        if is_namedtuple(record_class)
+        else [field.name for field in dataclasses.fields(record_class) if field.init]
+    )
+    for key in init_fields:
+        if key not in keywords:
+            field_value = (
+                get_element(state, value, key)
+                if value.kind == Kind.RECORD
+                else read_object_attribute(state, node, value.example, key)
+            )
+            keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
+    if record_class in state.mutable:
+        return construct(state, node, record_class, [], keywords)
+    return make_record(state, node, state.static(record_class), [], keywords)
+
+
+def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str) -> Value:
+    """Return a field of a record, or the attribute of its class with this name."""
+    record_class = type(base.example)
+    class_attribute = inspect.getattr_static(record_class, attribute, state)
+    if attribute in base.fields:
+        return state.require_single_type(node, attribute, get_element(state, base, attribute))
+    if isinstance(class_attribute, property) and class_attribute.fget is not None:
+        return inline(state, node, class_attribute.fget, None, [base], {})
+    if literal(class_attribute) is None and not isinstance(
+        class_attribute, (classmethod, staticmethod)
+    ):
+        raise record_error(
+            state,
+            node,
+            record_class,
+            f"{record_class.__name__} has no field {attribute} that is known here",
+        )
+    return state.static(getattr(record_class, attribute))
+
+
+def find_record_method(base: Value, attribute: str) -> Any:
+    """Return the function of a record's class with this name; None if there is none, or a field
+    has the name."""
+    class_attribute = inspect.getattr_static(type(base.example), attribute, None)
+    return (
+        class_attribute
+        if inspect.isfunction(class_attribute) and attribute not in base.fields
+        else None
+    )
+
+
+def call_builtin_on_record(
+    state: Specialisation,
+    node: ast.AST,
+    function: Any,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    """Evaluate a built-in of Python for objects on a record; None for any other call."""
+    if not args or args[0].kind != Kind.RECORD:
+        return None
+    attribute = args[1].example if len(args) > 1 else None
+    if type(attribute) is str and function in (getattr, hasattr, setattr):
+        return access_field(state, node, function, args)
+    if keywords or any(argument.kind != Kind.STATIC for argument in args[1:]):
+        return None
+    if function in (isinstance, type):
+        return state.static(function(*(argument.example for argument in args)))
+    if is_namedtuple(type(args[0].example)) and function in (len, tuple, list):
+        return convert_namedtuple(state, node, function, args[0])
+    return None
+
+
+def access_field(state: Specialisation, node: ast.AST, function: Any, args: list[Value]) -> Value:
+    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr()."""
+    record_class, attribute = type(args[0].example), args[1].example
+    if function is setattr:
+        raise record_error(state, node, record_class, FIXED)
+    exists = attribute in args[0].fields or hasattr(record_class, attribute)
+    if function is hasattr:
+        return state.static(exists)
+    if not exists and len(args) > 2:
+        return args[2]
+    return read_field(state, node, args[0], attribute)
+
+
+def convert_namedtuple(state: Specialisation, node: ast.AST, function: Any, record: Value) -> Value:
+    """Evaluate len(), tuple() or list() of a namedtuple."""
+    if function is len:
+        return state.static(len(record.fields))
+    parts = [get_element(state, record, place) for place in record.fields]
+    return make_list(state, node, parts) if function is list else make_tuple(state, parts)
+
+
+def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
+    """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record
+    is None."""
+    is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+    if is_identity and any(
+        operand.kind == Kind.STATIC and operand.example is None for operand in operands
+    ):
+        return state.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return state.static(not evaluate_truth(state, operands[0]).example)
+    if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
+        raise state.refuse(node, "a list of objects, or whether one is another, is not supported")
+    for operand in operands:
+        if operand.kind == Kind.RECORD:
+            check_is_plain_tuple(state, node, operand)
+    return operate_on_tuples(state, node, operands)
+
+
+def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: Value) -> None:
+    """Refuse a record as an operand, unless it is a namedtuple without tensors."""
+    if not is_namedtuple(type(record.example)) or holds_tensor(record.example):
+        raise state.refuse(
+            node, f"an operator on a {type(record.example).__name__} is not supported"
         )
 
-    def as_tuple(self, value: Value) -> Value:
-        """Return a namedtuple as a plain tuple."""
-        return self.make_tuple([self.element(value, place) for place in value.fields])
 
-    def builtin_on_record(
-        self, node: ast.AST, function: Any, args: list[Value], keywords: dict[str, Value]
-    ) -> Value | None:
-        """Evaluate a built-in of Python for objects on a record; None for any other call."""
-        if not args or args[0].kind != "record":
-            return None
-        record = args[0].example
-        attribute = args[1].example if len(args) > 1 else None
-        if type(attribute) is str and function in (getattr, hasattr, setattr):
-            if function is setattr:
-                raise self.record_error(node, type(record), FIXED)
-            exists = attribute in args[0].fields or hasattr(type(record), attribute)
-            if function is hasattr or (not exists and len(args) > 2):
-                return self.static(exists) if function is hasattr else args[2]
-            return self.record_field(node, args[0], attribute)
-        if not keywords and all(argument.kind == "static" for argument in args[1:]):
-            if function in (isinstance, type):
-                return self.static(function(*(argument.example for argument in args)))
-            if is_namedtuple(type(record)) and function in (len, tuple, list):
-                if function is len:
-                    return self.static(len(args[0].fields))
-                parts = [self.element(args[0], place) for place in args[0].fields]
-                return self.make_list(node, parts) if function is list else self.make_tuple(parts)
-        return None
-
-    def operate_on_records(self, node: ast.expr, operands: list[Value]) -> Value:
-        """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record
-        is None."""
-        is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        if is_identity and any(
-            operand.kind == "static" and operand.example is None for operand in operands
-        ):
-            return self.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return self.static(not self.truth(operands[0]).example)
-        if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
-            raise self.refuse(
-                node, "a list of objects, or whether one is another, is not supported"
-            )
-        for operand in operands:
-            if operand.kind == "record" and (
-                not is_namedtuple(type(operand.example)) or holds_tensor(operand.example)
-            ):
-                raise self.refuse(
-                    node, f"an operator on a {type(operand.example).__name__} is not supported"
-                )
-        keys = [self.fresh_name() for _ in operands]
-        for key, operand in zip(keys, operands, strict=True):
-            self.store_name(
-                self.frame.prefix + key,
-                self.as_tuple(operand) if operand.kind == "record" else operand,
-            )
-        names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
-        operation = copy.copy(node)
-        if isinstance(operation, ast.BinOp):
-            operation.left, operation.right = names
-        elif isinstance(operation, ast.Compare):
-            operation.left, operation.comparators = names[0], list(names[1:])
-        return self.evaluate(operation)
-
-    @abstractmethod
-    def evaluate(self, node: ast.expr) -> Value:
-        """Return the value of an expression."""
-
-    @abstractmethod
-    def make_list(self, node: ast.AST, values: list[Value]) -> Value:
-        """Return a list of values, as the host writes it down."""
+def operate_on_tuples(
+    state: Specialisation, node: ast.BinOp | ast.Compare, operands: list[Value]
+) -> Value:
+    """Evaluate an operator with its records as plain tuples, under names of their own."""
+    keys = [state.fresh_name() for _ in operands]
+    for key, operand in zip(keys, operands, strict=True):
+        store_name(
+            state,
+            state.frame.prefix + key,
+            convert_to_tuple(state, operand) if operand.kind == Kind.RECORD else operand,
+        )
+    names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
+    operation = copy.copy(node)
+    if isinstance(operation, ast.BinOp):
+        operation.left, operation.right = names
+    else:
+        operation.left, operation.comparators = names[0], list(names[1:])
+    return state.evaluate(operation)

@@ -11,168 +11,220 @@ import torch
 from regraft.splitting.program.codes import is_integer_scalar, literal_range, name
 from regraft.splitting.program.possible import possible_constants
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.values import SAME, Value
+from regraft.splitting.program.values import SAME, Kind, Value
 from regraft.splitting.program.worlds import lengthen
-from regraft.splitting.specialising.expressions import MODULE_CONTAINERS, Choice, Expressions
+from regraft.splitting.specialising.either import require_tensor
+from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
+from regraft.splitting.specialising.lists import has_definite_length
+from regraft.splitting.specialising.objects import invoke
+from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.stand_ins import (
+    find_special_method,
+    holds_stand_in,
+    is_stand_in,
+)
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.variables import (
+    bind_number,
+    index_container,
+    take_missing_element,
+)
+
+MODULE_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 
 
-class Indexing(Expressions):
-    """Evaluates subscripts."""
+class Choice(Exception):
+    """Signals that a value of the host chooses a module: the statement is specialised once for each
+    module."""
 
-    def on_Subscript(self, node: ast.Subscript) -> Value:
-        base = self.as_tensor(node, self.evaluate(node.value), "TypeError")
-        if base.kind == "record" and is_namedtuple(type(base.example)):
-            base = self.as_tuple(base)
-        index = self.chosen_indices.get(id(node.slice)) or self.bind_number(
-            self.evaluate(node.slice)
+    def __init__(self, index: ast.expr, keys: list[Any]) -> None:
+        super().__init__()
+        self.index, self.keys = index, keys
+
+
+def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
+    """Evaluate an index into a tensor, a container, an object or a list of modules."""
+    base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
+    if base.kind == Kind.RECORD and is_namedtuple(type(base.example)):
+        base = convert_to_tuple(state, base)
+    index = state.chosen_indices.get(id(node.slice)) or bind_number(
+        state, state.evaluate(node.slice)
+    )
+    if is_stand_in(state, base.example):
+        return invoke(
+            state, node, find_special_method(state, node, base.example, "__getitem__"), [index], {}
         )
-        if self.is_stand_in(base.example):
-            return self.invoke(
-                node, self.special_method(node, base.example, "__getitem__"), [index], {}
-            )
-        if (
-            index.kind == "static"
-            and type(index.example) is int
-            and self.holds_stand_in(base.example)
-        ):
-            return self.require_one_type(
-                node, ast.unparse(node), self.element(base, range(len(base.example))[index.example])
-            )
-        code = ast.Subscript(base.code, index.code, ast.Load())
-        if (
-            isinstance(base.example, (list, tuple, dict))
-            and index.kind != "static"
-            and index.example is not None
-        ):
-            elements = base.example.values() if isinstance(base.example, dict) else base.example
-            if len({*map(type, elements)}) > 1:
-                raise self.refuse(
-                    node,
-                    "an element of a list whose elements have different types is not supported",
-                )
-        if base.kind == "static" and isinstance(base.example, MODULE_CONTAINERS):
-            if index.kind != "static":
-                raise Choice(node.slice, possible_keys(base.example, index))
-            return self.static(self.run(node, code).example)
-        # such as an output of transformers, which is a tuple, too
-        if base.kind == "record" and index.kind == "static":
-            element = self.run(node, code).example
-            fields = [
-                place
-                for place in base.fields
-                if element is not None and getattr(base.example, place) is element
-            ]
-            if fields:
-                return self.element(base, fields[0])
-        if base.kind == "record":
-            raise self.refuse(
-                node, f"an index of a {type(base.example).__name__} is not supported here"
-            )
-        if base.kind == "host":
-            if index.kind == "tensor":
-                raise self.refuse(node, "a container is indexed by a tensor")
-            if (
-                isinstance(base.code, ast.Tuple)
-                and isinstance(index.example, int)
-                and index.kind == "static"
-            ):
-                return self.require_one_type(
-                    node, ast.unparse(node), self.element(base, index.example)
-                )
-            if (
-                isinstance(base.code, ast.Tuple)
-                and isinstance(index.code, ast.Slice)
-                and index.kind == "static"
-            ):
-                places = self.run(
-                    node, ast.Subscript(literal_range(base), index.code, ast.Load())
-                ).example
-                slice_code = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
-                return replace(self.run(node, slice_code), kind="host")
-            length, has_open_length = (
-                len(base.example),
-                type(index.example) is int and id(base.example) in self.ragged,
-            )
-            if has_open_length and length and not -length <= index.example < length:
-                return self.element_like(code, base, base.example[-1])
-            return self.index_container(node, code)
-        if isinstance(base.example, torch.Tensor):
-            index = self.lists_as_arrays(node, index)
-            base, index = self.select_by_index(base, index)
-            code = ast.Subscript(base.code, index.code, ast.Load())
-        return self.result(node, code, [base, index])
+    if is_constant_position(index) and holds_stand_in(state, base.example):
+        place = range(len(base.example))[index.example]
+        return get_typed_element(state, node, base, place)
+    check_element_types(state, node, base, index)
+    if base.kind == Kind.STATIC and isinstance(base.example, MODULE_CONTAINERS):
+        return index_modules(state, node, base, index)
+    if base.kind == Kind.RECORD:
+        return index_record(state, node, base, index)
+    if base.kind == Kind.HOST:
+        return index_host_value(state, node, base, index)
+    if isinstance(base.example, torch.Tensor):
+        index = convert_lists(state, node, index)
+        base, index = select_by_index(base, index)
+    return run_operation(state, node, write_subscript(base, index), [base, index])
 
-    def index_container(self, node: ast.AST, code: ast.expr) -> Value:
-        """Return the value of an index into a container of the host."""
-        value = self.run(node, code)
-        is_tensor = isinstance(value.example, torch.Tensor)
-        return self.bind_in_host(value) if is_tensor else replace(value, kind="host")
 
-    def lists_as_arrays(self, node: ast.AST, index: Value) -> Value:
-        """Return an index of a tensor with arrays in the place of the host's lists."""
-        if (
-            index.kind == "host"
-            and type(index.example) is list
-            and not isinstance(index.code, ast.List)
-        ):
-            return self.list_as_array(node, index)
-        if index.fields and any(type(element) is list for element in index.example):
-            return self.make_tuple(
-                [self.lists_as_arrays(node, self.element(index, place)) for place in index.fields]
-            )
-        return index
+def is_constant_position(index: Value) -> bool:
+    """Return whether an index is a whole number that is known."""
+    return index.kind == Kind.STATIC and type(index.example) is int
 
-    def list_as_array(self, node: ast.AST, numbers: Value) -> Value:
-        """Return a list of numbers of the host as a tensor of one dimension, open if the length is
-        not known."""
-        kinds = {type(number) for number in numbers.example}
-        if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
-            raise self.refuse(
-                node, "a list of anything but numbers of one type, as a tensor, is not supported"
-            )
-        tensor = torch.tensor(numbers.example, dtype=None if kinds else torch.int64)
-        dtype_name = ast.Constant(str(tensor.dtype).partition(".")[2])
-        code = ast.Call(
-            ast.Attribute(name("numpy"), "asarray", ast.Load()), [numbers.code, dtype_name], []
-        )
-        return self.bind_in_host(
-            Value(
-                "tensor", tensor, code, SAME if self.has_length(numbers) else lengthen(tensor, [0])
-            )
+
+def write_subscript(base: Value, index: Value) -> ast.expr:
+    """Return the residual expression of an element."""
+    return ast.Subscript(base.code, index.code, ast.Load())
+
+
+def get_typed_element(state: Specialisation, node: ast.Subscript, base: Value, place: int) -> Value:
+    """Return an element of a tuple; refuse it if the paths here disagree on its type."""
+    return state.require_single_type(node, ast.unparse(node), get_element(state, base, place))
+
+
+def check_element_types(
+    state: Specialisation, node: ast.Subscript, base: Value, index: Value
+) -> None:
+    """Refuse an element at an unknown position of a container whose elements have several types."""
+    is_container = isinstance(base.example, (list, tuple, dict))
+    if not is_container or index.kind == Kind.STATIC or index.example is None:
+        return
+    elements = base.example.values() if isinstance(base.example, dict) else base.example
+    if len({*map(type, elements)}) > 1:
+        raise state.refuse(
+            node,
+            "an element of a list whose elements have different types is not supported",
         )
 
-    def select_by_index(self, base: Value, index: Value) -> tuple[Value, Value]:
-        """Replace integer tensors in an index, whose values torch would read, by `index_select`,
-        which reads none."""
-        is_single = not isinstance(index.code, ast.Tuple)
-        index_codes = [index.code] if is_single else list(index.code.elts)  # type: ignore[attr-defined]
-        examples = [index.example] if is_single or index.example is None else list(index.example)
-        if len(index_codes) != len(examples) or not any(
-            is_integer_scalar(example) for example in examples
-        ):
-            return base, index
-        adds_dimension = [
-            example is None and not isinstance(index_code, ast.Slice)
-            for example, index_code in zip(examples, index_codes, strict=True)
-        ]
-        if any(adds_dimension) or any(example is Ellipsis for example in examples):
-            return base, index
-        code = base.code
-        for dim, example in enumerate(examples):
-            if is_integer_scalar(example):
-                position = ast.Call(
-                    ast.Attribute(index_codes[dim], "reshape", ast.Load()), [ast.Constant(1)], []
-                )
-                select = ast.Attribute(code, "index_select", ast.Load())
-                code, index_codes[dim] = (
-                    ast.Call(select, [ast.Constant(dim), position], []),
-                    ast.Constant(0),
-                )
-        remaining_index = index_codes[0] if is_single else ast.Tuple(index_codes, ast.Load())
-        return replace(base, code=code), replace(index, code=remaining_index)
+
+def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+    """Return a module of a list or dictionary of them; raise Choice where the host chooses it."""
+    if index.kind != Kind.STATIC:
+        raise Choice(node.slice, list_possible_keys(base.example, index))
+    return state.static(run_code(state, node, write_subscript(base, index)).example)
 
 
-def possible_keys(modules: Any, index: Value) -> list[Any]:
+def index_record(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+    """Return the field that a known index of a record gives, such as of an output of transformers,
+    which is a tuple, too."""
+    if index.kind == Kind.STATIC:
+        element = run_code(state, node, write_subscript(base, index)).example
+        for place in base.fields if element is not None else ():
+            if getattr(base.example, place) is element:
+                return get_element(state, base, place)
+    raise state.refuse(node, f"an index of a {type(base.example).__name__} is not supported here")
+
+
+def index_host_value(
+    state: Specialisation, node: ast.Subscript, base: Value, index: Value
+) -> Value:
+    """Return an element, or a slice, of a container of the host."""
+    if index.kind == Kind.TENSOR:
+        raise state.refuse(node, "a container is indexed by a tensor")
+    if isinstance(base.code, ast.Tuple) and index.kind == Kind.STATIC:
+        if isinstance(index.example, int):
+            return get_typed_element(state, node, base, index.example)
+        if isinstance(index.code, ast.Slice):
+            return slice_tuple(state, node, base, index)
+    code = write_subscript(base, index)
+    if is_beyond_example(state, base, index):
+        return take_missing_element(state, code, base, base.example[-1])
+    return index_container(state, node, code)
+
+
+def slice_tuple(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+    """Return a known slice of a tuple that is written in place."""
+    assert isinstance(base.code, ast.Tuple)
+    positions = ast.Subscript(literal_range(base), index.code, ast.Load())
+    places = run_code(state, node, positions).example
+    code = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
+    return replace(run_code(state, node, code), kind=Kind.HOST)
+
+
+def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
+    """Return whether the example of a list of unknown length lacks the element at the index."""
+    length = len(base.example)
+    has_open_length = type(index.example) is int and id(base.example) in state.ragged
+    return has_open_length and length > 0 and not -length <= index.example < length
+
+
+def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
+    """Return an index of a tensor with arrays in the place of the host's lists."""
+    if (
+        index.kind == Kind.HOST
+        and type(index.example) is list
+        and not isinstance(index.code, ast.List)
+    ):
+        return convert_list(state, node, index)
+    if index.fields and any(type(element) is list for element in index.example):
+        return make_tuple(
+            state,
+            [
+                convert_lists(state, node, get_element(state, index, place))
+                for place in index.fields
+            ],
+        )
+    return index
+
+
+def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
+    """Return a list of numbers of the host as a tensor of one dimension, open if the length is
+    not known."""
+    kinds = {type(number) for number in numbers.example}
+    if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
+        raise state.refuse(
+            node, "a list of anything but numbers of one type, as a tensor, is not supported"
+        )
+    tensor = torch.tensor(numbers.example, dtype=None if kinds else torch.int64)
+    dtype_name = ast.Constant(str(tensor.dtype).partition(".")[2])
+    code = ast.Call(
+        ast.Attribute(name("numpy"), "asarray", ast.Load()), [numbers.code, dtype_name], []
+    )
+    return state.bind_in_host(
+        Value(
+            Kind.TENSOR,
+            tensor,
+            code,
+            SAME if has_definite_length(state, numbers) else lengthen(tensor, [0]),
+        )
+    )
+
+
+def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
+    """Replace integer tensors in an index, whose values torch would read, by `index_select`,
+    which reads none."""
+    is_single = not isinstance(index.code, ast.Tuple)
+    index_codes = [index.code] if is_single else list(index.code.elts)  # type: ignore[attr-defined]
+    examples = [index.example] if is_single or index.example is None else list(index.example)
+    if len(index_codes) != len(examples) or not any(
+        is_integer_scalar(example) for example in examples
+    ):
+        return base, index
+    adds_dimension = [
+        example is None and not isinstance(index_code, ast.Slice)
+        for example, index_code in zip(examples, index_codes, strict=True)
+    ]
+    if any(adds_dimension) or any(example is Ellipsis for example in examples):
+        return base, index
+    code = base.code
+    for dim, example in enumerate(examples):
+        if is_integer_scalar(example):
+            position = ast.Call(
+                ast.Attribute(index_codes[dim], "reshape", ast.Load()), [ast.Constant(1)], []
+            )
+            select = ast.Attribute(code, "index_select", ast.Load())
+            code, index_codes[dim] = (
+                ast.Call(select, [ast.Constant(dim), position], []),
+                ast.Constant(0),
+            )
+    remaining_index = index_codes[0] if is_single else ast.Tuple(index_codes, ast.Load())
+    return replace(base, code=code), replace(index, code=remaining_index)
+
+
+def list_possible_keys(modules: Any, index: Value) -> list[Any]:
     """Return the keys or positions of modules that an index may be."""
     has_keys, constants = isinstance(modules, torch.nn.ModuleDict), possible_constants(index)
     keys = list(modules) if has_keys else list(range(len(modules)))

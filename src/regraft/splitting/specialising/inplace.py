@@ -4,15 +4,21 @@ change."""
 from __future__ import annotations
 
 import ast
-import copy
 from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import holds_tensor, is_literal, tensors_in
+from regraft.splitting.program.codes import is_literal, tensors_in
 from regraft.splitting.program.residual import HostStep, reads
-from regraft.splitting.program.values import Value, same_type
-from regraft.splitting.specialising.assign import Assignments
+from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.specialising.elements import has_part_names
+from regraft.splitting.specialising.indexing import convert_lists
+from regraft.splitting.specialising.lists import check_change, check_no_list_read
+from regraft.splitting.specialising.objects import invoke
+from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.variables import read_slice_bound, store_name
 
 
 def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
@@ -22,224 +28,193 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return tensor
 
 
-class Changes(Assignments):
-    """Stores parts of tensors, and calls methods that change them."""
-
-    def do_AugAssign(self, node: ast.AugAssign) -> None:
-        target = node.target
-        load = copy.copy(target)
-        load.ctx = ast.Load()
-        old_value, changes = self.track_changes(lambda: self.evaluate(load))
-        if changes:
-            raise self.refuse(
-                node,
-                "an expression that changes something is the target of an augmented assignment",
-            )
-        key = self.holder_name(load, old_value)
-        if isinstance(old_value.example, list) and isinstance(node.op, ast.Add):
-            extend = ast.Call(ast.Attribute(load, "extend", ast.Load()), [node.value], [])
-            self.evaluate(ast.fix_missing_locations(ast.copy_location(extend, node)))
-            return
-        if self.is_stand_in(old_value.example) or isinstance(old_value.example, list):
-            raise self.refuse(
-                node, f"{ast.unparse(load)} is changed in place while something else may hold it"
-            )
-        if key is not None and isinstance(old_value.example, torch.Tensor):
-            if isinstance(node.op, ast.MatMult):  # there is none in place
-                self.store(target, self.evaluate(binary_operation(node, load)))
-                return
-            aliases = self.alias_names(node, key)
-            # where the value is a number, only this name changes
-            if old_value.instead is not None and len(aliases) > 1:
-                self.require_one_kind(node, old_value)
-            value = self.evaluate(binary_operation(node, load))
-            if not same_type(value, old_value):
-                raise self.refuse(
-                    node, "an augmented assignment that would change a tensor's type or shape"
-                )
-            self.replace_aliases(key, aliases, value)
-            return
-        if (
-            key is None
-            and isinstance(load, ast.Subscript)
-            and holds_tensor(old_value.example)
-            and not isinstance(self.evaluate(load.value).example, torch.Tensor)
-        ):
-            text = ast.unparse(load)
-            raise self.refuse(
-                node, f"{text} is changed in place, and other names may hold it: write {text} = ..."
-            )
-        self.store(target, self.evaluate(binary_operation(node, load)))
-
-    def store_element(self, target: ast.Subscript, value: Value) -> None:
-        """Store to an element: `tensor[index] = value`."""
-        self.pending.append([value])
-        index = self.evaluate(without_slices(target.slice))
-        base = self.evaluate(target.value)
-        self.pending.pop()
-        if self.is_stand_in(base.example):
-            self.invoke(
-                target, self.special_method(target, base.example, "__setitem__"), [index, value], {}
-            )
-            return
-        if base.kind == "host" and isinstance(base.example, list):
-            self.put_in_list(target, base, index, value)
-            return
-        key = self.holder_name(target.value, base)
-        if base.kind != "tensor" or key is None:
-            raise self.refuse(
-                target, "assigning to an element is supported for local tensors and lists only"
-            )
-        index = self.lists_as_arrays(target, index)
-        code = ast.Call(
-            self.alias_global("changed", set_element), [base.code, index.code, value.code], []
+def store_element(state: Specialisation, target: ast.Subscript, value: Value) -> None:
+    """Store to an element: `tensor[index] = value`."""
+    state.pending.append([value])
+    index = state.evaluate(without_slices(target.slice))
+    base = state.evaluate(target.value)
+    state.pending.pop()
+    if is_stand_in(state, base.example):
+        invoke(
+            state,
+            target,
+            find_special_method(state, target, base.example, "__setitem__"),
+            [index, value],
+            {},
         )
-        self.replace_aliases(
-            key, self.alias_names(target, key), self.result(target, code, [base, value])
+        return
+    if base.kind == Kind.HOST and isinstance(base.example, list):
+        put_in_list(state, target, base, index, value)
+        return
+    key = find_holder(state, target.value, base)
+    if base.kind != Kind.TENSOR or key is None:
+        raise state.refuse(
+            target, "assigning to an element is supported for local tensors and lists only"
         )
+    index = convert_lists(state, target, index)
+    code = ast.Call(
+        state.alias_global("changed", set_element), [base.code, index.code, value.code], []
+    )
+    replace_aliases(
+        state,
+        key,
+        find_aliases(state, target, key),
+        run_operation(state, target, code, [base, value]),
+    )
 
-    def put_in_list(self, target: ast.Subscript, base: Value, index: Value, value: Value) -> None:
-        """Let the host store to an element of a list: `list[index] = value`."""
-        index = self.slice_bound(target.slice, index)
-        if (
-            type(index.example) is not int
-            or (value.kind == "static" and not is_literal(value))
-            or value.kind == "record"
-        ):
-            raise self.refuse(
-                target, "only plain data at a whole number can be put into a list of the host"
-            )
-        self.check_no_list_read(target)
-        self.check_change(target, base.example)
-        code = self.bind_result(value) if value.kind == "tensor" else value.code
-        if id(base.example) not in self.ragged or -len(base.example) <= index.example < len(
-            base.example
-        ):
-            self.run(
-                target,
-                ast.Call(
-                    ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []
-                ),
-            )
-        element = ast.Subscript(base.code, index.code, ast.Store())
-        self.steps.append(
-            HostStep(ast.fix_missing_locations(ast.Assign([element], code, lineno=1)))
-        )
 
-    def change_in_place(self, node: ast.Call) -> bool:
-        """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment; False
-        for any other."""
-        method = node.func
-        if not (
-            isinstance(method, ast.Attribute)
-            and method.attr.endswith("_")
-            and not method.attr.endswith("__")
-        ):
-            return False
-        if not isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript)):
-            return False
-        if not hasattr(torch.Tensor, method.attr[:-1]):
-            return False
-        base = self.evaluate(method.value)
-        key = self.holder_name(method.value, base)
-        if base.kind != "tensor" or key is None:
-            return False
-        aliases = self.alias_names(node, key)
-        functional_call = ast.Call(
-            ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords
+def put_in_list(
+    state: Specialisation, target: ast.Subscript, base: Value, index: Value, value: Value
+) -> None:
+    """Let the host store to an element of a list: `list[index] = value`."""
+    index = read_slice_bound(state, target.slice, index)
+    if (
+        type(index.example) is not int
+        or (value.kind == Kind.STATIC and not is_literal(value))
+        or value.kind == Kind.RECORD
+    ):
+        raise state.refuse(
+            target, "only plain data at a whole number can be put into a list of the host"
         )
-        value = self.evaluate(ast.fix_missing_locations(ast.copy_location(functional_call, node)))
-        if getattr(value.example, "dtype", None) != base.example.dtype:
-            raise self.refuse(
-                node, f"{method.attr} keeps the type of its tensor, {method.attr[:-1]} does not"
-            )
-        self.replace_aliases(key, aliases, value)
+    check_no_list_read(state, target)
+    check_change(state, target, base.example)
+    code = state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+    if id(base.example) not in state.ragged or -len(base.example) <= index.example < len(
+        base.example
+    ):
+        run_code(
+            state,
+            target,
+            ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []),
+        )
+    element = ast.Subscript(base.code, index.code, ast.Store())
+    state.steps.append(HostStep(ast.fix_missing_locations(ast.Assign([element], code, lineno=1))))
+
+
+def change_in_place(state: Specialisation, node: ast.Call) -> bool:
+    """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment; False
+    for any other."""
+    method = node.func
+    if not (
+        isinstance(method, ast.Attribute)
+        and method.attr.endswith("_")
+        and not method.attr.endswith("__")
+    ):
+        return False
+    if not isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript)):
+        return False
+    if not hasattr(torch.Tensor, method.attr[:-1]):
+        return False
+    base = state.evaluate(method.value)
+    key = find_holder(state, method.value, base)
+    if base.kind != Kind.TENSOR or key is None:
+        return False
+    aliases = find_aliases(state, node, key)
+    functional_call = ast.Call(
+        ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords
+    )
+    value = state.evaluate(ast.fix_missing_locations(ast.copy_location(functional_call, node)))
+    if getattr(value.example, "dtype", None) != base.example.dtype:
+        raise state.refuse(
+            node, f"{method.attr} keeps the type of its tensor, {method.attr[:-1]} does not"
+        )
+    replace_aliases(state, key, aliases, value)
+    return True
+
+
+def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | None:
+    """Return the name that holds the tensor: a local variable, or a place of an object; None if
+    there is none."""
+    if isinstance(node, ast.Name):
+        return state.frame.prefix + node.id
+    has_name = (
+        isinstance(base.code, ast.Name)
+        and base.code.id not in state.unread_names
+        and base.code.id in state.names
+    )
+    return base.code.id if has_name and isinstance(base.code, ast.Name) else None
+
+
+def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
+    """Return the names that hold the very tensor under `key`; refuse if anything else may see a
+    change of it."""
+    if key not in state.names:
+        raise state.refuse(node, "a function made in another changes a tensor of that one")
+    tensor = state.names[key].example
+    addresses = find_shared_memory(state, tensor)
+    drop_partial_names(state, key, addresses)
+    aliases = [
+        alias
+        for alias, value in state.names.items()
+        if value.example is tensor and value.kind in (Kind.TENSOR, Kind.EITHER)
+    ]
+    if storage_addresses(list_memory_holders(state, aliases)) & addresses:
+        raise state.refuse(node, f"{key} is changed in place while something else may hold it")
+    if is_pending(state, aliases, addresses):
+        raise state.refuse(node, f"{key} is changed in place by an expression that reads it, too")
+    return aliases
+
+
+def drop_partial_names(state: Specialisation, key: str, addresses: set[int]) -> None:
+    """Drop the other names that only some paths assign, and that may hold memory which changes:
+    they are not followed any further."""
+    for other_key, value in [*state.names.items()]:
+        if value.partial and other_key != key and storage_addresses(value.example) & addresses:
+            del state.names[other_key]
+
+
+def is_pending(state: Specialisation, aliases: list[str], addresses: set[int]) -> bool:
+    """Return whether a value that is not used yet reads one of the names, or shares the memory."""
+    pending_values = [value for values in state.pending for value in values or ()]
+    if storage_addresses([value.example for value in pending_values]) & addresses:
         return True
+    return any(set(aliases) & reads(value.code) for value in pending_values)
 
-    def holder_name(self, node: ast.expr, base: Value) -> str | None:
-        """Return the name that holds the tensor: a local variable, or a place of an object; None if
-        there is none."""
-        if isinstance(node, ast.Name):
-            return self.frame.prefix + node.id
-        has_name = (
-            isinstance(base.code, ast.Name)
-            and base.code.id not in self.unread_names
-            and base.code.id in self.names
+
+def list_memory_holders(state: Specialisation, aliases: list[str]) -> list[Any]:
+    """Return what may share memory with a tensor beside its aliases: what other names hold, the
+    weights and the inputs."""
+    other_examples = [
+        value.example
+        for key, value in state.names.items()
+        if not (
+            key in aliases or key in state.unread_names or has_part_names(key, value, state.names)
         )
-        return base.code.id if has_name and isinstance(base.code, ast.Name) else None
+    ]
+    return [
+        *other_examples,
+        *state.model.parameters(),
+        *state.model.buffers(),
+        *state.inputs,
+    ]
 
-    def alias_names(self, node: ast.AST, key: str) -> list[str]:
-        """Return the names that hold the very tensor under `key`; refuse if anything else may see a
-        change of it."""
-        if key not in self.names:
-            raise self.refuse(node, "a function made in another changes a tensor of that one")
-        tensor = self.names[key].example
-        addresses = self.shared_memory(tensor)
-        for other_key, value in [*self.names.items()]:  # partial names are not followed any further
-            if value.partial and other_key != key and storage_addresses(value.example) & addresses:
-                del self.names[other_key]
-        kinds = ("tensor", "either")
-        aliases = [
-            alias
-            for alias, value in self.names.items()
-            if value.example is tensor and value.kind in kinds
-        ]
-        other_examples = [
-            value.example
-            for other_key, value in self.names.items()
-            if not (
-                other_key in aliases
-                or other_key in self.unread_names
-                or self.has_part_names(other_key, value, self.names)
-            )
-        ]
-        other_holders = [
-            *other_examples,
-            *self.model.parameters(),
-            *self.model.buffers(),
-            *self.inputs,
-        ]
-        if storage_addresses(other_holders) & addresses:
-            raise self.refuse(node, f"{key} is changed in place while something else may hold it")
-        pending_values = [value for values in self.pending for value in values or ()]
-        if storage_addresses([value.example for value in pending_values]) & addresses or any(
-            set(aliases) & reads(value.code) for value in pending_values
-        ):
-            raise self.refuse(
-                node, f"{key} is changed in place by an expression that reads it, too"
-            )
-        return aliases
 
-    def shared_memory(self, tensor: torch.Tensor) -> set[int]:
-        """Return the addresses of the memory that a tensor may share on any path."""
-        addresses = storage_addresses(tensor)
-        count = 0
-        while len(addresses) > count:
-            count = len(addresses)
-            for group in self.alias_groups:
-                group_addresses = storage_addresses(group)
-                if group_addresses & addresses:
-                    addresses |= group_addresses
-        return addresses
+def find_shared_memory(state: Specialisation, tensor: torch.Tensor) -> set[int]:
+    """Return the addresses of the memory that a tensor may share on any path."""
+    addresses = storage_addresses(tensor)
+    count = 0
+    while len(addresses) > count:
+        count = len(addresses)
+        for group in state.alias_groups:
+            group_addresses = storage_addresses(group)
+            if group_addresses & addresses:
+                addresses |= group_addresses
+    return addresses
 
-    def replace_aliases(self, key: str, aliases: list[str], value: Value) -> None:
-        """Assign the changed tensor to all names that hold it."""
-        self.in_place_changes += 1
-        self.store_name(key, value)
-        for alias in aliases:
-            if alias != key:
-                self.store_name(alias, self.names[key])
-                self.changed_names.add(alias)
+
+def replace_aliases(state: Specialisation, key: str, aliases: list[str], value: Value) -> None:
+    """Assign the changed tensor to all names that hold it."""
+    state.in_place_changes += 1
+    store_name(state, key, value)
+    for alias in aliases:
+        if alias != key:
+            store_name(state, alias, state.names[key])
+            state.changed_names.add(alias)
 
 
 def storage_addresses(example: Any) -> set[int]:
     """Return the addresses of the memory of the tensors in `example`."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors_in([example])} - {0}
-
-
-def binary_operation(node: ast.AugAssign, load: ast.expr) -> ast.expr:
-    """Return `x + y` for `x += y`."""
-    return ast.fix_missing_locations(ast.copy_location(ast.BinOp(load, node.op, node.value), node))
 
 
 def without_slices(index: ast.expr) -> ast.expr:

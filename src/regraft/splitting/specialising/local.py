@@ -7,7 +7,7 @@ import ast
 import copy
 from typing import Any
 
-from regraft.splitting.specialising.interpreter import NotRun
+from regraft.splitting.specialising.state import NotRun
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 

@@ -8,11 +8,17 @@ from dataclasses import replace
 
 from regraft.splitting.program.codes import assign
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit, reads
-from regraft.splitting.program.values import Names, Value, literal
-from regraft.splitting.specialising.objects import Objects
+from regraft.splitting.program.values import Kind, Names, Value, literal
+from regraft.splitting.specialising.stand_ins import (
+    get_object_name,
+    holds_stand_in,
+    is_stand_in,
+    select_live_names,
+)
+from regraft.splitting.specialising.state import Specialisation
 
 
-def unify(objects: Objects, ends: list[tuple[list[Step], Names]]) -> None:
+def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
     """Give each object that a path made itself the names of the first path's object that it
     corresponds to.
 
@@ -20,17 +26,17 @@ def unify(objects: Objects, ends: list[tuple[list[Step], Names]]) -> None:
     other path lacks it. Names that refer to a path's own object refer to the first path's object
     afterwards: only the number differs.
     """
-    first = objects.live_names(ends[0][1])
+    first = select_live_names(state, ends[0][1])
     for steps, names in ends[1:]:
-        live = objects.live_names(names)
+        live = select_live_names(state, names)
         if live.keys() != names.keys():
             names.clear()
             names.update(live)
-        while (key := counterpart(objects, first, names)) is not None:
-            renumber(objects, steps, names, names[key].example, first[key].example)
+        while (key := counterpart(state, first, names)) is not None:
+            renumber(state, steps, names, names[key].example, first[key].example)
 
 
-def counterpart(objects: Objects, first: Names, names: Names) -> str | None:
+def counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
     """Return a name that holds an object of one class on both paths, on each path one of the path's
     own.
 
@@ -38,36 +44,38 @@ def counterpart(objects: Objects, first: Names, names: Names) -> str | None:
     """
     for key in first.keys() & names.keys():
         first_object, second_object = first[key].example, names[key].example
-        are_stand_ins = objects.is_stand_in(first_object) and objects.is_stand_in(second_object)
+        are_stand_ins = is_stand_in(state, first_object) and is_stand_in(state, second_object)
         if (
             are_stand_ins
             and type(first_object) is type(second_object)
             and first_object is not second_object
         ):
             are_own = (
-                objects.name_of(first_object) not in names
-                and objects.name_of(second_object) not in first
+                get_object_name(state, first_object) not in names
+                and get_object_name(state, second_object) not in first
             )
-            if are_own and not is_inside_value(objects, names, second_object):
+            if are_own and not is_inside_value(state, names, second_object):
                 return key
     return None
 
 
-def is_inside_value(objects: Objects, names: Names, stand_in: object) -> bool:
+def is_inside_value(state: Specialisation, names: Names, stand_in: object) -> bool:
     """Return whether a value of a name, such as a tuple or a bound method, holds an object that
     forward makes."""
     examples = [value.example for value in names.values() if value.example is not stand_in]
     return any(
-        objects.holds_stand_in(example) and not objects.is_stand_in(example) for example in examples
+        holds_stand_in(state, example) and not is_stand_in(state, example) for example in examples
     )
 
 
-def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new: object) -> None:
+def renumber(
+    state: Specialisation, steps: list[Step], names: Names, old: object, new: object
+) -> None:
     """Give a path's object the number of another object, in the path's steps and names.
 
     The values of the old names are assigned to the new ones at the end of the path.
     """
-    number, new_number = objects.name_of(old)[1:], objects.name_of(new)[1:]
+    number, new_number = get_object_name(state, old)[1:], get_object_name(state, new)[1:]
     new_names = {
         key: key[0] + new_number + key[1 + len(number) :]
         for key in names
@@ -76,42 +84,42 @@ def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new
     values: Names = {}
     for key, value in names.items():
         if (
-            new_names.get(key) in objects.varying_names
-            and value.kind == "static"
+            new_names.get(key) in state.varying_names
+            and value.kind == Kind.STATIC
             and literal(value.example) is not None
         ):
             values[new_names[key]] = assign_before_exit(
-                objects, steps, new_names[key], replace(value, kind="host")
+                state, steps, new_names[key], replace(value, kind=Kind.HOST)
             )
-        elif value.kind == "static":
-            values[new_names.get(key, key)] = objects.static(new) if value.example is old else value
-        elif key in new_names and isinstance(value.code, ast.Name) and value.kind != "lost":
+        elif value.kind == Kind.STATIC:
+            values[new_names.get(key, key)] = state.static(new) if value.example is old else value
+        elif key in new_names and isinstance(value.code, ast.Name) and value.kind != Kind.LOST:
             values[new_names[key]] = assign_before_exit(
-                objects, steps, new_names[key], value, key in objects.size_names
+                state, steps, new_names[key], value, key in state.size_names
             )
-            objects.open_by_name.setdefault(new_names[key], set()).update(
-                objects.open_by_name.get(key, ())
+            state.open_by_name.setdefault(new_names[key], set()).update(
+                state.open_by_name.get(key, ())
             )
-            if key in objects.size_names:
-                objects.size_names.add(new_names[key])
+            if key in state.size_names:
+                state.size_names.add(new_names[key])
         else:
             values[new_names.get(key, key)] = rename_variables(value, new_names)
     names.clear()
     names.update(values)
     # but for the object's own name, whose value, the list of its places, has to be the same on all
     # paths
-    objects.changed_names |= {key for key in new_names.values() if "_" in key}
+    state.changed_names |= {key for key in new_names.values() if "_" in key}
 
 
 def assign_before_exit(
-    objects: Objects, steps: list[Step], key: str, value: Value, size: bool = False
+    state: Specialisation, steps: list[Step], key: str, value: Value, size: bool = False
 ) -> Value:
     """Assign the value to a name before the path leaves, and return it under that name.
 
     size: whether the value is a size that regions compute.
     """
-    step_class = TensorStep if value.kind == "tensor" or size else HostStep
-    append_before_exit(steps, step_class(assign(key, value.code), objects.location))
+    step_class = TensorStep if value.kind == Kind.TENSOR or size else HostStep
+    append_before_exit(steps, step_class(assign(key, value.code), state.location))
     return replace(value.with_name(key), constant=False)
 
 
@@ -121,6 +129,8 @@ def rename_variables(value: Value, new_names: dict[str, str]) -> Value:
         return value
 
     class Renamer(ast.NodeTransformer):
+        """Renames variables."""
+
         def visit_Name(self, node: ast.Name) -> ast.Name:
             return ast.copy_location(ast.Name(new_names.get(node.id, node.id), node.ctx), node)
 

@@ -32,38 +32,61 @@ def _statements_change_outside(function: Any) -> bool:
     if not isinstance(definition, ast.FunctionDef):
         return False
     parameters = inspect.signature(function).parameters
-    mutable_defaults = {
+    arguments = {
         key
         for key, parameter in parameters.items()
-        if isinstance(parameter.default, (list, dict, set))
+        if not isinstance(parameter.default, (list, dict, set))
     }
-    arguments = {key for key in parameters if key not in mutable_defaults}
     local_names = own_names(definition) - set(parameters)
-    for node in ast.walk(definition):
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
-            return True
-        is_stored = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
-        if isinstance(node, ast.Attribute) and is_stored and root_name(node) not in local_names:
-            return True
-        changed = None
-        if isinstance(node, ast.Subscript) and is_stored:
-            changed = node.value
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in MUTATORS
-        ):
-            changed = node.func.value
-        changed_root = root_name(changed) if changed is not None else ""
-        if (
-            not changed_root
-            or changed_root in local_names
-            or isinstance(function.__globals__.get(changed_root), ModuleType)
-        ):
-            continue
-        if changed_root not in arguments or isinstance(changed, ast.Attribute):
-            return True
-    return False
+    return any(
+        changes_scope(node, local_names)
+        or changes_container(node, local_names, arguments, function.__globals__)
+        for node in ast.walk(definition)
+    )
+
+
+def is_stored(node: ast.AST) -> bool:
+    """Return whether an expression is assigned or deleted."""
+    return isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
+
+
+def changes_scope(node: ast.AST, local_names: set[str]) -> bool:
+    """Return whether a node declares a variable of another function, or stores to an attribute of
+    what is no local variable."""
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return True
+    return (
+        isinstance(node, ast.Attribute) and is_stored(node) and root_name(node) not in local_names
+    )
+
+
+def changes_container(
+    node: ast.AST, local_names: set[str], arguments: set[str], scope: dict[str, Any]
+) -> bool:
+    """Return whether a node changes a container which a global, a mutable default or an attribute
+    of an argument holds.
+
+    arguments: the parameters without mutable defaults. scope: the function's globals.
+    """
+    container = find_changed_container(node)
+    root = root_name(container) if container is not None else ""
+    if not root or root in local_names or isinstance(scope.get(root), ModuleType):
+        return False
+    return root not in arguments or isinstance(container, ast.Attribute)
+
+
+def find_changed_container(node: ast.AST) -> ast.expr | None:
+    """Return the container of which a node stores an element, or calls a method that changes it;
+    None for any other node."""
+    if isinstance(node, ast.Subscript) and is_stored(node):
+        return node.value
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in MUTATORS
+    ):
+        return node.func.value
+    return None
 
 
 def root_name(node: ast.AST) -> str:

@@ -4,497 +4,403 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import assign, kind_of, leaf_expressions, name
-from regraft.splitting.program.possible import constants_of_all
-from regraft.splitting.program.residual import (
-    Branch,
-    HostStep,
-    Step,
-    append_before_exit,
-    leaves,
-    reads,
+from regraft.splitting.program.codes import holds_tensor, leaf_expressions, name
+from regraft.splitting.program.residual import Branch, HostStep, Step, reads
+from regraft.splitting.program.values import Kind, Value, literal, same_type
+from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
+from regraft.splitting.specialising.calls import make_local_function
+from regraft.splitting.specialising.displays import write_display
+from regraft.splitting.specialising.either import write_constant_test
+from regraft.splitting.specialising.indexing import Choice
+from regraft.splitting.specialising.inplace import (
+    change_in_place,
+    find_aliases,
+    find_holder,
+    replace_aliases,
 )
-from regraft.splitting.program.values import Names, Value, literal, open_differing_sizes, same_type
-from regraft.splitting.specialising.assign import part_name
-from regraft.splitting.specialising.either import Cases
-from regraft.splitting.specialising.expressions import Choice
-from regraft.splitting.specialising.inplace import Changes
-from regraft.splitting.specialising.meet import unify
+from regraft.splitting.specialising.joins import merge_paths
+from regraft.splitting.specialising.loops import (
+    execute_break,
+    execute_continue,
+    execute_for,
+    execute_while,
+)
+from regraft.splitting.specialising.objects import invoke
+from regraft.splitting.specialising.running import read_number
+from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
+from regraft.splitting.specialising.state import Cases, Specialisation
+from regraft.splitting.specialising.variables import bind_fresh, store_name
 
 GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 
 
-class Statements(Changes):
-    """Walks statements; the residual statements go to `steps`."""
+def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
+    """Specialise a statement twice: where a name holds the constant that it may hold, and where
+    it does not."""
+    while key and key not in state.names:
+        key = state.copied_from.get(key, "")
+    if not key:
+        raise state.refuse(
+            node,
+            "something that is None or a number on some of the paths here is not supported here",
+        )
+    case = id(node), key
+    if case in state.cases or isinstance(node, (ast.For, ast.While)):
+        alternatives = (
+            f"{state.names[key].instead} on some of the paths that lead here, and something else"
+            " on others"
+        )
+        raise state.refuse(node, f"{key} is {alternatives}; that is not supported here")
+    state.cases.add(case)
+    sides = [lambda: state.execute(node), lambda: state.execute(node)]
+    decide(state, node, write_constant_test(state, key), sides[0], sides[1], ["", ""])
+    state.cases.discard(case)
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__(model)
-        self.call_depth = 0
-        # the statements that are specialised by cases now, with the names
-        self.cases: set[tuple[int, str]] = set()
-        # joined tensors, by the ids of the tensors on each path
-        self.joined_values: dict[tuple[int, ...], Value] = {}
 
-    def block(self, statements: list[ast.stmt]) -> None:
-        """Specialise statements, up to the first that leaves."""
-        for statement in statements:
-            if leaves(self.steps):
-                return
-            self.statement(statement)
+def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
+    """Specialise a statement once for each module that the index may choose."""
+    index_value = state.evaluate(choice.index)
+    index_value = (
+        read_number(state, index_value) if index_value.kind == Kind.TENSOR else index_value
+    )
+    index = (
+        index_value.code
+        if isinstance(index_value.code, ast.Name)
+        else state.bind_in_host(index_value).code
+    )
+    arms: list[tuple[ast.expr | None, list[Step]]] = []
+    ends = []
+    for key in choice.keys:
+        state.chosen_indices[id(choice.index)] = state.static(key)
+        test = ast.Compare(index, [ast.Eq()], [ast.Constant(key)])
+        steps, after = specialise_apart(
+            state, lambda: state.execute_block([node]), state.names, test
+        )
+        arms.append((test, steps))
+        ends.append((steps, after))
+    del state.chosen_indices[id(choice.index)]
+    merge_paths(state, ends)
+    text = ast.unparse(choice.index)
+    message = ast.parse(f"raise LookupError({ast.unparse(index)})").body[0]
+    labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
+    state.steps.append(
+        Branch([*arms, (None, [HostStep(message)])], node.lineno, state.frame.path, labels)
+    )
 
-    def statement(self, node: ast.stmt) -> None:
-        """Specialise one statement, once for each alternative if a value that it needs has
-        several."""
-        handler = getattr(self, f"do_{type(node).__name__}", None)
-        if handler is None:
-            raise self.refuse(
-                node, f"{type(node).__name__} is not supported in a network that is split"
-            )
-        steps, names = list(self.steps), self.fork_names(self.names)
-        self.frame.line = getattr(node, "lineno", self.frame.line)
-        self.pending.append(None)  # a statement uses the values that it evaluates itself
-        try:
-            try:
-                handler(node)
-            except Choice as choice:
-                self.steps[:], self.names = list(steps), self.fork_names(names)
-                self.specialise_choice(node, choice)
-        except Cases as cases:
-            self.steps[:], self.names = steps, names
-            self.specialise_cases(node, cases.key)
-        finally:
-            self.pending.pop()
-        for step in self.steps[len(steps) :]:
-            if isinstance(step, HostStep) and not step.place[1]:
-                step.place = self.frame.path, getattr(node, "lineno", 0)
 
-    def specialise_cases(self, node: ast.stmt, key: str) -> None:
-        """Specialise a statement twice: where a name holds the constant that it may hold, and where
-        it does not."""
-        while key and key not in self.names:
-            key = self.copied_from.get(key, "")
-        if not key:
-            raise self.refuse(
+def execute_pass(state: Specialisation, node: ast.Pass) -> None:
+    """Specialise `pass`."""
+    pass
+
+
+def execute_expression(state: Specialisation, node: ast.Expr) -> None:
+    """Evaluate an expression for its side effects, which the host repeats."""
+    if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
+        return
+    value = state.evaluate(node.value)
+    if value.kind == Kind.HOST:
+        state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
+
+
+def execute_assert(state: Specialisation, node: ast.Assert) -> None:
+    """Specialise `assert`, which the host repeats unless its outcome is known."""
+    test = evaluate_truth(state, state.evaluate(node.test))
+    if test.kind != Kind.STATIC:
+        state.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
+    elif not test.example:  # on a path that no input takes, or where the original raises, too
+        state.steps.append(
+            HostStep(ast.fix_missing_locations(ast.parse("raise AssertionError").body[0]))
+        )
+
+
+def execute_raise(state: Specialisation, node: ast.Raise) -> None:
+    """Let the host raise one of Python's own errors."""
+    call = (
+        node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
+    )
+    error_name = (
+        call.func.id
+        if isinstance(call.func, ast.Name) and call.func.id not in state.globals
+        else ""
+    )
+    error = getattr(builtins, error_name, None)
+    if (
+        not (isinstance(error, type) and issubclass(error, Exception))
+        or call.keywords
+        or node.cause
+    ):
+        raise state.refuse(node, "raising anything but an error of Python's own is not supported")
+    step_count = len(state.steps)
+    arguments = [state.evaluate(argument) for argument in call.args]
+    are_literal = all(
+        argument.kind in (Kind.STATIC, Kind.HOST) and literal(argument.example) is not None
+        for argument in arguments
+    )
+    if not are_literal or len(state.steps) > step_count:  # a side that raises gives no samples
+        raise state.refuse(node, f"{error_name} of values of tensors is not supported")
+    raise_statement = ast.Raise(
+        ast.Call(name(error_name), [argument.code for argument in arguments], [])
+    )
+    state.steps.append(HostStep(ast.fix_missing_locations(raise_statement)))
+
+
+def execute_delete(state: Specialisation, node: ast.Delete) -> None:
+    """Specialise `del` of local names and of items of dictionaries."""
+    for target in node.targets:
+        base = (
+            state.evaluate(target.value)
+            if isinstance(target, (ast.Attribute, ast.Subscript))
+            else None
+        )
+        if (
+            base is not None
+            and is_stand_in(state, base.example)
+            and isinstance(target, ast.Subscript)
+        ):
+            key = state.evaluate(target.slice)
+            invoke(
+                state,
                 node,
-                "something that is None or a number on some of the paths here is not supported"
-                " here",
+                find_special_method(state, node, base.example, "__delitem__"),
+                [key],
+                {},
             )
-        case = id(node), key
-        if case in self.cases or isinstance(node, (ast.For, ast.While)):
-            alternatives = (
-                f"{self.names[key].instead} on some of the paths that lead here, and something else"
-                " on others"
-            )
-            raise self.refuse(node, f"{key} is {alternatives}; that is not supported here")
-        self.cases.add(case)
-        sides = [lambda: self.statement(node), lambda: self.statement(node)]
-        self.decide(node, self.constant_test(key), sides[0], sides[1], ["", ""])
-        self.cases.discard(case)
+            continue
+        if not isinstance(target, ast.Name) or state.frame.prefix + target.id not in state.names:
+            raise state.refuse(node, "del of anything but a local name is not supported")
+        del state.names[state.frame.prefix + target.id]
+        state.deleted_names.add(state.frame.prefix + target.id)
 
-    def specialise_choice(self, node: ast.stmt, choice: Choice) -> None:
-        """Specialise a statement once for each module that the index may choose."""
-        index_value = self.evaluate(choice.index)
-        index_value = self.read_number(index_value) if index_value.kind == "tensor" else index_value
-        index = (
-            index_value.code
-            if isinstance(index_value.code, ast.Name)
-            else self.bind_in_host(index_value).code
+
+def execute_assign(state: Specialisation, node: ast.Assign) -> None:
+    """Specialise an assignment to its targets in turn."""
+    value = state.evaluate(node.value)
+    if len(node.targets) > 1 and value.kind != Kind.STATIC:  # the other targets may read the first
+        value = bind_fresh(state, value)
+    state.pending.append([value] if len(node.targets) > 1 else None)
+    for target in node.targets:
+        store(state, target, value)
+    state.pending.pop()
+
+
+def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None:
+    """Specialise `x += y`: a tensor or list changes in place, anything else is assigned anew."""
+    target = node.target
+    load = copy.copy(target)
+    load.ctx = ast.Load()
+    old_value, changes = state.track_changes(lambda: state.evaluate(load))
+    if changes:
+        raise state.refuse(
+            node,
+            "an expression that changes something is the target of an augmented assignment",
         )
-        arms: list[tuple[ast.expr | None, list[Step]]] = []
-        ends = []
-        for key in choice.keys:
-            self.chosen_indices[id(choice.index)] = self.static(key)
-            test = ast.Compare(index, [ast.Eq()], [ast.Constant(key)])
-            steps, after = self.specialise_apart(lambda: self.block([node]), self.names, test)
-            arms.append((test, steps))
-            ends.append((steps, after))
-        del self.chosen_indices[id(choice.index)]
-        self.merge(ends)
-        text = ast.unparse(choice.index)
-        message = ast.parse(f"raise LookupError({ast.unparse(index)})").body[0]
-        labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
-        self.steps.append(
-            Branch([*arms, (None, [HostStep(message)])], node.lineno, self.frame.path, labels)
+    key = find_holder(state, load, old_value)
+    if isinstance(old_value.example, list) and isinstance(node.op, ast.Add):
+        extend = ast.Call(ast.Attribute(load, "extend", ast.Load()), [node.value], [])
+        state.evaluate(ast.fix_missing_locations(ast.copy_location(extend, node)))
+        return
+    if is_stand_in(state, old_value.example) or isinstance(old_value.example, list):
+        raise state.refuse(
+            node, f"{ast.unparse(load)} is changed in place while something else may hold it"
         )
-
-    # -- joins
-
-    def merge(self, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True) -> None:
-        """Set the names after paths that meet; plain values that differ become a variable of the
-        host.
-
-        drop_leaving: whether paths that leave are left out.
-        """
-        ends = [(steps, names) for steps, names in ends if not (drop_leaving and leaves(steps))]
-        if not ends:
-            return
-        unify(self, ends)
-        joined: Names = {}
-        self.joined_values = {}
-        for key in dict.fromkeys(key for _, names in ends for key in names):
-            path_values = [(steps, names[key]) for steps, names in ends if key in names]
-            if len(path_values) == len(ends):
-                joined[key] = self.join(key, path_values)
-                if any(value.partial for _, value in path_values):
-                    joined[key] = replace(joined[key], partial=True, constant=False)
-            elif self.is_variable(key):
-                joined.update(self.join_partial(key, path_values))
-        self.names = joined
-        self.rebuild_tuples([names for _, names in ends])
-        self.note_partly_aliased([names for _, names in ends])
-
-    def is_variable(self, key: str) -> bool:
-        """Return whether a name is a variable of the source, or an element of one."""
-        return bool(name_prefixes(key) & self.reserved_names)
-
-    def join_partial(self, key: str, path_values: list[tuple[list[Step], Value]]) -> Names:
-        """Return the joined value, by name, of a variable that some paths do not assign; empty if
-        there is none.
-
-        Reading the variable on these paths raises, as it does in the original.
-        """
-        if name_prefixes(key) & self.deleted_names:
-            return {}  # the host still holds it
-        value = self.join(key, path_values)
-        if value.kind == "static":
-            if literal(value.example) is None:
-                return {}
-            assign_at_end(key, [(steps, value) for steps, _ in path_values])
-            value = Value("host", value.example, name(key))
-        return {key: replace(value, partial=True, constant=False)}
-
-    def rebuild_tuples(self, path_names: list[Names]) -> None:
-        """Rebuild the tuples of equal length from their elements."""
-        for key in self.names:
-            values = [names[key] for names in path_names if key in names]
-            are_split = all(
-                self.has_part_names(key, names[key], names) for names in path_names if key in names
-            )
-            if are_split and len({(type(value.example), *value.fields) for value in values}) == 1:
-                partial = any(
-                    self.names[part_name(key, place)].partial for place in values[0].fields
-                )
-                self.names[key] = replace(self.rebuild(key, values[0]), partial=partial)
-
-    def join(self, key: str, path_values: list[tuple[list[Step], Value]]) -> Value:
-        """Return the value that a name holds after paths that meet; its kind is "lost" if there is
-        none."""
-        values = [value for _, value in path_values]
-        first = values[0]
-        kinds = {value.kind for value in values}
-        if all(value.fields for value in values):
-            return Value("lost", None, name(key))  # its elements are joined
-        if kinds == {"static"} and all(
-            same_constant(first.example, value.example) for value in values
-        ):
-            return first
-        longest = max(
-            values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
+    # there is no matrix product in place
+    if (
+        key is not None
+        and isinstance(old_value.example, torch.Tensor)
+        and not isinstance(node.op, ast.MatMult)
+    ):
+        change_tensor(state, node, load, key, old_value)
+        return
+    if key is None and changes_element(state, load, old_value):
+        text = ast.unparse(load)
+        raise state.refuse(
+            node, f"{text} is changed in place, and other names may hold it: write {text} = ..."
         )
-        if kinds == {"tensor"}:
-            return self.join_tensors(key, values)
-        if (
-            kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}
-        ) or self.mixes_none(values):
-            return self.join_either(key, path_values)
-        are_literal = all(
-            value.kind != "static" or literal(value.example) is not None for value in values
-        )
-        if (
-            kinds <= {"static", "host"}
-            and are_literal
-            and all(same_type(longest, value) for value in values)
-        ):
-            are_bound = [
-                isinstance(value.code, ast.Name) and value.code.id == key for value in values
-            ]
-            assign_at_end(
-                key,
-                [
-                    path_value
-                    for path_value, is_bound in zip(path_values, are_bound, strict=True)
-                    if not is_bound
-                ],
-            )
-            self.note_ragged(longest.example, [value.example for value in values])
-            truth = any(value.truth for value in values)
-            return Value(
-                "host",
-                longest.example,
-                name(key),
-                longest.twin,
-                among=constants_of_all(values),
-                truth=truth,
-            )
-        return Value("lost", None, name(key))
+    store(state, target, state.evaluate(binary_operation(node, load)))
 
-    def join_tensors(self, key: str, values: list[Value]) -> Value:
-        """Join tensors; the dimensions in which their sizes differ are open afterwards."""
-        joined = values[0]
-        for value in values[1:]:
-            if not same_type(joined, value):
-                widened = open_differing_sizes(joined, value)
-                if widened is None:
-                    return Value("lost", None, name(key))
-                joined = widened
-        if any(value.example is not values[0].example for value in values):
-            joined = self.joined_values.setdefault(
-                tuple(id(value.example) for value in values), self.merge_aliases(joined, values)
-            )
-        if joined is not values[0]:
-            self.bind_name(key, joined)
-        return replace(
-            joined.with_name(key),
-            constant=all(value is values[0] for value in values) and values[0].constant,
-        )
 
-    def join_either(self, key: str, path_values: list[tuple[list[Step], Value]]) -> Value:
-        """Join a tensor (or, beside None, a value of the host) on some paths with one constant on
-        the others."""
-        has_none = self.mixes_none([value for _, value in path_values])
-        constant_paths = [
-            (steps, value)
-            for steps, value in path_values
-            if value.kind == "static" and (value.example is None or not has_none)
+def change_tensor(
+    state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
+) -> None:
+    """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases."""
+    aliases = find_aliases(state, node, key)
+    # where the value is a number, only this name changes
+    if old_value.instead is not None and len(aliases) > 1:
+        state.require_single_kind(node, old_value)
+    value = state.evaluate(binary_operation(node, load))
+    if not same_type(value, old_value):
+        raise state.refuse(
+            node, "an augmented assignment that would change a tensor's type or shape"
+        )
+    replace_aliases(state, key, aliases, value)
+
+
+def changes_element(state: Specialisation, load: ast.expr, old_value: Value) -> bool:
+    """Return whether an augmented assignment changes a tensor within a container."""
+    return (
+        isinstance(load, ast.Subscript)
+        and holds_tensor(old_value.example)
+        and not isinstance(state.evaluate(load.value).example, torch.Tensor)
+    )
+
+
+def binary_operation(node: ast.AugAssign, load: ast.expr) -> ast.expr:
+    """Return `x + y` for `x += y`."""
+    return ast.fix_missing_locations(ast.copy_location(ast.BinOp(load, node.op, node.value), node))
+
+
+def execute_function_definition(state: Specialisation, node: ast.FunctionDef) -> None:
+    """Bind the name of an inner function, which is followed where it is called."""
+    store_name(state, state.frame.prefix + node.name, make_local_function(state, node, node))
+
+
+def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None:
+    """Specialise an assignment with an annotation."""
+    if node.value is not None:
+        store(state, node.target, state.evaluate(node.value))
+
+
+def execute_return(state: Specialisation, node: ast.Return) -> None:
+    """Specialise `return`: of the network in the host, of a function by its result's name."""
+    if state.call_depth == 0 and isinstance(
+        node.value, ast.IfExp
+    ):  # both sides may give values of any type
+        sides = [
+            [ast.copy_location(ast.Return(result), node)]
+            for result in (node.value.body, node.value.orelse)
         ]
-        variable_paths = [
-            (steps, without_constant(value))
-            for steps, value in path_values
-            if (steps, value) not in constant_paths
+        execute_if(state, ast.copy_location(ast.If(node.value.test, sides[0], sides[1]), node))  # type: ignore[arg-type]
+        return
+    value = (
+        state.evaluate(node.value) if node.value else Value(Kind.STATIC, None, ast.Constant(None))
+    )
+    value = write_display(state, node, value) if state.call_depth == 0 else value
+    code = state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+    if state.call_depth == 0:
+        if value.kind == Kind.STATIC and literal(value.example) is None:
+            raise state.refuse(
+                node, f"returns a {type(value.example).__name__}, which the host cannot make"
+            )
+        outside_names = sorted(reads(code) & state.globals.keys())
+        if outside_names:
+            kind = type(state.globals[outside_names[0]]).__name__
+            raise state.refuse(
+                node, f"returns a {kind} within a tuple or list, which the host cannot make"
+            )
+        if any(
+            isinstance(part, ast.Name) and is_truth_only(state, part.id)
+            for part in leaf_expressions(code)
+        ):
+            raise state.refuse(
+                node,
+                "of the value of `and` or `or`, which may be a tensor, only the truth is known",
+            )
+        state.steps.append(
+            HostStep(ast.fix_missing_locations(ast.Return(convert_sizes(state, code))))
+        )
+        return
+    store_name(state, f"{state.frame.prefix}result", replace(value, code=code))
+
+
+def is_truth_only(state: Specialisation, key: str) -> bool:
+    """Return whether only the truth of what a name holds is known."""
+    return key in state.names and state.names[key].truth
+
+
+def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
+    """Return the expression with the sizes that regions compute as Python numbers."""
+    if isinstance(code, ast.Tuple):
+        return ast.Tuple([convert_sizes(state, element) for element in code.elts], ast.Load())
+    if (
+        isinstance(code, ast.Call)
+        and isinstance(code.func, ast.Name)
+        and code.func.id in state.results
+    ):
+        keywords = [
+            ast.keyword(keyword.arg, convert_sizes(state, keyword.value))
+            for keyword in code.keywords
         ]
-        constants = [value.example for _, value in constant_paths] + [
-            value.instead for _, value in path_values if value.kind == "either"
-        ]
-        joined = self.join(key, variable_paths)
-        first = constants[0]
-        is_one_constant = all(same_constant(first, constant) for constant in constants)
-        if joined.kind == "static" and literal(joined.example) is not None:
-            assign_at_end(key, variable_paths)
-            joined = Value("host", joined.example, name(key))
-        if (
-            joined.kind not in ("host", "tensor")
-            or not is_one_constant
-            or not (first is None or isinstance(first, (int, float)))
-        ):
-            return Value("lost", None, name(key))
-        assign_at_end(key, constant_paths)
-        if joined.kind == "tensor":  # an alias: a change of the tensor need not change this name
-            joined = self.merge_aliases(joined, [value for _, value in variable_paths])
-        return replace(joined, kind="either", instead=first, constant=False)
+        return ast.Call(code.func, [], keywords)
+    if isinstance(code, ast.Name) and code.id in state.size_names:
+        return ast.Call(name("int"), [code], [])
+    return code
 
-    def mixes_none(self, values: list[Value]) -> bool:
-        """Return whether some of the values are None, others are not, and the host may hold all."""
-        are_none = [value.kind == "static" and value.example is None for value in values]
-        has_either = any(value.kind == "either" and value.instead is None for value in values)
-        return (has_either or (any(are_none) and not all(are_none))) and not any(
-            value.kind in ("record", "lost") for value in values
+
+def execute_if(state: Specialisation, node: ast.If) -> None:
+    """Specialise `if`: the side that is known to run, or both."""
+    test = evaluate_truth(state, state.evaluate(node.test))
+    if test.kind == Kind.STATIC:
+        state.execute_block(node.body if test.example else node.orelse)
+        return
+    decide(
+        state,
+        node,
+        test,
+        lambda: state.execute_block(node.body),
+        lambda: state.execute_block(node.orelse),
+    )
+
+
+def execute_with(state: Specialisation, node: ast.With) -> None:
+    """Specialise `with` of torch.no_grad and its like, which the residual program leaves out."""
+    for item in node.items:
+        manager = state.evaluate(item.context_expr)
+        if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:
+            raise state.refuse(node, "with is supported for torch.no_grad and its like only")
+    state.execute_block(node.body)
+
+
+Handler = Callable[[Specialisation, Any], None]
+STATEMENTS: dict[type[ast.stmt], Handler] = {
+    ast.AnnAssign: execute_annotated_assign,
+    ast.Assert: execute_assert,
+    ast.Assign: execute_assign,
+    ast.AugAssign: execute_augmented_assign,
+    ast.Break: execute_break,
+    ast.Continue: execute_continue,
+    ast.Delete: execute_delete,
+    ast.Expr: execute_expression,
+    ast.For: execute_for,
+    ast.FunctionDef: execute_function_definition,
+    ast.If: execute_if,
+    ast.Pass: execute_pass,
+    ast.Raise: execute_raise,
+    ast.Return: execute_return,
+    ast.While: execute_while,
+    ast.With: execute_with,
+}
+
+
+def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
+    """Specialise one statement, once for each alternative if a value that it needs has
+    several."""
+    handler = STATEMENTS.get(type(node))
+    if handler is None:
+        raise state.refuse(
+            node, f"{type(node).__name__} is not supported in a network that is split"
         )
-
-    def fits_either(self, value: Value, new_value: Value) -> bool:
-        """Return whether `new_value` is one of the alternatives of `value`."""
-        if new_value.kind == "static":
-            return same_constant(value.instead, new_value.example)
-        if new_value.kind == "either" and not same_constant(value.instead, new_value.instead):
-            return False
-        return without_constant(new_value).kind == without_constant(value).kind and same_type(
-            value, new_value
-        )
-
-    # -- statements
-
-    def do_Pass(self, node: ast.Pass) -> None:
-        pass
-
-    def do_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Call) and self.change_in_place(node.value):
-            return
-        value = self.evaluate(node.value)
-        if value.kind == "host":
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
-
-    def do_Assert(self, node: ast.Assert) -> None:
-        test = self.truth(self.evaluate(node.test))
-        if test.kind != "static":
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
-        elif not test.example:  # on a path that no input takes, or where the original raises, too
-            self.steps.append(
-                HostStep(ast.fix_missing_locations(ast.parse("raise AssertionError").body[0]))
-            )
-
-    def do_Raise(self, node: ast.Raise) -> None:
-        """Let the host raise one of Python's own errors."""
-        call = (
-            node.exc
-            if isinstance(node.exc, ast.Call)
-            else ast.Call(node.exc or name("None"), [], [])
-        )
-        error_name = (
-            call.func.id
-            if isinstance(call.func, ast.Name) and call.func.id not in self.globals
-            else ""
-        )
-        error = getattr(builtins, error_name, None)
-        if (
-            not (isinstance(error, type) and issubclass(error, Exception))
-            or call.keywords
-            or node.cause
-        ):
-            raise self.refuse(
-                node, "raising anything but an error of Python's own is not supported"
-            )
-        step_count = len(self.steps)
-        arguments = [self.evaluate(argument) for argument in call.args]
-        are_literal = all(
-            argument.kind in ("static", "host") and literal(argument.example) is not None
-            for argument in arguments
-        )
-        if not are_literal or len(self.steps) > step_count:  # a side that raises gives no samples
-            raise self.refuse(node, f"{error_name} of values of tensors is not supported")
-        raise_statement = ast.Raise(
-            ast.Call(name(error_name), [argument.code for argument in arguments], [])
-        )
-        self.steps.append(HostStep(ast.fix_missing_locations(raise_statement)))
-
-    def do_Delete(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            base = (
-                self.evaluate(target.value)
-                if isinstance(target, (ast.Attribute, ast.Subscript))
-                else None
-            )
-            if (
-                base is not None
-                and self.is_stand_in(base.example)
-                and isinstance(target, ast.Subscript)
-            ):
-                key = self.evaluate(target.slice)
-                self.invoke(node, self.special_method(node, base.example, "__delitem__"), [key], {})
-                continue
-            if not isinstance(target, ast.Name) or self.frame.prefix + target.id not in self.names:
-                raise self.refuse(node, "del of anything but a local name is not supported")
-            del self.names[self.frame.prefix + target.id]
-            self.deleted_names.add(self.frame.prefix + target.id)
-
-    def do_Assign(self, node: ast.Assign) -> None:
-        value = self.evaluate(node.value)
-        if len(node.targets) > 1 and value.kind != "static":  # the other targets may read the first
-            value = self.bind_fresh(value)
-        self.pending.append([value] if len(node.targets) > 1 else None)
-        for target in node.targets:
-            self.store(target, value)
-        self.pending.pop()
-
-    def do_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.store_name(self.frame.prefix + node.name, self.make_local_function(node, node))
-
-    def do_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.store(node.target, self.evaluate(node.value))
-
-    def do_Return(self, node: ast.Return) -> None:
-        if self.call_depth == 0 and isinstance(
-            node.value, ast.IfExp
-        ):  # both sides may give values of any type
-            sides = [
-                [ast.copy_location(ast.Return(result), node)]
-                for result in (node.value.body, node.value.orelse)
-            ]
-            self.do_If(ast.copy_location(ast.If(node.value.test, sides[0], sides[1]), node))  # type: ignore[arg-type]
-            return
-        value = (
-            self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
-        )
-        value = self.as_host_display(node, value) if self.call_depth == 0 else value
-        code = self.bind_result(value) if value.kind == "tensor" else value.code
-        if self.call_depth == 0:
-            if value.kind == "static" and literal(value.example) is None:
-                raise self.refuse(
-                    node, f"returns a {type(value.example).__name__}, which the host cannot make"
-                )
-            outside_names = sorted(reads(code) & self.globals.keys())
-            if outside_names:
-                kind = type(self.globals[outside_names[0]]).__name__
-                raise self.refuse(
-                    node, f"returns a {kind} within a tuple or list, which the host cannot make"
-                )
-            if any(
-                isinstance(part, ast.Name) and self.is_truth_only(part.id)
-                for part in leaf_expressions(code)
-            ):
-                raise self.refuse(
-                    node,
-                    "of the value of `and` or `or`, which may be a tensor, only the truth is known",
-                )
-            self.steps.append(
-                HostStep(ast.fix_missing_locations(ast.Return(self.sizes_as_numbers(code))))
-            )
-            return
-        self.keep(f"{self.frame.prefix}result", replace(value, code=code))
-
-    def is_truth_only(self, key: str) -> bool:
-        """Return whether only the truth of what a name holds is known."""
-        return key in self.names and self.names[key].truth
-
-    def sizes_as_numbers(self, code: ast.expr) -> ast.expr:
-        """Return the expression with the sizes that regions compute as Python numbers."""
-        if isinstance(code, ast.Tuple):
-            return ast.Tuple([self.sizes_as_numbers(element) for element in code.elts], ast.Load())
-        if (
-            isinstance(code, ast.Call)
-            and isinstance(code.func, ast.Name)
-            and code.func.id in self.results
-        ):
-            keywords = [
-                ast.keyword(keyword.arg, self.sizes_as_numbers(keyword.value))
-                for keyword in code.keywords
-            ]
-            return ast.Call(code.func, [], keywords)
-        if isinstance(code, ast.Name) and code.id in self.size_names:
-            return ast.Call(name("int"), [code], [])
-        return code
-
-    def do_If(self, node: ast.If) -> None:
-        test = self.truth(self.evaluate(node.test))
-        if test.kind == "static":
-            self.block(node.body if test.example else node.orelse)
-            return
-        self.decide(node, test, lambda: self.block(node.body), lambda: self.block(node.orelse))
-
-    def do_With(self, node: ast.With) -> None:
-        for item in node.items:
-            manager = self.evaluate(item.context_expr)
-            if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:
-                raise self.refuse(node, "with is supported for torch.no_grad and its like only")
-        self.block(node.body)
-
-
-def name_prefixes(key: str) -> set[str]:
-    """Return a name, and the names of which it may be an element."""
-    parts = key.split("__")
-    return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
-
-
-def assign_at_end(key: str, path_values: list[tuple[list[Step], Value]]) -> None:
-    """Let the host assign each path's value to a name, at the path's end."""
-    for steps, value in path_values:
-        append_before_exit(steps, HostStep(assign(key, value.code)))
-
-
-def without_constant(value: Value) -> Value:
-    """Return the value as the tensor, or value of the host, that it is where it is not the
-    constant."""
-    if value.kind != "either":
-        return value
-    return replace(value, kind=kind_of(value.example))
-
-
-def same_constant(left: Any, right: Any) -> bool:
-    """Return whether both are one object, or equal constants of one type."""
-    if left is right:
-        return True
-    return literal(left) is not None and type(left) is type(right) and repr(left) == repr(right)
+    steps, names = list(state.steps), state.fork_names(state.names)
+    state.frame.line = getattr(node, "lineno", state.frame.line)
+    state.pending.append(None)  # a statement uses the values that it evaluates itself
+    try:
+        try:
+            handler(state, node)
+        except Choice as choice:
+            state.steps[:], state.names = list(steps), state.fork_names(names)
+            specialise_choice(state, node, choice)
+    except Cases as cases:
+        state.steps[:], state.names = steps, names
+        specialise_cases(state, node, cases.key)
+    finally:
+        state.pending.pop()
+    for step in state.steps[len(steps) :]:
+        if isinstance(step, HostStep) and not step.place[1]:
+            step.place = state.frame.path, getattr(node, "lineno", 0)

@@ -1,0 +1,133 @@
+"""Decisions by values of the host: both sides are followed, and joined where they meet."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+import torch
+
+from regraft.splitting.program.codes import method_call
+from regraft.splitting.program.possible import TRUTHS, narrow, possible_constants
+from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.residual import Branch, Step, reads
+from regraft.splitting.program.values import Kind, Names, Value
+from regraft.splitting.specialising.either import bind_without_constant, find_tested_constant
+from regraft.splitting.specialising.joins import merge_paths
+from regraft.splitting.specialising.lists import has_definite_length
+from regraft.splitting.specialising.running import is_constant_tensor
+from regraft.splitting.specialising.stand_ins import is_stand_in, test_stand_in
+from regraft.splitting.specialising.state import Specialisation
+
+LABELS = ("the condition holds", "the condition does not hold")
+
+
+def specialise_apart(
+    state: Specialisation,
+    walk: Callable[[], None],
+    names: Names,
+    test: ast.expr | None = None,
+    holds: bool = True,
+) -> tuple[list[Step], Names]:
+    """Specialise what `walk` follows apart, where a test holds or not; return its steps and the
+    names after it."""
+    outer_state, state.steps, state.names = (state.steps, state.names), [], state.fork_names(names)
+    try:
+        if test is not None:
+            narrow_names(state, test, holds)
+        walk()
+        return state.steps, state.names
+    finally:
+        state.steps, state.names = outer_state
+
+
+def decide(
+    state: Specialisation,
+    node: ast.AST,
+    test: Value,
+    body: Callable[[], None],
+    orelse: Callable[[], None],
+    labels: Sequence[str] = LABELS,
+) -> None:
+    """Branch on a value of the host: follow both sides, and join what they leave."""
+    names = state.names
+    sides = [
+        specialise_apart(state, walk, names, test.code, walk is body) for walk in (body, orelse)
+    ]
+    merge_paths(state, sides)
+    arms: list[tuple[ast.expr | None, list[Step]]] = [
+        (test.code, sides[0][0]),
+        (None, sides[1][0]),
+    ]
+    state.steps.append(Branch(arms, getattr(node, "lineno", 0), state.frame.path, list(labels)))
+
+
+def decide_value(
+    state: Specialisation,
+    node: ast.expr,
+    test: Value,
+    key: str,
+    sides: list[Callable[[], None]],
+    labels: Sequence[str] = LABELS,
+) -> Value:
+    """Follow both sides of a decision, and return the value that both store under `key`."""
+    decide(state, node, test, sides[0], sides[1], labels)
+    if state.names[key].kind == Kind.LOST:
+        raise state.refuse(node, "the sides of this expression have different types or shapes")
+    return state.names[key]
+
+
+def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
+    """Narrow what the names in a test may hold to what they hold where the test holds, or does
+    not."""
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, holds = test.operand, not holds
+    if isinstance(test, ast.Name) and (test.id, holds) in state.implied_tests:
+        narrow_names(state, state.implied_tests[test.id, holds], holds)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
+        for operand in test.values:
+            narrow_names(state, operand, holds)
+    for key in reads(test) & state.names.keys():
+        state.names[key] = narrow(state.names[key], key, test, holds)
+    tested = find_tested_constant(test)
+    value = state.names.get(tested[0]) if tested is not None else None
+    if tested is None or value is None or value.kind != Kind.EITHER:
+        return
+    if tested[1] == holds:
+        state.names[tested[0]] = state.static(value.instead)
+    else:
+        state.names[tested[0]] = bind_without_constant(state, value)
+
+
+def evaluate_truth(state: Specialisation, value: Value) -> Value:
+    """Return what `if value` tests, as the host tests it."""
+    if is_stand_in(state, value.example):
+        return state.static(test_stand_in(state, value.code, value.example))
+    if value.kind == Kind.TENSOR:
+        if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
+            raise state.refuse(value.code, "the truth of several values is ambiguous")
+        if is_constant_tensor(state, value):
+            # weights and what is made of them stay what they are
+            return state.static(bool(value.example))
+        among = TRUTHS if value.example.dtype is torch.bool else None
+        code = method_call(state.bind_result(value), "item")
+        return Value(Kind.HOST, bool(value.example), code, bool(value.second_example), among=among)
+    if value.kind == Kind.RECORD:
+        is_tuple = is_namedtuple(type(value.example))
+        return state.static(
+            bool(value.fields) if is_tuple else test_stand_in(state, value.code, value.example)
+        )
+    if has_definite_length(state, value):
+        return state.static(bool(value.example))
+    truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}
+    return value if len(truths) > 1 else state.static(truths.pop())
+
+
+def is_truth_asked(node: ast.expr) -> bool:
+    """Return whether only the truth of an expression counts."""
+    return getattr(node, "asked", False)
+
+
+def is_numeric_tensor(value: Value) -> bool:
+    """Return whether a value is a tensor of anything but truth values."""
+    return value.kind == Kind.TENSOR and getattr(value.example, "dtype", None) is not torch.bool

@@ -1,0 +1,144 @@
+"""Displays of tuples, lists and dictionaries, and slices."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from dataclasses import replace
+
+from regraft.splitting.program.codes import is_literal, name
+from regraft.splitting.program.normal import mark_uses
+from regraft.splitting.program.values import SAME, Kind, Value, has_kind
+from regraft.splitting.specialising.dictionaries import list_items
+from regraft.splitting.specialising.displays import write_new_dictionary
+from regraft.splitting.specialising.elements import make_tuple
+from regraft.splitting.specialising.fields import operate_on_records
+from regraft.splitting.specialising.places import set_place
+from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.stand_ins import (
+    holds_stand_in,
+    make_object,
+)
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.variables import bind_number, read_slice_bound
+
+
+def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
+    """Evaluate a tuple display."""
+    if has_starred(node):
+        return evaluate_starred(state, node)
+    elements = [state.evaluate(element_node) for element_node in node.elts]
+    code = write_sequence(state, node, elements)
+    if any(holds_stand_in(state, element.example) for element in elements):
+        return make_tuple(state, elements)
+    if all(element.kind == Kind.STATIC for element in elements):
+        return run_operation(state, node, code, elements)
+    example = tuple(element.example for element in elements)
+    worlds_agree = all(element.twin is SAME for element in elements)
+    twin = SAME if worlds_agree else tuple(element.second_example for element in elements)
+    return Value(Kind.HOST, example, code, twin)
+
+
+def evaluate_list(state: Specialisation, node: ast.List) -> Value:
+    """Evaluate a list display, which the host makes; refuse objects that it cannot write down."""
+    if has_starred(node):
+        return evaluate_starred(state, node)
+    elements = [state.evaluate(element_node) for element_node in node.elts]
+    if has_kind(elements, Kind.RECORD):
+        return operate_on_records(state, node, elements)
+    elements = [
+        write_new_dictionary(state, element_node, element)
+        for element_node, element in zip(node.elts, elements, strict=True)
+    ]
+    code = write_sequence(state, node, elements)
+    if any(element.kind == Kind.STATIC and not is_literal(element) for element in elements):
+        raise state.refuse(
+            node,
+            "a container of modules or other objects, made in forward, is not supported",
+        )
+    example = [element.example for element in elements]
+    return Value(Kind.HOST, example, code, [element.second_example for element in elements])
+
+
+def has_starred(node: ast.List | ast.Tuple) -> bool:
+    """Return whether a display has an element such as `*rows`."""
+    return any(isinstance(element, ast.Starred) for element in node.elts)
+
+
+def write_sequence(
+    state: Specialisation, node: ast.List | ast.Tuple, elements: list[Value]
+) -> ast.expr:
+    """Return a display of the elements; those that regions compute get names."""
+    display = copy.copy(node)
+    display.elts = [
+        state.bind_result(element) if element.kind == Kind.TENSOR else element.code
+        for element in elements
+    ]
+    return display
+
+
+def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value:
+    """Evaluate a display with `*` as a sum: `[*rows, x]` is `[*rows] + [x]`.
+
+    An operand of known length is taken element by element.
+    """
+    display_type = type(node)
+    parts: list[ast.expr] = []
+    for element in node.elts:
+        if isinstance(element, ast.Starred):
+            parts.append(
+                ast.Call(name("list" if display_type is ast.List else "tuple"), [element.value], [])
+            )
+        elif parts and isinstance(parts[-1], display_type):
+            parts[-1].elts.append(element)
+        else:
+            parts.append(display_type([element], ast.Load()))
+    total = parts[0]
+    for part in parts[1:]:
+        total = ast.BinOp(total, ast.Add(), part)
+    mark_uses(total)
+    return state.evaluate(ast.fix_missing_locations(ast.copy_location(total, node)))
+
+
+def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
+    """Evaluate a slice: static if all its bounds are, else the host's."""
+    bound_nodes = {
+        field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
+    }
+    bounds = [state.evaluate(bound_node) for bound_node in bound_nodes.values()]
+    if has_kind(bounds, Kind.RECORD):
+        return operate_on_records(state, node, bounds)
+    bounds = [
+        read_slice_bound(state, bound_node, bound)
+        for bound_node, bound in zip(bound_nodes.values(), bounds, strict=True)
+    ]
+    bounds = [bind_number(state, bound) for bound in bounds]
+    code = copy.copy(node)
+    for field, bound in zip(bound_nodes, bounds, strict=True):
+        setattr(code, field, bound.code)
+    kind = Kind.HOST if has_kind(bounds, Kind.HOST) else Kind.STATIC
+    return Value(kind, None, code)
+
+
+def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
+    """Return a dictionary: an object that forward makes if all keys are known, else one that
+    the host makes."""
+    keys = [
+        state.static(None) if key_node is None else state.evaluate(key_node)
+        for key_node in node.keys
+    ]
+    values = [state.evaluate(value_node) for value_node in node.values]
+    if any(key.kind != Kind.STATIC for key in keys):
+        codes = [
+            state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+            for value in values
+        ]
+        return replace(
+            run_code(state, node, ast.Dict([key.code for key in keys], codes)), kind=Kind.HOST
+        )
+    dictionary = make_object(state, dict)
+    for key_node, key, value in zip(node.keys, keys, values, strict=True):
+        items = {key.example: value} if key_node is not None else list_items(state, node, value)
+        for item_key, item_value in items.items():
+            set_place(state, node, dictionary.example, ("item", item_key), item_value)
+    return dictionary

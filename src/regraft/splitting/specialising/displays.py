@@ -1,0 +1,122 @@
+"""Dictionaries and objects that forward made, as the host writes them down."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+from regraft.splitting.program.codes import name
+from regraft.splitting.program.results import RESERVED_NAMES, form_of
+from regraft.splitting.program.values import Kind, Value, literal
+from regraft.splitting.specialising.elements import get_element
+from regraft.splitting.specialising.stand_ins import (
+    get_item_keys,
+    get_place_name,
+    get_places,
+    holds_stand_in,
+    is_dict_stand_in,
+    is_stand_in,
+)
+from regraft.splitting.specialising.state import Specialisation
+
+
+def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
+    """Return the value with dictionaries and objects as the host writes them down, also within
+    tuples."""
+    if value.kind == Kind.RECORD:
+        field_values = {key: get_element(state, value, key) for key in value.fields}
+        return write_object(state, node, value, field_values)
+    is_static = value.kind == Kind.STATIC
+    if is_static and is_stand_in(state, value.example):
+        if type(value.example) is dict:
+            return write_dictionary(state, node, value.example)
+        field_values = {
+            key: state.names[get_place_name(state, value.example, (kind, key))]
+            for kind, key in get_places(state, node, value.example)
+        }
+        return write_object(state, node, value, field_values)
+    holds_objects = (
+        is_static and type(value.example) is tuple and holds_stand_in(state, value.example)
+    )
+    if holds_objects or (value.fields and value.kind == Kind.HOST):
+        return write_tuple(state, node, value)
+    return value
+
+
+def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Value:
+    """Return a dictionary that forward makes as the host's display; refuse what the host cannot
+    make."""
+    keys = get_item_keys(state, node, stand_in)
+    items = [
+        write_display(state, node, state.names[get_place_name(state, stand_in, ("item", key))])
+        for key in keys
+    ]
+    for item in items:
+        if item.kind == Kind.LOST or (item.kind == Kind.STATIC and literal(item.example) is None):
+            raise state.refuse(node, "a dictionary holds something here that the host cannot make")
+    code = ast.Dict([ast.Constant(key) for key in keys], write_codes(state, items))
+    example = {key: item.example for key, item in zip(keys, items, strict=True)}
+    twin = {key: item.second_example for key, item in zip(keys, items, strict=True)}
+    return Value(Kind.HOST, example, code, twin)
+
+
+def write_tuple(state: Specialisation, node: ast.AST, value: Value) -> Value:
+    """Return a tuple with what the host writes down for each element."""
+    parts = [
+        write_display(state, node, get_element(state, value, place))
+        for place in range(len(value.example))
+    ]
+    return replace(value, kind=Kind.HOST, code=ast.Tuple(write_codes(state, parts), ast.Load()))
+
+
+def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
+    """Return the host's expressions for the values; those that regions compute get names."""
+    return [
+        state.bind_result(value) if value.kind == Kind.TENSOR else value.code for value in values
+    ]
+
+
+def write_object(
+    state: Specialisation, node: ast.AST, value: Value, field_values: dict[Any, Value]
+) -> Value:
+    """Return an object that forward returns as a call of its class, which the host makes with
+    its fields."""
+    object_class = type(value.example)
+    has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
+    # a mapping holds items, too
+    is_made_of_fields = form_of(object_class) != "mapping" or value.kind == Kind.RECORD
+    if (
+        form_of(object_class) is None
+        or not has_identifiers
+        or not is_made_of_fields
+        or not object_class.__name__.isidentifier()
+    ):
+        raise state.refuse(node, f"returns a {object_class.__name__}, which the host cannot make")
+    if (
+        object_class.__name__ in state.variables | RESERVED_NAMES
+        or state.results.setdefault(object_class.__name__, object_class) is not object_class
+    ):
+        raise state.refuse(
+            node, f"returns a {object_class.__name__}, while something else has this name, too"
+        )
+    keywords = []
+    for key, field_value in field_values.items():
+        part = write_display(state, node, state.require_single_type(node, key, field_value))
+        if part.kind == Kind.STATIC and literal(part.example) is None:
+            raise state.refuse(
+                node, f"returns a {object_class.__name__} whose {key} the host cannot make"
+            )
+        keywords.append(
+            ast.keyword(key, state.bind_result(part) if part.kind == Kind.TENSOR else part.code)
+        )
+    return Value(
+        Kind.HOST, value.example, ast.Call(name(object_class.__name__), [], keywords), value.twin
+    )
+
+
+def write_new_dictionary(state: Specialisation, node: ast.expr, value: Value) -> Value:
+    """Write a dictionary that stands in a list display as the host's display, because nothing
+    else holds it."""
+    is_new = isinstance(node, (ast.Dict, ast.DictComp)) and is_dict_stand_in(state, value.example)
+    return write_display(state, node, value) if is_new else value

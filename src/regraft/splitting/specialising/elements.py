@@ -1,0 +1,232 @@
+"""Tuples, lists and shapes: their elements, and the names under which elements are stored."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.splitting.program.codes import (
+    assign,
+    holds_tensor,
+    is_literal,
+    is_named_result,
+    kind_of,
+    name,
+)
+from regraft.splitting.program.records import is_record
+from regraft.splitting.program.residual import HostStep, TensorStep
+from regraft.splitting.program.values import SAME, Kind, Names, Value, literal, open_dimensions
+from regraft.splitting.specialising.running import run_code
+from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in
+from regraft.splitting.specialising.state import Specialisation
+
+
+def get_part_name(key: str, place: Any) -> str:
+    """Return the name for an element of the tuple, or a field of the record, that `key` holds."""
+    return f"{key}__{place}"
+
+
+def make_tuple(state: Specialisation, values: list[Value]) -> Value:
+    """Return a tuple of the values."""
+    examples = tuple(value.example for value in values)
+    if all(value.kind == Kind.STATIC for value in values):
+        return state.static(examples)
+    code = ast.Tuple([value.code for value in values], ast.Load())
+    return Value(Kind.HOST, examples, code, tuple(value.second_example for value in values))
+
+
+def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Value:
+    """Return a list of values, as the host writes it down."""
+    if any(
+        value.kind == Kind.RECORD or (value.kind == Kind.STATIC and not is_literal(value))
+        for value in values
+    ):
+        raise state.refuse(
+            node, "a container of modules or other objects, made in forward, is not supported"
+        )
+    codes = [
+        state.bind_result(value) if value.kind == Kind.TENSOR else value.code for value in values
+    ]
+    return Value(
+        Kind.HOST,
+        [value.example for value in values],
+        ast.List(codes, ast.Load()),
+        [value.second_example for value in values],
+    )
+
+
+def list_element_codes(value: Value) -> list[ast.expr] | None:
+    """Return the expressions of a tuple's elements; None if they are not known one by one."""
+    if not isinstance(value.example, tuple):
+        return None
+    if isinstance(value.code, ast.Tuple):
+        return list(value.code.elts)
+    items = [literal(element) for element in value.example] if value.kind == Kind.STATIC else [None]
+    return (
+        None
+        if any(item is None for item in items)
+        else [item for item in items if item is not None]
+    )
+
+
+def get_shape(state: Specialisation, base: Value) -> Value:
+    """Return a tensor's shape as a tuple of constants and, for sizes that differ between the
+    worlds, look-ups."""
+    if base.twin is SAME or base.example.shape == base.second_example.shape:
+        return state.static(tuple(base.example.shape))
+    shape_code = ast.Attribute(state.bind_result(base), "shape", ast.Load())
+    sizes = enumerate(zip(base.example.shape, base.second_example.shape, strict=True))
+    elements: list[ast.expr] = [
+        (
+            ast.Constant(size)
+            if size == second_size
+            else ast.Subscript(shape_code, ast.Constant(dim), ast.Load())
+        )
+        for dim, (size, second_size) in sizes
+    ]
+    code = ast.Tuple(elements, ast.Load())
+    return Value(Kind.HOST, tuple(base.example.shape), code, tuple(base.second_example.shape))
+
+
+def get_element(state: Specialisation, value: Value, place: Any) -> Value:
+    """Return an element of a tuple that is known or written in place, or a field of a
+    record."""
+    if value.kind == Kind.STATIC:
+        return state.static(get_part(value.example, place))
+    code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
+    known_element = evaluate_atom(state, code)
+    if known_element is not None:
+        return known_element
+    example, twin = get_part(value.example, place), get_part(value.second_example, place)
+    if isinstance(example, torch.nn.Module):
+        return state.static(example, code)
+    is_new_record = isinstance(code, ast.Call) and is_record(type(example))
+    kind = Kind.RECORD if is_new_record else kind_of(example)
+    return Value(kind, example, code, SAME if value.twin is SAME else twin)
+
+
+def get_part(container: Any, place: Any) -> Any:
+    """Return what a container holds at a position, or an object in a field."""
+    return container[place] if isinstance(place, int) else getattr(container, place)
+
+
+def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
+    """Return the value of a constant, a name or an object from outside; None for other
+    expressions."""
+    if isinstance(code, ast.Constant):
+        return state.static(code.value)
+    if isinstance(code, ast.UnaryOp) and isinstance(code.operand, ast.Constant):
+        return state.static(ast.literal_eval(code))  # a number below 0
+    if isinstance(code, ast.Name) and code.id in state.names:
+        return state.names[code.id]
+    if isinstance(code, ast.Name) and code.id in state.globals:
+        return state.static(state.globals[code.id])
+    return None
+
+
+def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[Value] | None:
+    """Return the elements that a loop over `values` visits; None if their number is not
+    known."""
+    if is_dict_stand_in(state, values.example):
+        return [state.static(key) for key in get_item_keys(state, node, values.example)]
+    if values.kind == Kind.STATIC:
+        return [state.static(element) for element in values.example]
+    if isinstance(values.code, ast.List):
+        values = replace(values, code=ast.Tuple(values.code.elts, ast.Load()))
+    if values.fields and (values.kind == Kind.HOST or isinstance(values.example, tuple)):
+        return [get_element(state, values, place) for place in values.fields]
+    if (
+        values.kind == Kind.TENSOR
+        and isinstance(values.example, torch.Tensor)
+        and 0 not in open_dimensions(values)
+    ):
+        # the source may assign to the tensor's name before the loop ends
+        rows = state.fresh_name()
+        state.steps.append(TensorStep(assign(rows, values.code), state.location))
+        state.bind_name(rows, values)
+        places = map(ast.Constant, range(len(values.example)))
+        return [
+            run_code(state, node, ast.Subscript(name(rows), place, ast.Load())) for place in places
+        ]
+    return None
+
+
+def has_part_names(key: str, value: Value, names: Names) -> bool:
+    """Return whether a value is a tuple or a record whose elements have names of their own."""
+    return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
+
+
+def rebuild_value(state: Specialisation, key: str, value: Value) -> Value:
+    """Return a tuple or a record with what the names of its elements hold now."""
+    return value.with_fields(
+        [state.names[get_part_name(key, place)].code for place in value.fields]
+    )
+
+
+def take_apart(state: Specialisation, value: Value) -> list[Value]:
+    """Return the elements of what one expression gives, under names of their own."""
+    parts = value.parts()
+    element_names = [state.fresh_name() for _ in parts]
+    pattern = ast.Tuple(
+        [ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store()
+    )
+    statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
+    is_tensor = value.kind == Kind.TENSOR
+    state.steps.append(TensorStep(statement, state.location) if is_tensor else HostStep(statement))
+    return [
+        bind_part(state, element_name, *part, value.kind)
+        for element_name, part in zip(element_names, parts, strict=True)
+    ]
+
+
+def bind_part(state: Specialisation, key: str, example: Any, twin: Any, kind: Kind) -> Value:
+    """Return the value of an element that was unpacked into the name `key`."""
+    if kind == Kind.TENSOR and example is None and twin in (None, SAME):
+        return state.static(None)
+    has_tensors = kind == Kind.TENSOR and holds_tensor(example)  # such as the states of an LSTM
+    element_kind = Kind.TENSOR if has_tensors or isinstance(example, torch.Tensor) else Kind.HOST
+    return state.bind_name(key, Value(element_kind, example, name(key), twin))
+
+
+def dissolve(state: Specialisation, value: Value) -> Value:
+    """Return a list or tuple that a region makes as the host's list or tuple of its
+    elements."""
+    parts = []
+    for place, (example, second_example) in enumerate(value.parts()):
+        code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
+        part = Value(Kind.TENSOR, example, code, SAME if second_example is SAME else second_example)
+        if type(example) in (list, tuple):
+            parts.append(dissolve(state, part))
+        elif isinstance(example, torch.Tensor):
+            parts.append(state.bind_if_tensor(part))
+        elif literal(example) is not None and example == part.second_example:
+            parts.append(state.static(example))
+        else:
+            raise state.refuse(
+                value.code, f"a {type(example).__name__} in a list that cannot be followed"
+            )
+    return (
+        make_list(state, value.code, parts)
+        if type(value.example) is list
+        else make_tuple(state, parts)
+    )
+
+
+def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
+    """Return the elements of a tuple or tensor one by one; a region's elements get names."""
+    if value.kind == Kind.TENSOR and (
+        type(value.example) is tuple or is_named_result(value.example)
+    ):
+        return take_apart(state, value)
+    elements = list_elements(state, node, value)
+    if elements is None:
+        raise state.refuse(node, "a tensor whose length the data decide is taken apart")
+    return [state.bind_if_tensor(element) for element in elements]
+
+
+def convert_to_tuple(state: Specialisation, value: Value) -> Value:
+    """Return a namedtuple as a plain tuple."""
+    return make_tuple(state, [get_element(state, value, place) for place in value.fields])

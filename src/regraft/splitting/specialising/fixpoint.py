@@ -1,0 +1,317 @@
+"""Loops whose length is not known: an iteration is followed until what the names hold settles."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from dataclasses import replace
+
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.normal import (
+    changed_names,
+)
+from regraft.splitting.program.residual import HostStep, Loop, Step, leaves, writes
+from regraft.splitting.program.values import (
+    Kind,
+    Names,
+    Value,
+    literal,
+    open_differing_sizes,
+    same_type,
+)
+from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
+from regraft.splitting.specialising.either import fits_either, is_equal_constant, without_constant
+from regraft.splitting.specialising.elements import (
+    get_part_name,
+    has_part_names,
+    rebuild_value,
+)
+from regraft.splitting.specialising.joins import is_variable, join_partial, merge_paths
+from regraft.splitting.specialising.lists import is_ragged, note_ragged
+from regraft.splitting.specialising.meet import unify
+from regraft.splitting.specialising.stand_ins import forget_dead_objects
+from regraft.splitting.specialising.state import FollowedLoop, Specialisation
+
+MAX_OPENINGS = 4  # most times that sizes of tensors in one loop are opened
+
+
+class NotSettled(Unsplittable):
+    """Signals that a loop's first iteration finds something of another type than the ones that
+    follow."""
+
+
+def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
+    """Return the names that a loop assigns, those of the elements of tuples among them."""
+    keys = {state.frame.prefix + variable for variable in writes(node) | changed_names(node)}
+    for key in sorted(keys):
+        value = state.names.get(key)
+        if value is not None:
+            keys.update(get_part_name(key, place) for place in value.fields)
+    return keys
+
+
+def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> None:
+    """Let the host or regions hold the values of these names, whose constants are not known any
+    more."""
+    for key in sorted(keys):
+        if key not in state.names:
+            continue
+        value = state.names[key] = replace(state.names[key], constant=False, among=None)
+        if (
+            value.kind in (Kind.STATIC, Kind.HOST)
+            and not isinstance(value.code, ast.Name)
+            and not value.fields
+        ):
+            if value.kind == Kind.STATIC and literal(value.example) is None:
+                state.names[key] = Value(Kind.LOST, None, name(key))
+                continue
+            state.steps.append(HostStep(assign(key, value.code)))
+            state.bind_name(key, replace(value, kind=Kind.HOST))
+    for key, value in state.names.items():
+        if has_part_names(key, value, state.names):
+            state.names[key] = rebuild_value(state, key, value)
+
+
+def follow_to_fixpoint(
+    state: Specialisation,
+    node: ast.While | ast.For,
+    header: tuple[ast.expr, ast.expr] | None,
+    unassigned: Collection[str] = (),
+) -> None:
+    """Follow the body until the names at its end fit those at its start, and append the loop.
+
+    It is followed again where a tensor grew in it, whose size is open then, and where it
+    changes a tensor in place, which another name may hold since an iteration before.
+    unassigned: the loop's variable, if nothing is assigned to it before.
+    """
+    forget_dead_objects(state)
+    varying = list_assigned_names(state, node) - state.varying_names
+    state.varying_names |= varying
+    changes_before, may_repeat = state.in_place_changes, True
+    entered = state.not_entered
+    for _ in range(MAX_OPENINGS + 1):
+        separate_tensors(state, varying)
+        entry = dict(state.names)
+        loop = FollowedLoop(False)
+        (steps, after, ends), changed = state.track_changes(
+            lambda: follow_iteration(state, node, loop, entry)  # noqa: B023
+        )
+        new_varying = changed - state.varying_names
+        if new_varying & entry.keys():
+            varying |= new_varying
+            state.varying_names |= new_varying
+            forget_constants(state, node, new_varying)
+            continue
+        carry_over_names(state, node, header, ends or [(steps, after)])
+        if loses_value(state, entry) or has_new_ragged_list(state, entry):
+            continue
+        if may_repeat and (state.in_place_changes > changes_before or state.not_entered > entered):
+            may_repeat = False
+            continue
+        if have_sizes_settled(state, entry):
+            break
+    else:
+        raise state.refuse(node, "the shapes of tensors in this loop do not settle")
+    state.varying_names -= varying
+    if not leaves(steps):
+        drop_deleted_names(state, after)
+    state.names.update(
+        (key, replace(state.names[key], partial=True)) for key in unassigned if key in state.names
+    )
+    merge_exits(state, node, loop, ends, header is not None)
+    state.steps.append(Loop(steps, header))
+
+
+def separate_tensors(state: Specialisation, keys: set[str]) -> None:
+    """Give names that vary tensors of their own, which may share the memory of those before."""
+    for key in keys & state.names.keys():
+        if state.names[key].kind == Kind.TENSOR:
+            state.names[key] = state.merge_aliases(state.names[key], [state.names[key]])
+
+
+def follow_iteration(
+    state: Specialisation, node: ast.While | ast.For, loop: FollowedLoop, entry: Names
+) -> tuple[list[Step], Names, list[tuple[list[Step], Names]]]:
+    """Follow one iteration; return its steps, the names at its end, and all paths from it to
+    the next one."""
+    steps, after = specialise_apart(state, lambda: run_iteration(state, node, loop), state.names)
+    ends = [*loop.continues, *([] if leaves(steps) else [(steps, after)])]
+    unify(state, [([], entry), *ends])
+    return steps, after, ends
+
+
+def run_iteration(state: Specialisation, node: ast.While | ast.For, loop: FollowedLoop) -> None:
+    """Specialise one iteration: the test of a `while` loop, and the body."""
+    outer_loops, state.loops = state.loops, [*state.loops, loop]
+    state.loop_depth += 1
+    try:
+        if isinstance(node, ast.While):
+            test = evaluate_truth(state, state.evaluate(node.test))
+            if not (test.kind == Kind.STATIC and test.example):
+                stop = replace(test, code=ast.UnaryOp(ast.Not(), test.code), among=None)
+                labels = ["the loop ends by its condition", "the loop goes on"]
+                decide(
+                    state,
+                    node,
+                    stop,
+                    lambda: state.execute_block([*node.orelse, ast.Break()]),
+                    lambda: None,
+                    labels,
+                )
+        state.execute_block(node.body)
+    finally:
+        state.loops = outer_loops
+        state.loop_depth -= 1
+
+
+def carry_over_names(
+    state: Specialisation,
+    node: ast.While | ast.For,
+    header: tuple[ast.expr, ast.expr] | None,
+    ends: list[tuple[list[Step], Names]],
+) -> None:
+    """Set the names to what they hold at the start of any iteration; the loop's variable stays."""
+    target = header[0].id if header is not None and isinstance(header[0], ast.Name) else None
+    for _, end in ends:
+        state.names = {
+            key: value if key == target else carry_over(state, node, key, value, end.get(key))
+            for key, value in state.names.items()
+        }
+
+
+def carry_over(
+    state: Specialisation, node: ast.AST, key: str, value: Value, end: Value | None
+) -> Value:
+    """Return what a name holds at the start of any iteration, given its value at the start and
+    the end of one."""
+    if value.kind == Kind.LOST:
+        return value
+    if end is None:
+        is_assigned = key in writes(ast.Module([node], []))  # type: ignore[list-item]
+        if not is_assigned and value.kind == Kind.STATIC:
+            return value
+        return lose_value(state, node, key)
+    if has_part_names(key, value, state.names) and list(end.fields) == list(value.fields):
+        return rebuild_value(state, key, value)
+    carried = carry_over_type(state, node, key, value, end)
+    if carried is not None:
+        return carried
+    widened = (
+        open_differing_sizes(without_constant(value), without_constant(end))
+        if can_widen(value, end)
+        else None
+    )
+    if widened is not None:
+        return replace(state.bind_name(key, widened), kind=value.kind)
+    return lose_value(state, node, key)
+
+
+def carry_over_type(
+    state: Specialisation, node: ast.AST, key: str, value: Value, end: Value
+) -> Value | None:
+    """Return what a name holds at the start of any iteration where an iteration keeps its type;
+    None where it does not."""
+    kind = value.kind if value.kind == end.kind else None
+    if kind == Kind.STATIC and not is_equal_constant(value.example, end.example):
+        raise state.refuse(
+            node, f"{key} is an object and changes in a loop whose length is not known"
+        )
+    if kind == Kind.TENSOR and end.example is not value.example:
+        state.alias_groups.append([value.example, end.example])
+    if value.kind == Kind.EITHER and fits_either(value, end):
+        return value
+    if kind in (None, Kind.EITHER) or not same_type(value, end):
+        return None
+    note_ragged(state, end.example, [value.example])
+    return replace(end, constant=False, among=None) if kind == Kind.HOST else value
+
+
+def can_widen(value: Value, end: Value) -> bool:
+    """Return whether a tensor that may differ in sizes is a tensor, or its constant, afterwards,
+    too."""
+    if end.kind == Kind.TENSOR:
+        return value.kind in (Kind.TENSOR, Kind.EITHER)
+    return end.kind == value.kind == Kind.EITHER and is_equal_constant(end.instead, value.instead)
+
+
+def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
+    """Return the value of a name whose type an iteration changes: none after the first iteration;
+    before, the loop is refused."""
+    if getattr(node, "peeled", False):
+        return Value(Kind.LOST, None, name(key))
+    raise state.refuse(
+        node, f"{key} changes its type or shape from one iteration to the next", NotSettled
+    )
+
+
+def loses_value(state: Specialisation, entry: Names) -> bool:
+    """Return whether a name has no value any more that had one at the start of the iteration."""
+    return any(
+        state.names[key].kind == Kind.LOST and value.kind != Kind.LOST
+        for key, value in entry.items()
+    )
+
+
+def has_new_ragged_list(state: Specialisation, entry: Names) -> bool:
+    """Return whether the length of a list is unknown that was known at the start of the
+    iteration."""
+    return any(
+        is_ragged(state, state.names[key].example) > is_ragged(state, value.example)
+        for key, value in entry.items()
+    )
+
+
+def have_sizes_settled(state: Specialisation, entry: Names) -> bool:
+    """Return whether no tensor has sizes that are open only since the start of the iteration."""
+    return all(
+        state.names[key].twin is value.twin or state.names[key].kind == Kind.HOST
+        for key, value in entry.items()
+    )
+
+
+def drop_deleted_names(state: Specialisation, after: Names) -> None:
+    """Drop the names that a `del` in the body has deleted at its end."""
+    state.names = {
+        key: value
+        for key, value in state.names.items()
+        if key in after or key not in state.deleted_names
+    }
+
+
+def merge_exits(
+    state: Specialisation,
+    node: ast.AST,
+    loop: FollowedLoop,
+    next_paths: list[tuple[list[Step], Names]],
+    exhausted: bool,
+) -> None:
+    """Set the names after a loop of an unknown number of iterations.
+
+    next_paths: the paths from an iteration to the next. exhausted: whether the loop also ends
+    where no elements are left.
+    """
+    new_names: Names = {}
+    for key in dict.fromkeys(key for _, names in next_paths for key in names):
+        if key not in state.names and is_variable(state, key):
+            assigning_paths = [(steps, names) for steps, names in next_paths if key in names]
+            new_names.update(join_new_name(state, key, assigning_paths))
+    ends = [(side, {**new_names, **names}) for side, names in loop.exits]
+    no_steps: list[Step] = []
+    if exhausted or not ends:
+        ends.insert(0, (no_steps, {**state.names, **new_names}))
+    merge_paths(state, ends, drop_leaving=False)
+    if no_steps:
+        raise state.refuse(
+            node, "a variable that this loop leaves as several things is not supported"
+        )
+
+
+def join_new_name(state: Specialisation, key: str, paths: list[tuple[list[Step], Names]]) -> Names:
+    """Return the joined value, by name, of a variable that iterations assign first; a tuple on a
+    single path stays as it is."""
+    values = [(steps, names[key]) for steps, names in paths]
+    is_single_tuple = len(paths) == 1 and has_part_names(key, values[0][1], paths[0][1])
+    if is_single_tuple and key not in state.deleted_names:
+        return {key: values[0][1]}
+    return join_partial(state, key, values)

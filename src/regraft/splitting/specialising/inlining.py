@@ -1,0 +1,175 @@
+"""Functions that are followed in the place of their calls."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+from regraft.splitting.program.normal import (
+    WithoutLeavingElses,
+    mark_uses,
+    move_exits_to_tails,
+    without_loop_returns,
+)
+from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.specialising.dictionaries import update_dictionary
+from regraft.splitting.specialising.elements import get_element, make_tuple
+from regraft.splitting.specialising.local import body_nodes, own_names
+from regraft.splitting.specialising.stand_ins import (
+    forget_dead_objects,
+    holds_local_function,
+    make_object,
+)
+from regraft.splitting.specialising.state import Frame, Specialisation
+from regraft.splitting.specialising.variables import store_name
+
+
+def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
+    """Make `function` the one whose statements are read, and return its definition; refuse it
+    without source."""
+    if function in state.local_functions:
+        local_function = state.local_functions[function]
+        state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
+        state.frame.own_names, state.frame.outer = (
+            own_names(local_function.definition),
+            local_function.frame,
+        )
+        state.frame.may_repeat = state.loop_depth > 0
+        return prepare_definition(state, local_function.definition)
+    try:
+        function = inspect.unwrap(function)
+        lines, start = inspect.getsourcelines(function)
+        path = inspect.getsourcefile(function) or "<unknown>"
+    except (OSError, TypeError) as problem:
+        raise state.refuse(ast.Pass(), f"{function!r} has no source that can be read") from problem
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, start - 1)
+    definition = tree.body[0]
+    state.frame = Frame(path, dict(function.__globals__), prefix)
+    if function.__closure__:
+        cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+        state.frame.scope.update((key, cell.cell_contents) for key, cell in cells)
+    if not isinstance(definition, ast.FunctionDef):
+        raise state.refuse(definition, "only functions written with def can be followed")
+    state.frame.own_names, state.frame.may_repeat = own_names(definition), state.loop_depth > 0
+    state.frame.first_parameter = next(
+        (parameter.arg for parameter in [*definition.args.posonlyargs, *definition.args.args]),
+        "",
+    )
+    return prepare_definition(state, definition)
+
+
+def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
+    """Bring a function whose statements are read next into a form that can be followed, and
+    return it."""
+    state.reserve_names(definition, state.frame.prefix)
+    transformer = WithoutLeavingElses(lambda: state.unused_name("exhausted"))
+    transformer.generic_visit(definition)
+    mark_uses(definition)
+    return definition
+
+
+def inline(
+    state: Specialisation,
+    node: ast.AST,
+    function: Any,
+    owner: Any,
+    args: list[Value],
+    keywords: dict[Any, Value],
+) -> Value:
+    """Specialise the function's statements in the place of its call, and return its result."""
+    if state.call_depth > 20:
+        raise state.refuse(node, "functions call each other too deeply")
+    outer_frame, number = state.frame, state.next_number()
+    loops, state.loops = state.loops, []
+    definition = enter_function(state, function, f"f{number}_")
+    result = state.unused_name("loop_result")
+    state.guarded_names.add(state.frame.prefix + result)
+    statements = without_loop_returns(definition.body, result, state.unused_name("loop_returned"))
+    body = move_exits_to_tails(
+        [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
+    )
+    returns = [node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)]
+    for statement in returns:
+        if id(statement) not in last_returns(body):
+            raise state.refuse(
+                statement, "a return in try, or in a with that others follow, is not supported"
+            )
+    bind_arguments(state, node, function, owner, args, keywords)
+    if state.pending[-1] is not None:
+        state.pending[-1].clear()  # the arguments have names now
+    state.call_depth += 1
+    state.execute_block(body)
+    state.call_depth -= 1
+    key = f"{state.frame.prefix}result"
+    state.frame, state.loops = outer_frame, loops
+    prefix = f"f{number}_"
+    state.unread_names.update(variable for variable in state.names if variable.startswith(key))
+    state.names = {
+        variable: value
+        for variable, value in state.names.items()
+        if variable.startswith(key) or not variable.startswith(prefix)
+    }
+    forget_dead_objects(state)
+    value = state.names[key]
+    parts = [value, *(get_element(state, value, place) for place in value.fields)]
+    if any(part.kind == Kind.LOST for part in parts):
+        raise state.refuse(
+            node, "what is returned has different types or shapes on different paths"
+        )
+    return value
+
+
+def bind_arguments(
+    state: Specialisation,
+    node: ast.AST,
+    function: Any,
+    owner: Any,
+    args: list[Value],
+    keywords: dict[Any, Value],
+) -> None:
+    """Bind the parameters of a function to the arguments of its call."""
+    positional = (
+        [state.static(owner, state.alias_global("module", owner)), *args]
+        if owner is not None
+        else args
+    )
+    try:
+        bound = inspect.signature(function).bind(*positional, **keywords)
+    except TypeError as problem:
+        raise state.refuse(node, str(problem)) from problem
+    for parameter in inspect.signature(function).parameters.values():
+        value = bound.arguments.get(parameter.name)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            value = make_tuple(state, [state.bind_if_tensor(element) for element in value or ()])
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            extra_keywords = value or {}
+            if any(
+                extra.kind != Kind.STATIC or holds_local_function(state, extra.example)
+                for extra in extra_keywords.values()
+            ):
+                value = make_object(state, dict)
+                update_dictionary(state, node, value.example, **extra_keywords)
+            else:
+                value = state.static({key: extra.example for key, extra in extra_keywords.items()})
+        store_name(
+            state, state.frame.prefix + parameter.name, value or state.static(parameter.default)
+        )
+
+
+def bind_owner(state: Specialisation, definition: ast.FunctionDef, owner: Any) -> None:
+    """Bind the first parameter, such as `self`, to the owner of a method."""
+    first = state.frame.prefix + definition.args.args[0].arg
+    state.names[first] = state.static(owner, state.alias_global("module", owner))
+
+
+def last_returns(body: list[ast.stmt]) -> set[int]:
+    """Return the ids of the returns at the ends of the paths through `body`."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If):
+        return last_returns(last.body) | last_returns(last.orelse)
+    if isinstance(last, ast.With):
+        return last_returns(last.body)
+    return {id(last)} if isinstance(last, ast.Return) else set()

@@ -1,0 +1,234 @@
+"""Joins of the names and values of paths that meet."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.possible import constants_of_all
+from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
+from regraft.splitting.program.values import (
+    Kind,
+    Names,
+    Value,
+    literal,
+    open_differing_sizes,
+    same_type,
+)
+from regraft.splitting.specialising.either import is_equal_constant, mixes_none, without_constant
+from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
+from regraft.splitting.specialising.lists import note_partly_aliased, note_ragged
+from regraft.splitting.specialising.meet import unify
+from regraft.splitting.specialising.state import Specialisation
+
+
+def name_prefixes(key: str) -> set[str]:
+    """Return a name, and the names of which it may be an element."""
+    parts = key.split("__")
+    return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
+
+
+def assign_at_end(key: str, path_values: PathValues) -> None:
+    """Let the host assign each path's value to a name, at the path's end."""
+    for steps, value in path_values:
+        append_before_exit(steps, HostStep(assign(key, value.code)))
+
+
+PathValues = list[tuple[list[Step], Value]]
+
+
+def merge_paths(
+    state: Specialisation, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True
+) -> None:
+    """Set the names after paths that meet; plain values that differ become a variable of the
+    host.
+
+    drop_leaving: whether paths that leave are left out.
+    """
+    ends = [(steps, names) for steps, names in ends if not (drop_leaving and leaves(steps))]
+    if not ends:
+        return
+    unify(state, ends)
+    joined: Names = {}
+    state.joined_values = {}
+    for key in dict.fromkeys(key for _, names in ends for key in names):
+        joined.update(join_name(state, key, ends))
+    state.names = joined
+    rebuild_tuples(state, [names for _, names in ends])
+    note_partly_aliased(state, [names for _, names in ends])
+
+
+def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Names]]) -> Names:
+    """Return what a name holds after paths that meet, by the name; empty where it is no variable
+    and a path lacks it."""
+    path_values = [(steps, names[key]) for steps, names in ends if key in names]
+    if len(path_values) < len(ends):
+        return join_partial(state, key, path_values) if is_variable(state, key) else {}
+    value = join_values(state, key, path_values)
+    if any(path_value.partial for _, path_value in path_values):
+        value = replace(value, partial=True, constant=False)
+    return {key: value}
+
+
+def is_variable(state: Specialisation, key: str) -> bool:
+    """Return whether a name is a variable of the source, or an element of one."""
+    return bool(name_prefixes(key) & state.reserved_names)
+
+
+def join_partial(
+    state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
+) -> Names:
+    """Return the joined value, by name, of a variable that some paths do not assign; empty if
+    there is none.
+
+    Reading the variable on these paths raises, as it does in the original.
+    """
+    if name_prefixes(key) & state.deleted_names:
+        return {}  # the host still holds it
+    value = join_values(state, key, path_values)
+    if value.kind == Kind.STATIC:
+        if literal(value.example) is None:
+            return {}
+        assign_at_end(key, [(steps, value) for steps, _ in path_values])
+        value = Value(Kind.HOST, value.example, name(key))
+    return {key: replace(value, partial=True, constant=False)}
+
+
+def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
+    """Rebuild the tuples of equal length from their elements."""
+    for key in state.names:
+        values = [names[key] for names in path_names if key in names]
+        are_split = all(
+            has_part_names(key, names[key], names) for names in path_names if key in names
+        )
+        if are_split and len({(type(value.example), *value.fields) for value in values}) == 1:
+            partial = any(
+                state.names[get_part_name(key, place)].partial for place in values[0].fields
+            )
+            state.names[key] = replace(rebuild_value(state, key, values[0]), partial=partial)
+
+
+def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
+    """Return the value that a name holds after paths that meet; its kind is "lost" if there is
+    none."""
+    values = [value for _, value in path_values]
+    first = values[0]
+    kinds = {value.kind for value in values}
+    if all(value.fields for value in values):
+        return Value(Kind.LOST, None, name(key))  # its elements are joined
+    if kinds == {Kind.STATIC} and all(
+        is_equal_constant(first.example, value.example) for value in values
+    ):
+        return first
+    if kinds == {Kind.TENSOR}:
+        return join_tensors(state, key, values)
+    has_tensor = bool(kinds & {Kind.TENSOR, Kind.EITHER})
+    if (has_tensor and kinds <= {Kind.TENSOR, Kind.EITHER, Kind.STATIC}) or mixes_none(values):
+        return join_either(state, key, path_values)
+    if fit_host_variable(values):
+        return join_in_host(state, key, path_values)
+    return Value(Kind.LOST, None, name(key))
+
+
+def find_longest(values: list[Value]) -> Value:
+    """Return the value with the longest list; the first where there are no lists."""
+    return max(
+        values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
+    )
+
+
+def fit_host_variable(values: list[Value]) -> bool:
+    """Return whether one variable of the host can hold each of the values."""
+    longest = find_longest(values)
+    return all(
+        value.kind == Kind.HOST
+        or (value.kind == Kind.STATIC and literal(value.example) is not None)
+        for value in values
+    ) and all(same_type(longest, value) for value in values)
+
+
+def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Value:
+    """Join plain values in a variable of the host, which each path assigns at its end."""
+    values = [value for _, value in path_values]
+    longest = find_longest(values)
+    unbound = [
+        (steps, value)
+        for steps, value in path_values
+        if not (isinstance(value.code, ast.Name) and value.code.id == key)
+    ]
+    assign_at_end(key, unbound)
+    note_ragged(state, longest.example, [value.example for value in values])
+    return Value(
+        Kind.HOST,
+        longest.example,
+        name(key),
+        longest.twin,
+        among=constants_of_all(values),
+        truth=any(value.truth for value in values),
+    )
+
+
+def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
+    """Join tensors; the dimensions in which their sizes differ are open afterwards."""
+    joined = values[0]
+    for value in values[1:]:
+        if not same_type(joined, value):
+            widened = open_differing_sizes(joined, value)
+            if widened is None:
+                return Value(Kind.LOST, None, name(key))
+            joined = widened
+    if any(value.example is not values[0].example for value in values):
+        joined = state.joined_values.setdefault(
+            tuple(id(value.example) for value in values), state.merge_aliases(joined, values)
+        )
+    if joined is not values[0]:
+        state.bind_name(key, joined)
+    return replace(
+        joined.with_name(key),
+        constant=all(value is values[0] for value in values) and values[0].constant,
+    )
+
+
+def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
+    """Join a tensor (or, beside None, a value of the host) on some paths with one constant on
+    the others."""
+    constant_paths, variable_paths = split_constant_paths(path_values)
+    constants = [value.example for _, value in constant_paths] + [
+        value.instead for _, value in path_values if value.kind == Kind.EITHER
+    ]
+    joined = join_values(state, key, variable_paths)
+    if joined.kind == Kind.STATIC and literal(joined.example) is not None:
+        assign_at_end(key, variable_paths)
+        joined = Value(Kind.HOST, joined.example, name(key))
+    if joined.kind not in (Kind.HOST, Kind.TENSOR) or not are_equal_constants(constants):
+        return Value(Kind.LOST, None, name(key))
+    assign_at_end(key, constant_paths)
+    if joined.kind == Kind.TENSOR:  # an alias: a change of the tensor need not change this name
+        joined = state.merge_aliases(joined, [value for _, value in variable_paths])
+    return replace(joined, kind=Kind.EITHER, instead=constants[0], constant=False)
+
+
+def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValues]:
+    """Return the paths on which a name holds a constant, only None where there is None, and the
+    others, without the constants that it may hold on them."""
+    has_none = mixes_none([value for _, value in path_values])
+    constant_paths = [
+        (steps, value)
+        for steps, value in path_values
+        if value.kind == Kind.STATIC and (value.example is None or not has_none)
+    ]
+    variable_paths = [
+        (steps, without_constant(value))
+        for steps, value in path_values
+        if (steps, value) not in constant_paths
+    ]
+    return constant_paths, variable_paths
+
+
+def are_equal_constants(constants: list[Any]) -> bool:
+    """Return whether all are None, or all one number."""
+    first = constants[0]
+    is_plain = first is None or isinstance(first, (int, float))
+    return all(is_equal_constant(first, constant) for constant in constants) and is_plain

@@ -1,0 +1,236 @@
+"""Calls of methods of tensors and of values that the host computes."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+import torch
+
+from regraft.splitting.program.codes import MUTATORS, is_literal, kind_of, method_call
+from regraft.splitting.program.possible import TRUTHS
+from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.specialising.dictionaries import list_items
+from regraft.splitting.specialising.displays import write_codes, write_new_dictionary
+from regraft.splitting.specialising.elements import get_element
+from regraft.splitting.specialising.lists import (
+    check_change,
+    check_no_list_read,
+    is_ragged,
+    note_ragged,
+)
+from regraft.splitting.specialising.running import (
+    is_constant_tensor,
+    read_in_worlds,
+    run_code,
+    run_operation,
+)
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.tensor_calls import (
+    COMPARISONS,
+    call_size,
+    check_rank,
+    check_scalars,
+    compare_tensors,
+    read_single_numbers,
+)
+from regraft.splitting.specialising.variables import (
+    bind_number,
+    index_elements,
+    take_missing_element,
+)
+
+SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
+
+
+READING_METHODS = frozenset({"item", "tolist"})
+
+
+HOST_METHODS = frozenset(
+    {
+        "append",
+        "extend",
+        "pop",
+        "get",
+        "keys",
+        "values",
+        "items",
+        "insert",
+        "copy",
+        "index",
+        "count",
+        "reverse",
+    }
+)
+
+
+def evaluate_arguments(
+    state: Specialisation, node: ast.Call, either: bool = False
+) -> tuple[list[Value], dict[str, Value]]:
+    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart.
+
+    either: whether an argument may be a constant on some paths and a tensor on others.
+    """
+    if either:
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            argument.either = True  # type: ignore[attr-defined]
+    args: list[Value] = []
+    for arg in node.args:
+        if isinstance(arg, ast.Starred):
+            args.extend(evaluate_starred_argument(state, arg))
+        else:
+            args.append(bind_number(state, state.evaluate(arg)))
+    keywords: dict[str, Value] = {}
+    for keyword in node.keywords:
+        value = bind_number(state, state.evaluate(keyword.value))
+        if keyword.arg is not None:
+            keywords[keyword.arg] = value
+        elif value.kind == Kind.STATIC and isinstance(value.example, dict):
+            keywords.update(list_items(state, keyword.value, value))
+        else:
+            raise state.refuse(
+                keyword, "a call with ** of something that is not known is not supported"
+            )
+    return args, keywords
+
+
+def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[Value]:
+    """Return the elements of an argument such as `*rows`; refuse them if their number is not
+    known."""
+    sequence = state.evaluate(arg.value)
+    if sequence.kind == Kind.STATIC and isinstance(sequence.example, (tuple, list)):
+        return [state.static(element) for element in sequence.example]
+    if isinstance(sequence.code, ast.Tuple):
+        return [
+            state.require_single_kind(arg, get_element(state, sequence, place))
+            for place in range(len(sequence.code.elts))
+        ]
+    elements = index_elements(state, arg, sequence)
+    if elements is None:
+        raise state.refuse(
+            arg, "a call with * of something whose length is not known is not supported"
+        )
+    return elements
+
+
+@dataclass(frozen=True)
+class MethodCall:
+    """A call of a method: the value that has it, its name, and the arguments."""
+
+    node: ast.Call
+    base: Value
+    method_name: str
+    args: list[Value]
+    keywords: dict[str, Value]
+
+    @property
+    def operands(self) -> list[Value]:
+        """Return the positional and the keyword arguments."""
+        return [*self.args, *self.keywords.values()]
+
+
+def call_method(state: Specialisation, node: ast.Call, base: Value, method_name: str) -> Value:
+    """Call a method of a tensor, or of a value that the host computes."""
+    call = MethodCall(node, base, method_name, *evaluate_arguments(state, node))
+    for operand in call.operands:
+        state.require_single_kind(node, operand)
+    if base.kind == Kind.TENSOR:
+        return call_tensor_method(state, call)
+    return call_host_method(state, call)
+
+
+def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
+    """Call a method of a tensor."""
+    node, base, method_name = call.node, call.base, call.method_name
+    if method_name in READING_METHODS:
+        return read_values(state, call)
+    check_scalars(state, node, call.operands)
+    code = ast.Call(
+        ast.Attribute(base.code, method_name, ast.Load()),
+        [argument.code for argument in call.args],
+        [ast.keyword(keyword, value.code) for keyword, value in call.keywords.items()],
+    )
+    if method_name in ("size", "numel", "nelement"):
+        return call_size(state, node, base, method_name, call.operands)
+    tensor_operands = [base, *call.args]
+    if getattr(torch, method_name, None) in COMPARISONS:
+        function = getattr(torch, method_name)
+        return compare_tensors(state, node, function, tensor_operands, call.keywords)
+    check_rank(state, node, method_name, tensor_operands, call.keywords)
+    if method_name in SHAPE_METHODS:
+        return state.static(run_code(state, node, code).example)
+    operation = read_single_numbers(state, code, call.operands)
+    return run_operation(state, node, operation, tensor_operands)
+
+
+def read_values(state: Specialisation, call: MethodCall) -> Value:
+    """Evaluate `x.item()` or `x.tolist()`, by which the host reads a tensor."""
+    base, method_name = call.base, call.method_name
+    if method_name == "item" and is_constant_tensor(state, base):
+        return state.static(base.example.item())
+    example, second_example = read_in_worlds(
+        state, call.node, base, lambda tensor: getattr(tensor, method_name)()
+    )
+    note_ragged(state, example, [second_example])
+    # the tensor's type decides that, not its value
+    among = TRUTHS if type(example) is bool else None
+    code = method_call(state.bind_result(base), method_name)
+    return Value(Kind.HOST, example, code, second_example, among=among)
+
+
+def call_host_method(state: Specialisation, call: MethodCall) -> Value:
+    """Call a method of a value that the host computes."""
+    node, base, method_name = call.node, call.base, call.method_name
+    if method_name not in HOST_METHODS:
+        raise state.refuse(
+            node, f"the method {method_name} of a value known only at run time is not supported"
+        )
+    args = write_new_dictionaries(state, call)
+    codes = write_codes(state, args)
+    if call.keywords or any(
+        argument.kind == Kind.STATIC and not is_literal(argument) for argument in args
+    ):
+        raise state.refuse(node, "an object that is not plain data goes into a container")
+    code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, [])
+    if method_name in MUTATORS:
+        check_no_list_read(state, node)
+        check_change(state, node, base.example)
+    if method_name == "extend":
+        note_extension(state, base, args[0])
+    if method_name == "pop" and id(base.example) in state.ragged and len(base.example) == 1:
+        # the last element stays, to show the type of the elements
+        return take_missing_element(state, code, base, base.example[-1])
+    value = run_code(state, node, code)
+    if value.example is None:
+        return finish_without_result(state, call, value, code)
+    return state.bind_in_host(replace(value, kind=kind_of(value.example)))
+
+
+def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Value]:
+    """Return the positional arguments with dictionaries written in place as the host's displays."""
+    if len(call.node.args) != len(call.args):
+        return call.args
+    return [
+        write_new_dictionary(state, argument_node, argument)
+        for argument_node, argument in zip(call.node.args, call.args, strict=True)
+    ]
+
+
+def note_extension(state: Specialisation, base: Value, extension: Value) -> None:
+    """Note that a list has an unknown length after `extend` with values of unknown number."""
+    if not (isinstance(extension.example, list) or extension.fields):
+        note_ragged(state, base.example, [None])
+        return
+    ragged_extensions = [extension.example] if is_ragged(state, extension.example) else []
+    note_ragged(state, base.example, [base.example, *ragged_extensions])
+
+
+def finish_without_result(
+    state: Specialisation, call: MethodCall, value: Value, code: ast.Call
+) -> Value:
+    """Return None as the result of a method; the host runs the method if it changes its list."""
+    if call.method_name not in MUTATORS:
+        return replace(value, kind=kind_of(value.example))
+    state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
+    return state.static(None)

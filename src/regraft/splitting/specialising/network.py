@@ -1,0 +1,104 @@
+"""Specialisation of `forward` with its concrete module; functions that read a tensor's value are
+inlined."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from regraft.splitting.observing.scratch import Attribute
+from regraft.splitting.program.codes import WRAPPER_SUFFIX, name
+from regraft.splitting.program.residual import HostStep, Step, leaves
+from regraft.splitting.program.values import SAME, Kind, Value, literal
+from regraft.splitting.program.worlds import lengthen
+from regraft.splitting.specialising.expressions import evaluate_by_type
+from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
+from regraft.splitting.specialising.methods import evaluate_arguments
+from regraft.splitting.specialising.places import mark_caller_containers
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.statements import execute_by_type
+
+
+def start_specialisation(model: torch.nn.Module) -> Specialisation:
+    """Return the state in which the specialisation of a network starts."""
+    return Specialisation(model, evaluate_by_type, execute_by_type)
+
+
+def specialise_network(
+    state: Specialisation,
+    calls: list[dict[str, Any]],
+    scratch: Collection[Attribute],
+    *,
+    partial: bool,
+) -> list[Step]:
+    """Return the residual program for calls (argument name to value); sizes in which they
+    differ are open.
+
+    scratch: attributes of modules that calls assign, which the modules lack now. partial:
+    whether a variable may be read that only some of the paths assign.
+    """
+    state.scratch, state.allows_partial = scratch, partial
+    call = calls[0]
+    definition = enter_function(state, type(state.model).forward, "")
+    # they may hide what Python has built in, such as `input`
+    state.variables = state.frame.own_names
+    if "numpy" in state.variables:
+        raise state.refuse(definition, "a variable of the name numpy is not supported")
+    bind_owner(state, definition, state.model)
+    for key, value in call.items():
+        if isinstance(value, torch.Tensor):
+            state.inputs.append(value)
+            state.bind_name(
+                key,
+                Value(
+                    Kind.TENSOR,
+                    value,
+                    name(key),
+                    make_input_twin([other_call[key] for other_call in calls]),
+                ),
+            )
+        else:
+            state.names[key] = Value(Kind.STATIC, value, literal(value) or name(key))
+    if state.frame.path.endswith(WRAPPER_SUFFIX):
+        definition = enter_wrapped(state, definition)
+    state.execute_block(definition.body)
+    if not leaves(state.steps):
+        state.steps.append(HostStep(ast.Return(ast.Constant(None))))
+    return state.steps
+
+
+def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
+    """Return the definition of the network that a wrapper (unpacked.py) calls, with its
+    arguments bound."""
+    return_statement = definition.body[0]
+    assert isinstance(return_statement, ast.Return) and isinstance(return_statement.value, ast.Call)
+    call, network = return_statement.value, state.model.network
+    state.pending.append(None)
+    _, keywords = evaluate_arguments(state, call)
+    state.pending.pop()
+    for argument in keywords.values():
+        mark_caller_containers(state, call, argument)
+    function = type(network).forward
+    definition = enter_function(state, function, "")
+    state.variables = state.variables | state.frame.own_names
+    bind_arguments(state, call, function, network, [], keywords)
+    return definition
+
+
+def make_input_twin(tensors: list[torch.Tensor]) -> Any:
+    """Return an input in the second world: one that differs in all open sizes; SAME if no size
+    differs."""
+    first = tensors[0]
+    dims = {
+        dim
+        for tensor in tensors
+        for dim in range(first.ndim)
+        if tensor.shape[dim] != first.shape[dim]
+    }
+    for tensor in tensors:
+        if dims and all(tensor.shape[dim] != first.shape[dim] for dim in dims):
+            return tensor
+    return lengthen(first, sorted(dims)) if dims else SAME

@@ -1,0 +1,209 @@
+"""Calls of objects that forward makes and of their methods, and of built-in functions with them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.specialising.dictionaries import update_dictionary
+from regraft.splitting.specialising.fields import call_builtin_on_record, replace_fields
+from regraft.splitting.specialising.objects import invoke, read_object_attribute
+from regraft.splitting.specialising.places import (
+    is_scratch,
+    read_scratch,
+    set_attribute,
+    store_scratch,
+)
+from regraft.splitting.specialising.stand_ins import (
+    BOUND_TYPES,
+    find_special_method,
+    get_item_keys,
+    is_dict_stand_in,
+    is_stand_in,
+    make_object,
+)
+from regraft.splitting.specialising.state import Specialisation
+
+
+@dataclass(frozen=True)
+class ObjectCall:
+    """A call whose first argument may be an object that forward makes."""
+
+    node: ast.Call
+    function: Any
+    args: list[Value]
+    keywords: dict[str, Value]
+
+    @property
+    def first(self) -> Any:
+        """Return the first argument in the example; None if there is none."""
+        return self.args[0].example if self.args else None
+
+    @property
+    def second(self) -> Any:
+        """Return the second argument in the example; None if there is none."""
+        return self.args[1].example if len(self.args) > 1 else None
+
+
+Handler = Callable[[Specialisation, ObjectCall], Value | None]
+
+
+def call_on_object(
+    state: Specialisation,
+    node: ast.Call,
+    function: Any,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    """Call a method of an object that forward makes, or a built-in with one; return None for
+    other calls."""
+    if is_stand_in(state, function):
+        method = find_special_method(state, node, function, "__call__")
+        return invoke(state, node, method, args, keywords)
+    if isinstance(function, BOUND_TYPES) and is_stand_in(state, function.__self__):
+        return invoke(state, node, function, args, keywords)
+    call = ObjectCall(node, function, args, keywords)
+    value = dispatch(FUNCTIONS, state, call)
+    if value is not None:
+        return value
+    value = call_builtin_on_record(state, node, function, args, keywords)
+    if value is not None:
+        return value
+    are_known = all(argument.kind == Kind.STATIC for argument in args[:2])
+    if not are_known or not is_stand_in(state, call.first):
+        return None
+    return dispatch(FUNCTIONS_OF_STAND_INS, state, call)
+
+
+def dispatch(table: dict[Any, Handler], state: Specialisation, call: ObjectCall) -> Value | None:
+    """Call a function by its handler in the table; return None if it has none there."""
+    if not isinstance(call.function, (type, FunctionType, BuiltinFunctionType)):
+        return None  # what has no hash, perhaps
+    handler = table.get(call.function)
+    return handler(state, call) if handler is not None else None
+
+
+# Each of the following evaluates the functions to which a table maps it, and returns None for
+# arguments that need nothing special.
+
+
+def call_super(state: Specialisation, call: ObjectCall) -> Value:
+    """Evaluate `super()` in a method."""
+    return state.static(make_super(state, call.node, call.args))
+
+
+def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
+    """Return what `super()` gives in a method."""
+    if args:
+        return super(*(argument.example for argument in args))
+    defining_class = state.frame.scope.get("__class__")
+    owner = state.names.get(state.frame.prefix + state.frame.first_parameter)
+    if defining_class is None or owner is None or owner.kind != Kind.STATIC:
+        raise state.refuse(node, "super() is not supported here")
+    return super(defining_class, owner.example)
+
+
+def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Evaluate dict() of nothing, of keywords or of a dictionary that forward makes."""
+    if len(call.args) > 1 or (call.args and not is_dict_stand_in(state, call.first)):
+        return None
+    new_dictionary = make_object(state, dict)
+    update_dictionary(state, call.node, new_dictionary.example, *call.args, **call.keywords)
+    return new_dictionary
+
+
+def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Evaluate dataclasses.replace()."""
+    if is_namedtuple(type(call.first)):
+        return None
+    return replace_fields(state, call.node, call.args[0], call.keywords)
+
+
+def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Evaluate setattr() of a module."""
+    if not isinstance(call.first, torch.nn.Module) or type(call.second) is not str:
+        return None
+    store_scratch(state, call.node, call.first, call.second, call.args[2])
+    return state.static(None)
+
+
+def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call."""
+    if type(call.second) is not str or not is_scratch(state, call.first, call.second):
+        return None
+    value = read_scratch(state, call.node, call.first, call.second)
+    return state.static(True) if call.function is hasattr else value
+
+
+def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
+    """Evaluate a function that asks for the class of a stand-in, which is the object's."""
+    return state.static(call.function(*(argument.example for argument in call.args)))
+
+
+def measure_object(state: Specialisation, call: ObjectCall) -> Value:
+    """Evaluate len() of an object."""
+    method = find_special_method(state, call.node, call.first, "__len__")
+    return invoke(state, call.node, method, [], {})
+
+
+def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Evaluate list(), tuple() or sorted() of a dictionary."""
+    if not is_dict_stand_in(state, call.first):
+        return None
+    keys = get_item_keys(state, call.node, call.first)
+    has_plain_keywords = all(
+        value.kind == Kind.STATIC and isinstance(value.example, (bool, int))
+        for value in call.keywords.values()
+    )
+    have_one_type = call.function is not sorted or len({*map(type, keys)}) == 1
+    if not has_plain_keywords or not have_one_type:
+        return None
+    options = {key: value.example for key, value in call.keywords.items()}
+    return state.static(call.function(keys, **options))
+
+
+def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Evaluate getattr() or hasattr() of an object; None where it lacks the attribute and there is
+    no default."""
+    value = read_object_attribute(state, call.node, call.first, call.args[1].example)
+    if call.function is hasattr:
+        return state.static(value is not None)
+    if value is None and len(call.args) < 3:
+        return None
+    return value or call.args[2]
+
+
+def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
+    """Evaluate setattr() of an object."""
+    set_attribute(state, call.node, call.first, call.args[1].example, call.args[2])
+    return state.static(None)
+
+
+FUNCTIONS: dict[Any, Handler] = {
+    super: call_super,
+    dict: make_new_dictionary,
+    dataclasses.replace: replace_dataclass,
+    setattr: set_module_attribute,
+    getattr: read_module_attribute,
+    hasattr: read_module_attribute,
+}
+FUNCTIONS_OF_STAND_INS: dict[Any, Handler] = {
+    isinstance: call_on_class,
+    type: call_on_class,
+    callable: call_on_class,
+    len: measure_object,
+    list: collect_keys,
+    tuple: collect_keys,
+    sorted: collect_keys,
+    getattr: get_object_attribute,
+    hasattr: get_object_attribute,
+    setattr: set_object_attribute,
+}

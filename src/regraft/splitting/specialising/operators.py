@@ -1,0 +1,265 @@
+"""Operators: arithmetic, comparisons and `not`, and the cases that need more than the operation."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from regraft.splitting.program.codes import method_call
+from regraft.splitting.program.possible import TRUTHS, outcomes, possible_constants
+from regraft.splitting.program.values import Kind, Value, has_kind, literal
+from regraft.splitting.specialising.branches import evaluate_truth
+from regraft.splitting.specialising.either import require_tensors, test_for_none
+from regraft.splitting.specialising.elements import list_element_codes
+from regraft.splitting.specialising.fields import operate_on_records
+from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.stand_ins import (
+    get_places,
+    is_dict_stand_in,
+    is_stand_in,
+    test_stand_in,
+)
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.variables import bind_number
+
+MASK_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+}
+
+
+MAX_LIST_LENGTH = 4096  # most elements of a list that are written down
+
+
+def is_flat_list(code: ast.expr) -> bool:
+    """Return whether `code` is a list display of constants and names only."""
+    return isinstance(code, ast.List) and all(
+        isinstance(element, (ast.Constant, ast.Name)) for element in code.elts
+    )
+
+
+Operator = ast.BinOp | ast.UnaryOp | ast.Compare
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator of the source with its operands, and the residual expression for it."""
+
+    node: Operator
+    operands: list[Value]
+    code: ast.expr
+
+    @property
+    def operator_type(self) -> type[ast.AST]:
+        """Return the type of the operator, of which a comparison has one here."""
+        node = self.node
+        return type(node.ops[0] if isinstance(node, ast.Compare) else node.op)
+
+
+def evaluate_operator(state: Specialisation, node: Operator) -> Value:
+    """Evaluate an operator; the kind of its value is the strongest kind of its operands."""
+    operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    operands = [state.evaluate(operand_node) for operand_node in operand_nodes]
+    if has_kind(operands, Kind.EITHER):
+        none_check = test_for_none(state, node, operands)
+        if none_check is not None:
+            return none_check
+        operands = require_tensors(state, node, operands)
+    if has_kind(operands, Kind.RECORD):
+        return operate_on_records(state, node, operands)
+    if has_kind(operands, Kind.TENSOR):
+        operands = bind_operands(state, node, operands)
+    operation = Operation(node, operands, write_operation(node, operands))
+    for evaluate_case in SPECIAL_CASES.get(operation.operator_type, ()):
+        value = evaluate_case(state, operation)
+        if value is not None:
+            return value
+    among = outcomes(node, operand_nodes, operands)
+    if among is None and gives_truth(node):
+        among = TRUTHS  # for what the host computes; a tensor has no `among`
+    if among is not None and len(among) == 1:
+        return state.static(among[0])
+    return replace(run_operation(state, node, operation.code, operands), among=among)
+
+
+def bind_operands(state: Specialisation, node: Operator, operands: list[Value]) -> list[Value]:
+    """Return the operands of an operator on tensors: the truth of one for `not`, else with names
+    for the host's numbers."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return [evaluate_truth(state, operands[0])]
+    return [bind_number(state, operand) for operand in operands]
+
+
+def write_operation(node: Operator, operands: list[Value]) -> ast.expr:
+    """Return the operator with the residual expressions of its operands; the sum of two list
+    displays is one display."""
+    codes = [operand.code for operand in operands]
+    operation = copy.copy(node)
+    if isinstance(operation, ast.BinOp):
+        left, right = codes
+        if (
+            isinstance(operation.op, ast.Add)
+            and isinstance(left, ast.List)
+            and isinstance(right, ast.List)
+        ):
+            return ast.List([*left.elts, *right.elts], ast.Load())
+        operation.left, operation.right = left, right
+    elif isinstance(operation, ast.UnaryOp):
+        operation.operand = codes[0]
+    else:
+        operation.left, operation.comparators = codes[0], codes[1:]
+    return operation
+
+
+def gives_truth(node: Operator) -> bool:
+    """Return whether an operator on values of the host gives True or False."""
+    return isinstance(node, ast.Compare) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    )
+
+
+def compare_identity(state: Specialisation, operation: Operation) -> Value | None:
+    """Evaluate `is` or `is not`; refuse it where the example does not decide it."""
+    node, operands = operation.node, operation.operands
+    if all(operand.kind == Kind.STATIC for operand in operands):
+        are_identical = operands[0].example is operands[1].example
+        return state.static(are_identical == (operation.operator_type is ast.Is))
+    has_number = any(
+        operand.kind == Kind.HOST and isinstance(operand.example, (int, float))
+        for operand in operands
+    )
+    if has_number and not any(operand.example is None for operand in operands):
+        return replace(run_code(state, node, operation.code), kind=Kind.HOST)  # `flag is True`
+    if not any(map(is_unique_object, operands)):
+        raise state.refuse(
+            node,
+            "whether two values known only at run time are one object is not supported",
+        )
+    return state.static(run_code(state, node, operation.code).example)
+
+
+def is_unique_object(value: Value) -> bool:
+    """Return whether a value is known to be None, or one object that is no plain constant."""
+    if value.kind != Kind.STATIC or isinstance(value.example, torch.Tensor):
+        return False
+    return value.example is None or literal(value.example) is None
+
+
+def find_key(state: Specialisation, operation: Operation) -> Value | None:
+    """Evaluate `in` or `not in` of a dictionary that forward makes; None for other containers."""
+    key, container = operation.operands
+    if not is_dict_stand_in(state, container.example) or key.kind != Kind.STATIC:
+        return None
+    is_contained = ("item", key.example) in get_places(state, operation.node, container.example)
+    return state.static(is_contained == (operation.operator_type is ast.In))
+
+
+def negate_stand_in(state: Specialisation, operation: Operation) -> Value | None:
+    """Evaluate `not` of an object that forward makes; None for another operand."""
+    example = operation.operands[0].example
+    if not is_stand_in(state, example):
+        return None
+    return state.static(not test_stand_in(state, operation.node, example))
+
+
+def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
+    """Evaluate the sum of two tuples, of which the host computes an element; None for other
+    operands."""
+    left, right = (list_element_codes(operand) for operand in operation.operands)
+    if left is None or right is None or not has_kind(operation.operands, Kind.HOST):
+        return None
+    code = ast.Tuple([*left, *right], ast.Load())
+    return replace(run_code(state, operation.node, code), kind=Kind.HOST)
+
+
+def add_lists(state: Specialisation, operation: Operation) -> Value | None:
+    """Evaluate the sum of two lists, one of which the host makes; None for other operands."""
+    are_lists = all(isinstance(operand.example, list) for operand in operation.operands)
+    if not are_lists or not has_kind(operation.operands, Kind.HOST):
+        return None
+    return replace(run_code(state, operation.node, operation.code), kind=Kind.HOST)
+
+
+def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
+    """Evaluate `[x] * 3` as a list display; None where the list or the number is not known, or it
+    is too long."""
+    display, repeats = operation.operands[0].code, operation.operands[1].example
+    is_known_number = operation.operands[1].kind == Kind.STATIC and type(repeats) is int
+    if not is_flat_list(display) or not is_known_number or repeats > MAX_LIST_LENGTH:
+        return None
+    code = ast.List(display.elts * repeats, ast.Load())  # type: ignore[attr-defined]
+    return replace(run_code(state, operation.node, code), kind=Kind.HOST)
+
+
+def check_power(state: Specialisation, operation: Operation) -> Value | None:
+    """Refuse a power of whole numbers whose exponent, which the host computes, may be negative."""
+    exponent = operation.operands[1]
+    is_integral = all(isinstance(operand.example, int) for operand in operation.operands)
+    if (
+        exponent.kind == Kind.HOST
+        and is_integral
+        and min(possible_constants(exponent) or (-1,)) < 0
+    ):
+        raise state.refuse(
+            operation.node,
+            "a power of whole numbers is none if the exponent is negative: use a float",
+        )
+    return None
+
+
+def combine_mask(state: Specialisation, operation: Operation) -> Value | None:
+    """Combine a mask with one constant, such as `mask + False`, by its truth table; None for
+    other operands.
+
+    The exporter to ONNX fails on the constant.
+    """
+    operands = operation.operands
+    masks = [
+        operand
+        for operand in operands
+        if operand.kind == Kind.TENSOR and getattr(operand.example, "dtype", 0) == torch.bool
+    ]
+    if len(masks) != 1 or not any(
+        operand.kind == Kind.STATIC and type(operand.example) is bool for operand in operands
+    ):
+        return None
+    truths = torch.tensor([False, True])
+    table = MASK_OPERATORS[operation.operator_type](
+        *(truths if operand is masks[0] else operand.example for operand in operands)
+    )
+    if table.dtype != torch.bool:
+        return None
+    mask = state.bind_result(masks[0])
+    inverted = ast.UnaryOp(ast.Invert(), mask)
+    codes: dict[tuple[bool, ...], ast.expr] = {
+        (False, True): method_call(mask, "clone"),
+        (True, False): inverted,
+        (True, True): ast.BinOp(mask, ast.BitOr(), inverted),
+        (False, False): ast.BinOp(mask, ast.BitAnd(), inverted),
+    }
+    return run_code(state, operation.node, codes[tuple(table.tolist())])
+
+
+# by the operator: what is tried in turn, before the operation is run as it stands
+SPECIAL_CASES: dict[
+    type[ast.AST], tuple[Callable[[Specialisation, Operation], Value | None], ...]
+] = {
+    ast.Is: (compare_identity,),
+    ast.IsNot: (compare_identity,),
+    ast.In: (find_key,),
+    ast.NotIn: (find_key,),
+    ast.Not: (negate_stand_in,),
+    ast.Add: (add_tuples, add_lists, combine_mask),
+    ast.Mult: (repeat_list, combine_mask),
+    ast.BitOr: (combine_mask,),
+    ast.BitAnd: (combine_mask,),
+    ast.Pow: (check_power,),
+}

@@ -1,0 +1,174 @@
+"""Changes of what objects, dictionaries and modules hold, place by place."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+import torch
+
+from regraft.splitting.observing.scratch import (
+    NewAttribute,
+    is_plain,
+    is_reassigned,
+    remove_attribute,
+)
+from regraft.splitting.program.residual import reads
+from regraft.splitting.program.values import Kind, Value, lists_in, literal
+from regraft.splitting.specialising.elements import get_element
+from regraft.splitting.specialising.lists import check_change
+from regraft.splitting.specialising.stand_ins import (
+    Place,
+    get_item_keys,
+    get_object_name,
+    get_place_name,
+    get_places,
+    is_dict_stand_in,
+    look_up_place,
+)
+from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.variables import store_name
+
+
+def note_change(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:
+    """Set a place, which is no local name, to a new value; refuse it if a value not used yet
+    reads the place."""
+    old_names = {
+        candidate
+        for candidate in state.names
+        if candidate == key or candidate.startswith(f"{key}__")
+    }
+    if any(old_names & reads(waiting.code) for values in state.pending for waiting in values or ()):
+        raise state.refuse(
+            node, f"{key.partition('_')[2]} changes within an expression that reads it, too"
+        )
+    store_name(state, key, value)
+    state.changed_names |= old_names | {
+        candidate
+        for candidate in state.names
+        if candidate == key or candidate.startswith(f"{key}__")
+    }
+
+
+def set_place(
+    state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
+) -> None:
+    """Set a place of an object, which is added if the object has no such place."""
+    check_change(state, node, stand_in)
+    places = get_places(state, node, stand_in)
+    # 1 and True are one key
+    place = next((candidate for candidate in places if candidate == place), place)
+    if place not in places:
+        if literal(place[1]) is None:
+            raise state.refuse(node, f"a {type(place[1]).__name__} as a key is not supported")
+        note_change(state, node, get_object_name(state, stand_in), state.static((*places, place)))
+    note_change(state, node, get_place_name(state, stand_in, place), value)
+
+
+def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Place) -> None:
+    """Remove a place from an object."""
+    check_change(state, node, stand_in)
+    remaining = tuple(
+        candidate for candidate in get_places(state, node, stand_in) if candidate != place
+    )
+    note_change(state, node, get_object_name(state, stand_in), state.static(remaining))
+
+
+def mark_caller_containers(state: Specialisation, node: ast.AST, value: Value) -> None:
+    """Note the lists and dictionaries of an argument, which belong to the caller."""
+    state.caller_containers.update(
+        (id(inner_list), inner_list) for inner_list in lists_in(value.example)
+    )
+    if is_dict_stand_in(state, value.example):
+        state.caller_containers[id(value.example)] = value.example
+        for key in get_item_keys(state, node, value.example):
+            mark_caller_containers(
+                state, node, look_up_place(state, node, value.example, ("item", key)) or value
+            )
+    for place in value.fields:
+        mark_caller_containers(state, node, get_element(state, value, place))
+
+
+def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> None:
+    """Refuse an attribute such as `__x`, whose name Python mangles by class."""
+    if attribute.startswith("__") and not attribute.endswith("__"):
+        raise state.refuse(
+            node, f"{attribute}, whose name differs from class to class, is not supported"
+        )
+
+
+def set_attribute(
+    state: Specialisation, node: ast.AST, stand_in: Any, attribute: str, value: Value
+) -> None:
+    """Assign to an attribute of an object; refuse properties and other descriptors."""
+    check_not_private(state, node, attribute)
+    class_attribute = inspect.getattr_static(type(stand_in), attribute, None)
+    if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(
+        class_attribute
+    ):
+        raise state.refuse(
+            node,
+            f"assigning to {attribute}, which is a property or another descriptor, is not"
+            " supported",
+        )
+    set_place(state, node, stand_in, ("attribute", attribute), value)
+
+
+def is_scratch(state: Specialisation, module: Any, attribute: Any) -> bool:
+    """Return whether an attribute of a module is a variable of a call."""
+    return (
+        isinstance(module, torch.nn.Module)
+        and (state.paths.get(id(module)), attribute) in state.scratch
+    )
+
+
+def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: str) -> str:
+    """Return the name for an attribute of a module that is a variable of a call."""
+    if id(module) not in state.scratch_numbers:
+        state.scratch_numbers[id(module)] = state.next_number()
+    return f"s{state.scratch_numbers[id(module)]}_{attribute}"
+
+
+def read_scratch(
+    state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
+) -> Value:
+    """Return what an attribute of a module holds that is a variable of a call."""
+    value = state.names.get(get_scratch_name(state, module, attribute))
+    if value is None:
+        raise state.refuse(
+            node,
+            f"{attribute} is read where this call has not assigned it on every path; what an"
+            " earlier call left there is not known (state from call to call is not supported)",
+        )
+    return state.require_single_type(node, attribute, value)
+
+
+def store_scratch(
+    state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value
+) -> None:
+    """Assign to an attribute of a module; raise Found if it is no variable of a call yet."""
+    path = state.paths.get(id(module))
+    if value.kind == Kind.STATIC and is_reassigned(module, attribute, value.example):
+        return
+    is_part = isinstance(value.example, (torch.nn.Module, torch.nn.Parameter))
+    if path is None or is_part or not is_plain(module, attribute):
+        raise state.refuse(
+            node,
+            f"assigning to {attribute} of a module is supported where it is a plain attribute"
+            " of a part of the network, which its class does not have, and no layer, weight or"
+            " buffer",
+        )
+    if (path, attribute) not in state.scratch:
+        raise NewAttribute((path, attribute))
+    note_change(state, node, get_scratch_name(state, module, attribute), value)
+
+
+def undo_stores(state: Specialisation, stored_count: int) -> bool:
+    """Delete the attributes that code assigned after the first `stored_count`; return whether
+    there are any."""
+    for attribute in state.stored_attributes[stored_count:]:
+        if attribute not in state.scratch:
+            raise NewAttribute(attribute)
+        remove_attribute(state.model, attribute)
+    return len(state.stored_attributes) > stored_count

@@ -1,0 +1,114 @@
+"""Sums, maxima and minima of tensors and numbers."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+import torch
+
+from regraft.splitting.program.codes import name
+from regraft.splitting.program.normal import mark_uses
+from regraft.splitting.program.values import SAME, Kind, Value
+from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.elements import (
+    take_elements,
+)
+from regraft.splitting.specialising.running import (
+    run_operation,
+)
+from regraft.splitting.specialising.state import Specialisation
+
+
+def is_single_value(value: Value) -> bool:
+    """Return whether a value is, or may be, a tensor of one element."""
+    return (
+        value.kind in (Kind.TENSOR, Kind.EITHER)
+        and isinstance(value.example, torch.Tensor)
+        and value.example.numel() == 1
+    )
+
+
+def has_mixed_types(operands: list[Value]) -> bool:
+    """Return whether data decide the type of the largest, smallest or sum of these numbers."""
+    first = operands[0].example
+    is_sequence = len(operands) == 1 and isinstance(first, (list, tuple))
+    numbers = [*first] if is_sequence else [operand.example for operand in operands]
+    kinds = {type(number) for number in numbers}
+    are_static = all(operand.kind == Kind.STATIC for operand in operands)
+    return not are_static and kinds <= {bool, int, float} and len(kinds) > 1
+
+
+def reduce_list(
+    state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
+) -> Value:
+    """Evaluate `sum`, `max` or `min` of tensors in a list of the host."""
+    function = getattr(builtins, function_name)
+    are_single = all(
+        isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
+    )
+    if tensors.kind != Kind.HOST or not (function_name == "sum" or are_single):
+        raise state.refuse(node, f"{function_name}() of what this holds is not supported")
+    with torch.no_grad():
+        example, second_example = function(tensors.example), function(tensors.second_example)
+    return state.bind_in_host(
+        Value(Kind.TENSOR, example, code, SAME if tensors.twin is SAME else second_example)
+    )
+
+
+def select_extreme(
+    state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
+) -> Value:
+    """Evaluate `max` or `min` of tensors of one element each: the first of the largest or
+    smallest."""
+    candidates = operands if len(operands) > 1 else take_elements(state, node, operands[0])
+    are_single = all(
+        type(candidate.example) in (int, float) or is_single_value(candidate)
+        for candidate in candidates
+    )
+    if (
+        are_single
+        and not node.keywords
+        and len(candidates) > 1
+        and any(candidate.kind != Kind.TENSOR for candidate in candidates)
+    ):
+        return decide_extreme(state, node, function_name, candidates)
+    if (
+        node.keywords
+        or not are_single
+        or len({(candidate.example.dtype, candidate.example.shape) for candidate in candidates}) > 1
+    ):
+        raise state.refuse(
+            node,
+            f"{function_name}() of tensors that are not single values of one type is not supported",
+        )
+    where_code = state.alias_global("where", torch.where)
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        sign = ast.Gt() if function_name == "max" else ast.Lt()
+        codes = [state.bind_result(candidate), state.bind_result(best)]
+        selection = ast.Call(where_code, [ast.Compare(codes[0], [sign], [codes[1]]), *codes], [])
+        best = run_operation(state, node, selection, [candidate, best])
+    return state.merge_aliases(best, candidates)  # one of them itself, which `+=` would change
+
+
+def decide_extreme(
+    state: Specialisation, node: ast.Call, function_name: str, candidates: list[Value]
+) -> Value:
+    """Evaluate `max` or `min` if some may be numbers of Python: a decision, which gives one or
+    the other."""
+    names = [state.fresh_name() for _ in candidates]
+    for key, candidate in zip(names, candidates, strict=True):
+        store(state, ast.Name(key, ast.Store()), candidate)
+    best: ast.expr = name(names[0])
+    for key in names[1:]:
+        test = ast.Compare(name(key), [ast.Gt() if function_name == "max" else ast.Lt()], [best])
+        selection = ast.fix_missing_locations(
+            ast.copy_location(ast.IfExp(test, name(key), best), node)
+        )
+        mark_uses(selection)
+        selection.either = True  # type: ignore[attr-defined]
+        value, larger = state.evaluate(selection), state.fresh_name()
+        store(state, ast.Name(larger, ast.Store()), value)
+        best = name(larger)
+    return value

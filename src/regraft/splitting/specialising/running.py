@@ -1,0 +1,262 @@
+"""The running of residual code on the example and in the second world."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.splitting.errors import ReadInside, Unrunnable, Unsplittable
+from regraft.splitting.observing.probe import Observed, observe
+from regraft.splitting.program.codes import (
+    holds_tensor,
+    is_read_number,
+    method_call,
+    storage_key,
+    tensors_in,
+)
+from regraft.splitting.program.residual import reads
+from regraft.splitting.program.values import (
+    SAME,
+    Kind,
+    Value,
+    lists_in,
+    open_differing_sizes,
+    type_pattern,
+)
+from regraft.splitting.program.worlds import Longer
+from regraft.splitting.specialising.lists import length_depends, note_ragged
+from regraft.splitting.specialising.stand_ins import holds_stand_in
+from regraft.splitting.specialising.state import NotRun, Specialisation
+
+OPERATION_FACTOR = 20  # times the operations on the example: the limit in the second world
+
+
+def is_constant_tensor(state: Specialisation, value: Value) -> bool:
+    """Return whether a tensor holds the same for every input, sizes included."""
+    return value.twin is SAME and (value.constant or all(map(state.is_constant, reads(value.code))))
+
+
+def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.Tensor]:
+    """Return the tensors that hold the same for every input, except those that a varying name
+    holds, too.
+
+    There are none if the code reads no name of such a tensor.
+    """
+    if not any(state.names[key].constant for key in reads(code) if key in state.names):
+        return []
+    values = state.names.values()
+    varying_storages = {
+        storage_key(tensor)
+        for tensor in tensors_in([value.example for value in values if not value.constant])
+    }
+    constants = tensors_in([value.example for value in values if value.constant])
+    return [tensor for tensor in constants if storage_key(tensor) not in varying_storages]
+
+
+def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
+    """Run residual code on the example, and in the second world if it may differ there; return
+    the value."""
+    observation = run_in_world(state, node, code, None)
+    operands = list_operands(state, code)
+    is_resized = is_resized_in(observation, operands)
+    state.fallible_operations += observation.by_values or (
+        observation.by_sizes and (is_resized or has_number(operands))
+    )
+    twin = SAME
+    if is_resized or isinstance(observation.result, (list, dict)):
+        limit = OPERATION_FACTOR * (observation.operations + 10)
+        twin = run_in_world(state, node, code, observation.shapes, limit).result
+    if isinstance(observation.result, list):
+        note_length(state, code, observation.result, twin)
+    check_dimensions(state, node, observation.result, twin)
+    # a result of the host's numbers is as constant as they are
+    is_of_host = any(operand.kind == Kind.HOST for operand in operands)
+    value = Value(
+        Kind.TENSOR if holds_tensor(observation.result) else Kind.HOST,
+        observation.result,
+        code,
+        twin,
+        constant=observation.constant and twin is SAME and not is_of_host,
+    )
+    return open_sizes_by_numbers(state, node, value) if value.kind == Kind.TENSOR else value
+
+
+def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
+    """Return the values of the names that residual code reads."""
+    return [state.names[key] for key in reads(code) if key in state.names]
+
+
+def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
+    """Return whether residual code that was run may have to do with other sizes in the second
+    world."""
+    return bool(observation.shapes) or any(operand.twin is not SAME for operand in operands)
+
+
+def has_number(operands: list[Value]) -> bool:
+    """Return whether a whole number of the host is among the operands."""
+    return any(
+        operand.kind == Kind.HOST and isinstance(operand.example, int) for operand in operands
+    )
+
+
+def note_length(state: Specialisation, code: ast.expr, result: list[Any], twin: list[Any]) -> None:
+    """Note the lists of a result as ragged if their lengths differ between the worlds, or depend on
+    data."""
+    note_ragged(state, result, [twin])
+    if length_depends(state, code):
+        state.ragged.update((id(inner_list), inner_list) for inner_list in lists_in(result))
+
+
+def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: Any) -> None:
+    """Refuse a result with another number of dimensions in the second world."""
+    pairs = zip(tensors_in([result]), tensors_in([twin]), strict=False)
+    if twin is not SAME and any(
+        tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs
+    ):
+        raise state.refuse(
+            node, "sizes decide how many dimensions there are, which is not supported"
+        )
+
+
+def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: Value) -> Value:
+    """Return the value with the sizes open that a number decides which the host reads, such as
+    `int(x)`."""
+    numbers = [
+        key for key in reads(value.code) if key in state.names and is_read_number(state.names[key])
+    ]
+    for change in (1, -1) if numbers else ():
+        scope = state.scope({key: operand.example for key, operand in state.names.items()})
+        scope.update((key, state.names[key].example + change) for key in numbers)
+        try:
+            with torch.no_grad():
+                other_example = eval(
+                    compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"),
+                    scope,
+                )
+        except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
+            continue
+        other_value = replace(value, example=other_example, twin=SAME)
+        if type_pattern(value.example, value.example) == type_pattern(other_example, other_example):
+            continue
+        widened = open_differing_sizes(value, other_value)
+        if widened is None:
+            raise state.refuse(
+                node, "a number that is read from a tensor decides the sizes of several results"
+            )
+        value = widened
+    return value
+
+
+def depends_on_sizes(state: Specialisation, node: ast.AST, code: ast.expr) -> bool:
+    """Return whether code takes another number of operations, or fails, where the sizes are
+    others."""
+    observation = run_in_world(state, node, code, None)
+    if not is_resized_in(observation, list_operands(state, code)):
+        return False
+    try:
+        second_observation = run_in_world(
+            state, node, code, observation.shapes, OPERATION_FACTOR * (observation.operations + 10)
+        )
+    except Unsplittable:
+        return True
+    return second_observation.operations != observation.operations
+
+
+def run_in_world(
+    state: Specialisation,
+    node: ast.AST,
+    code: ast.expr,
+    shapes: tuple[torch.Size, ...] | None,
+    operation_limit: float = math.inf,
+) -> Observed:
+    """Run residual code in one world; refuse what no static region can do.
+
+    shapes: for the second world, the shapes that data decided in the first. operation_limit:
+    the most operations.
+    """
+    is_second = shapes is not None
+    if any(
+        key in state.globals and holds_stand_in(state, state.globals[key]) for key in reads(code)
+    ):
+        raise state.refuse(
+            node, "an object that forward makes goes into something that cannot be followed"
+        )
+    scope = state.scope(
+        {
+            key: value.second_example if is_second else value.example
+            for key, value in state.names.items()
+        }
+    )
+    compiled = compile(ast.fix_missing_locations(ast.Expression(code)), state.frame.path, "eval")
+    stored_count = len(state.stored_attributes)
+    try:
+        with Longer(shapes) if shapes is not None else contextlib.nullcontext():
+            observation = observe(
+                lambda: eval(compiled, scope), list_constant_tensors(state, code), operation_limit
+            )
+    except (Exception, NotRun) as problem:
+        failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
+        reason = f"{failure}: {type(problem).__name__}: {problem}"
+        raise state.refuse(node, reason, Unsplittable if is_second else Unrunnable) from problem
+    if len(state.stored_attributes) > stored_count:
+        raise state.refuse(
+            node, "an attribute of a module is assigned in a call that cannot be followed"
+        )
+    if observation.random:
+        raise state.refuse(
+            node, "random numbers are drawn here; every run of the network would differ"
+        )
+    if observation.changed:
+        raise state.refuse(node, "a tensor that is used elsewhere is changed in place")
+    if observation.reads and holds_tensor(observation.result):
+        raise state.refuse(
+            node,
+            "a value of a tensor is read inside a call that cannot be followed",
+            ReadInside,
+        )
+    return observation
+
+
+def read_in_worlds(
+    state: Specialisation, node: ast.AST, value: Value, function: Callable[[Any], Any]
+) -> tuple[Any, Any]:
+    """Return what Python reads of a tensor in both worlds; twice the first if the second's
+    sizes do not fit."""
+    try:
+        example = function(value.example)
+    except Exception as problem:
+        reason = f"cannot be run on the example: {type(problem).__name__}: {problem}"
+        raise state.refuse(node, reason, Unrunnable) from problem
+    try:
+        return example, function(value.second_example)
+    except Exception:  # noqa: BLE001  (another number of rows than `if len(rows) == 1` lets through)
+        return example, example
+
+
+def read_number(state: Specialisation, value: Value) -> Value:
+    """Return the number that the host reads of a tensor of one element."""
+    code = method_call(state.bind_result(value), "item")
+    example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)
+    return Value(Kind.HOST, example, code, SAME if example == second_example else second_example)
+
+
+def run_operation(
+    state: Specialisation, node: ast.expr, code: ast.expr, operands: list[Value]
+) -> Value:
+    """Run an operation and return its value: a tensor if an operand is one, and static if all
+    operands are."""
+    value = run_code(state, node, code)
+    kinds = {operand.kind for operand in operands}
+    if value.kind == Kind.TENSOR:
+        return value
+    if Kind.TENSOR in kinds and not (value.example is None and value.second_example is None):
+        raise state.refuse(
+            node, f"gives a {type(value.example).__name__} from tensors, which is not supported"
+        )
+    return value if kinds & {Kind.HOST, Kind.RECORD} else state.static(value.example, code)

@@ -1,0 +1,358 @@
+"""The state of a specialisation: names, steps and what is known of them, and the two entries to the
+tables of handlers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+
+from regraft.splitting.errors import Unsplittable, refuse
+from regraft.splitting.observing.scratch import Attribute
+from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, assign, name
+from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves, reads
+from regraft.splitting.program.values import (
+    SAME,
+    Kind,
+    Names,
+    Value,
+    fork,
+    literal,
+    open_dimensions,
+)
+
+T = TypeVar("T")
+
+
+class Frame:
+    """A function being specialised: its file, its globals, its prefix for names, and its
+    own names."""
+
+    def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
+        self.path, self.scope, self.prefix = path, scope, prefix
+        self.own_names: set[str] = set()  # the function's own names
+        self.first_parameter = ""  # its first parameter
+        self.outer: Frame | None = None  # for a local function: the one that made it
+        self.line = 0  # of the statement that is specialised
+        self.may_repeat = (
+            False  # a loop may run its statements again, where its names keep their values
+        )
+
+
+class NotRun(BaseException):
+    """Signals that a local function was run instead of followed."""
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """A local function: its statements, and the call that made it, whose names it sees as they are
+    when it runs."""
+
+    definition: ast.FunctionDef
+    frame: Frame
+
+
+@dataclass
+class FollowedLoop:
+    """A loop that is being followed, with the steps and names of the paths out of it.
+
+    unrolled: whether its iterations are followed one by one. exits: the paths that leave the loop
+    early. continues: the paths that leave an iteration early.
+    """
+
+    unrolled: bool
+    exits: list[tuple[list[Step], Names]] = field(default_factory=list)
+    continues: list[tuple[list[Step], Names]] = field(default_factory=list)
+
+
+class Cases(Exception):
+    """Signals that a value has to be the constant that it may be, or not: the statement is
+    specialised for each."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+
+class Specialisation:
+    """The network that is specialised, its residual program so far, and what its names hold.
+
+    evaluate_by_type, execute_by_type: evaluate an expression and specialise a statement, each by
+    the table of its module (expressions.py, statements.py), which stands above this one.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        evaluate_by_type: Callable[[Specialisation, ast.expr], Value],
+        execute_by_type: Callable[[Specialisation, ast.stmt], None],
+    ) -> None:
+        self.model = model
+        self.evaluate_by_type, self.execute_by_type = evaluate_by_type, execute_by_type
+
+        # the residual program, and the place in the source
+        self.steps: list[Step] = []
+        self.frame = Frame("", {}, "")
+        self.call_depth = 0
+        self.globals: dict[str, Any] = {}  # objects from outside, by the aliases in the steps
+        self.results: dict[str, type] = {}  # classes of the objects that forward returns
+
+        # names
+        self.names: Names = {}
+        self.inputs: list[torch.Tensor] = []
+        self.variables: set[str] = set()  # the variables of forward itself
+        self.last_number = 0  # of the names that are made here
+        # numbers of source names that look like names made here
+        self.taken_numbers: set[int] = set()
+        # names that the source uses itself, with the prefixes of its functions
+        self.reserved_names: set[str] = set()
+        self.unread_names: set[str] = set()  # names that no statement of the source reads again
+        self.deleted_names: set[str] = set()  # names that a `del` took away on some path
+        # partial names that are read only where they were assigned
+        self.guarded_names: set[str] = set()
+        # whether a variable may be read that only some of the paths assign
+        self.allows_partial = True
+        self.changed_names: set[str] = set()  # names that changed without an assignment to them
+        self.size_names: set[str] = set()  # names of sizes that regions compute
+        # open dimensions of all tensors that a name ever holds
+        self.open_by_name: dict[str, set[int]] = {}
+        self.copied_from: dict[str, str] = {}  # the names whose values of kind EITHER names got
+
+        # values not used yet, by enclosing expression; None for a statement, which uses its own
+        self.pending: list[list[Value] | None] = []
+        self.first_operands: list[Value] = []  # of `and` and `or`: tested before the others run
+        self.fallible_operations = 0  # operations so far that may raise for other inputs
+
+        # tensors that share memory
+        self.in_place_changes = 0  # tensors changed in place so far
+        # tensors of which a name holds one, by the path
+        self.alias_groups: list[list[torch.Tensor]] = []
+
+        # lists and dictionaries of the host, by their ids
+        self.ragged: dict[int, list[Any]] = {}  # whose lengths differ between the paths here
+        self.partly_aliased: dict[int, list[Any]] = {}  # that two names hold on some paths only
+        self.caller_containers: dict[int, Any] = {}  # that belong to the arguments
+
+        # objects and functions that forward makes
+        self.mutable: Collection[type] = ()  # dataclasses that are followed attribute by attribute
+        self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
+        self.under_construction: list[Value] = []  # the objects whose constructors run
+        self.local_functions: dict[Any, LocalFunction] = {}  # by their stand-ins
+
+        # modules, and their attributes that are variables of a call
+        self.paths = {
+            id(module): path for path, module in model.named_modules(remove_duplicate=False)
+        }
+        self.scratch: Collection[Attribute] = ()
+        self.scratch_numbers: dict[int, int] = {}  # of the modules, by their ids
+        # attributes assigned by code that was run, not followed
+        self.stored_attributes: list[Attribute] = []
+        # the indices of modules that a side of a choice stands for
+        self.chosen_indices: dict[int, Value] = {}
+
+        # decisions
+        # by name and truth: a test that then has it, too
+        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}
+        # the statements that are specialised by cases now, with the names
+        self.cases: set[tuple[int, str]] = set()
+        # joined tensors, by the ids of the tensors on each path
+        self.joined_values: dict[tuple[int, ...], Value] = {}
+
+        # loops
+        self.loops: list[FollowedLoop] = []
+        self.loop_depth = 0  # enclosing loops with an unknown number of iterations
+        self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
+        self.not_entered = 0  # loops so far over lists that are empty where they are followed
+        # the steps that raise an error where one of these is entered
+        self.not_entered_errors: list[Step] = []
+
+    def evaluate(self, node: ast.expr) -> Value:
+        """Return the value of an expression; raise Cases if it has two kinds and its node is not
+        marked `either`."""
+        self.pending.append([])
+        try:
+            value = self.evaluate_by_type(self, node)
+        finally:
+            self.pending.pop()
+        if not getattr(node, "either", False):
+            self.require_single_kind(node, value)
+        if self.pending and self.pending[-1] is not None:
+            self.pending[-1].append(value)
+        return value
+
+    def execute(self, node: ast.stmt) -> None:
+        """Specialise one statement."""
+        self.execute_by_type(self, node)
+
+    def execute_block(self, statements: list[ast.stmt]) -> None:
+        """Specialise statements, up to the first that leaves."""
+        for statement in statements:
+            if leaves(self.steps):
+                return
+            self.execute(statement)
+
+    def refuse(
+        self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
+    ) -> Unsplittable:
+        """Return the error that says what cannot be split, and where."""
+        return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
+
+    def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
+        """Return the value that the source calls `label`; refuse it if the paths here disagree on
+        its type."""
+        if value.kind == Kind.LOST:
+            raise self.refuse(
+                node, f"{label} has different types or shapes on the paths that lead here"
+            )
+        return value
+
+    def require_single_kind(self, node: ast.AST, value: Value) -> Value:
+        """Return the value if it is of one kind; else raise Cases, so that its statement is
+        specialised for each."""
+        if value.kind == Kind.EITHER:
+            assert isinstance(value.code, ast.Name)
+            raise Cases(value.code.id)
+        return value
+
+    def track_changes(self, run: Callable[[], T]) -> tuple[T, set[str]]:
+        """Return the result of `run`, and the names that change in it without an assignment to them
+        in the source."""
+        outer_changes, self.changed_names = self.changed_names, set()
+        result = run()
+        changes, self.changed_names = self.changed_names, outer_changes | self.changed_names
+        return result, changes
+
+    @property
+    def location(self) -> tuple[str, int]:
+        """Return the file and the line of the statement that is specialised."""
+        return self.frame.path, self.frame.line
+
+    def fresh_name(self) -> str:
+        """Return a new name that no statement of the source reads."""
+        key = f"t{self.next_number()}"
+        self.unread_names.add(key)
+        return key
+
+    def unused_name(self, variable: str) -> str:
+        """Reserve a variable of the function's own, by a name that it does not use, and return the
+        name."""
+        while (
+            variable in self.frame.own_names or self.frame.prefix + variable in self.reserved_names
+        ):
+            variable += "_"
+        self.frame.own_names.add(variable)
+        self.reserved_names.add(self.frame.prefix + variable)
+        return variable
+
+    def next_number(self) -> int:
+        """Return the next number that makes no name of the source."""
+        self.last_number += 1
+        while self.last_number in self.taken_numbers:
+            self.last_number += 1
+        return self.last_number
+
+    def reserve_names(self, definition: ast.AST, prefix: str) -> None:
+        """Reserve the names of a function, so that names that are made here differ from them."""
+        source_names = {
+            node.id if isinstance(node, ast.Name) else node.arg
+            for node in ast.walk(definition)
+            if isinstance(node, (ast.Name, ast.arg))
+        }
+        self.reserved_names |= {prefix + identifier for identifier in source_names}
+        self.taken_numbers |= {
+            int(match[1])
+            for match in map(re.compile(r"[tfods](\d+)(_|$)").match, source_names)
+            if match
+        }
+
+    def static(self, example: Any, code: ast.expr | None = None) -> Value:
+        """Return a value that is known now, whatever the input."""
+        if code is None or literal(example) is not None:
+            code = literal(example)
+        return Value(
+            Kind.STATIC, example, code or self.alias_global(type(example).__name__, example)
+        )
+
+    def alias_global(self, alias: str, value: Any) -> ast.expr:
+        """Return the expression for an object that regions need from outside: a submodule's path,
+        or a global."""
+        if isinstance(value, torch.nn.Module) and id(value) in self.paths:
+            return ast.parse(access(self.paths[id(value)]), mode="eval").body
+        alias = f"g_{alias}"
+        while self.globals.get(alias, value) is not value or alias in self.reserved_names:
+            alias += "_"
+        self.globals[alias] = value
+        return name(alias)
+
+    def bind_name(self, key: str, value: Value) -> Value:
+        """Bind a name to a value, and return the value under this name."""
+        if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
+            self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
+        # else from outside
+        is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)
+        can_be_constant = (
+            is_computed and value.kind == Kind.TENSOR and key not in self.varying_names
+        )
+        constant = can_be_constant and (
+            value.constant or all(map(self.is_constant, reads(value.code)))
+        )
+        self.names[key] = replace(value.with_name(key), constant=constant)
+        return self.names[key]
+
+    def is_constant(self, key: str) -> bool:
+        """Return whether no input decides what a name holds."""
+        if key in self.names:
+            return self.names[key].kind == Kind.STATIC or self.names[key].constant
+        return key == "self" or key in self.globals
+
+    def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
+        """Return what residual code sees; `self` is the network, whatever the source calls
+        `self`."""
+        return {**self.globals, **examples, "self": self.model}
+
+    def bind_result(self, value: Value) -> ast.expr:
+        """Bind a region's result to a name for the host, unless it has one, and return the name."""
+        if isinstance(value.code, ast.Name):
+            return value.code
+        target = self.fresh_name()
+        self.steps.append(TensorStep(assign(target, value.code), self.location))
+        self.bind_name(target, value)
+        return name(target)
+
+    def bind_if_tensor(self, value: Value) -> Value:
+        """Return the value; a region's result gets a name first."""
+        return replace(value, code=self.bind_result(value)) if value.kind == Kind.TENSOR else value
+
+    def bind_in_host(self, value: Value) -> Value:
+        """Bind what the host computes to a new name, so that it is computed once, and return it
+        under this name."""
+        target = self.fresh_name()
+        self.steps.append(HostStep(assign(target, value.code)))
+        return self.bind_name(target, value)
+
+    def merge_aliases(self, value: Value, values: list[Value]) -> Value:
+        """Return the value as one of several tensors, by the path taken: it shares the memory of
+        all."""
+        value = replace(value, example=value.example.view_as(value.example))
+        self.alias_groups.append([value.example, *(alias.example for alias in values)])
+        return value
+
+    def pending_values(self) -> Iterator[Value]:
+        """Yield what the enclosing expressions have evaluated, but not used yet."""
+        pending = (value for values in self.pending[:-1] for value in values or ())
+        return (
+            value for value in pending if not any(value is test for test in self.first_operands)
+        )
+
+    def fork_names(self, names: Names) -> Names:
+        """Return the names with containers of their own, of which is known what is known of the
+        originals."""
+        copies: dict[int, Any] = {}
+        forked = fork(names, copies)
+        for notes in (self.ragged, self.partly_aliased, self.caller_containers):
+            notes.update((id(copy), copy) for key, copy in copies.items() if key in notes)
+        return forked

@@ -1,0 +1,339 @@
+"""Functions and methods of torch: what reads values of tensors, and what one operation computes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+import torch
+
+from regraft.splitting.observing.probe import observe
+from regraft.splitting.program.codes import (
+    holds_number,
+    is_display,
+    is_single_integer,
+    method_call,
+    name,
+)
+from regraft.splitting.program.residual import reads
+from regraft.splitting.program.values import (
+    SAME,
+    Kind,
+    Names,
+    Value,
+    fork,
+    literal,
+    open_dimensions,
+)
+from regraft.splitting.program.worlds import lengthen
+from regraft.splitting.specialising.branches import evaluate_truth
+from regraft.splitting.specialising.elements import get_element, get_shape, list_element_codes
+from regraft.splitting.specialising.indexing import convert_list
+from regraft.splitting.specialising.lists import has_definite_length
+from regraft.splitting.specialising.places import undo_stores
+from regraft.splitting.specialising.running import (
+    depends_on_sizes,
+    list_constant_tensors,
+    run_code,
+    run_operation,
+)
+from regraft.splitting.specialising.stand_ins import holds_local_function
+from regraft.splitting.specialising.state import NotRun, Specialisation
+from regraft.splitting.specialising.variables import read_slice_bound
+
+COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
+
+
+def compare_tensors(
+    state: Specialisation,
+    node: ast.Call,
+    function: Any,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each
+    element."""
+    examples = [
+        example
+        for argument in args
+        for example in (argument.example, argument.second_example)
+        if isinstance(example, torch.Tensor)
+    ]
+    if len({(example.shape, example.dtype) for example in examples}) > 1 or len(examples) < 4:
+        raise state.refuse(
+            node,
+            f"torch.{function.__name__} of tensors that may differ in shape is not supported",
+        )
+    compare = COMPARISONS[function]
+    codes = (
+        [argument.code for argument in args],
+        [ast.keyword(keyword, value.code) for keyword, value in keywords.items()],
+    )
+    equal = ast.Call(state.alias_global(compare.__name__, compare), *codes)
+    return evaluate_truth(
+        state, run_operation(state, node, method_call(equal, "all"), [*args, *keywords.values()])
+    )
+
+
+def call_size(
+    state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
+) -> Value:
+    """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`."""
+    shape = get_shape(state, base)
+    if method_name != "size":
+        sizes = [list_element_codes(shape)] if base.example.ndim else []
+        code: ast.expr = ast.Constant(1)
+        for factor in (size for part in sizes for size in part or []):
+            code = ast.BinOp(code, ast.Mult(), factor)
+        value = run_code(state, node, code)
+        return value if shape.kind == Kind.HOST else state.static(value.example)
+    if not operands:
+        return shape
+    if operands[0].kind != Kind.STATIC:
+        raise state.refuse(node, "size() of a dimension known only at run time is not supported")
+    return get_element(state, shape, operands[0].example)
+
+
+def convert_to_tensor(
+    state: Specialisation, node: ast.AST, args: list[Value], keywords: dict[str, Value]
+) -> tuple[ast.expr, list[Value]]:
+    """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor
+    of the dtype."""
+    dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
+    device = keywords.get("device", state.static("cpu"))
+    if (
+        dtype.kind != Kind.STATIC
+        or set(keywords) - {"dtype", "device"}
+        or str(device.example) != "cpu"
+    ):
+        raise state.refuse(node, "torch.tensor of a host's list takes a constant dtype only")
+    if dtype.example is None and not has_definite_length(state, args[0]):
+        are_floats = bool(args[0].example) and all(
+            type(number) is float for number in args[0].example
+        )
+        if not are_floats:  # torch makes floats of an empty list
+            raise state.refuse(
+                node, "torch.tensor of a list whose length is not known needs a dtype"
+            )
+    array = convert_list(state, node, args[0])
+    return (method_call(array.code, "to", dtype.code) if dtype.example else array.code), [array]
+
+
+def concatenate_list(
+    state: Specialisation,
+    node: ast.AST,
+    function: Any,
+    args: list[Value],
+    keywords: dict[Any, Value],
+) -> Value:
+    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows."""
+    dim = args[1] if len(args) > 1 else keywords.get("dim", Value(Kind.STATIC, 0, ast.Constant(0)))
+    if dim.kind != Kind.STATIC or set(keywords) - {"dim"}:
+        raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")
+    code = ast.Call(
+        ast.Attribute(
+            name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()
+        ),
+        [args[0].code],
+        [ast.keyword("axis", dim.code)],
+    )
+    tensor, twin = (
+        function(tensors, dim.example) for tensors in (args[0].example, args[0].second_example)
+    )
+    axis = dim.example % tensor.ndim
+    if id(args[0].example) in state.ragged and twin.shape[axis] == tensor.shape[axis]:
+        twin = lengthen(twin, [axis])
+    return state.bind_in_host(
+        Value(Kind.TENSOR, tensor, code, SAME if twin.shape == tensor.shape else twin)
+    )
+
+
+def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -> None:
+    """Refuse a container of the host as an operand of a tensor operation."""
+    for operand in operands:
+        is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
+            operand.code, ast.Slice
+        )
+        if operand.kind == Kind.HOST and not is_plain_number and not is_display(operand):
+            raise state.refuse(
+                node,
+                f"a {type(operand.example).__name__} of the host goes into a tensor operation",
+            )
+
+
+def check_rank(
+    state: Specialisation,
+    node: ast.AST,
+    method_name: str,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> None:
+    """Refuse to take out dimensions of one element where the data decide how many elements they
+    have."""
+    if method_name != "squeeze" or not args or not isinstance(args[0].example, torch.Tensor):
+        return
+    options = (*args[1:], *keywords.values())
+    requested = options[0].example if options else range(args[0].example.ndim)
+    dims = requested if isinstance(requested, (tuple, range)) else (requested,)
+    if {dim % max(args[0].example.ndim, 1) for dim in dims} & {*open_dimensions(args[0])}:
+        raise state.refuse(
+            node, "sizes decide how many dimensions there are, which is not supported"
+        )
+
+
+def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Value]) -> ast.Call:
+    """Return the call with numbers for one-integer tensors that are read, such as in
+    `torch.arange(t)`."""
+    integer_tensors = [operand for operand in operands if is_single_integer(operand.example)]
+    sequences = [
+        operand
+        for operand in operands
+        if any(map(is_single_integer, operand.example if operand.fields else ()))
+    ]
+    if not (integer_tensors or sequences) or not has_to_be_followed(state, code):
+        return code
+    numbers = {
+        id(operand.code): read_slice_bound(state, operand.code, operand).code
+        for operand in integer_tensors
+    }
+    for sequence in sequences:
+        numbers[id(sequence.code)] = read_elements(state, sequence)
+    keywords = [
+        ast.keyword(keyword.arg, numbers.get(id(keyword.value), keyword.value))
+        for keyword in code.keywords
+    ]
+    return ast.Call(
+        code.func, [numbers.get(id(argument), argument) for argument in code.args], keywords
+    )
+
+
+def read_elements(state: Specialisation, sequence: Value) -> ast.Tuple:
+    """Return the display of a tuple with numbers for its one-integer tensors, which the host
+    reads."""
+    parts = [get_element(state, sequence, place) for place in sequence.fields]
+    codes = [
+        read_slice_bound(state, part.code, part).code
+        if is_single_integer(part.example)
+        else part.code
+        for part in parts
+    ]
+    return ast.Tuple(codes, ast.Load())
+
+
+def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> bool:
+    """Return whether the code may decide by a tensor's value, or by an operand's size that
+    values decide."""
+    has_open_numbers = any(
+        operand.kind == Kind.HOST and operand.twin is not SAME and holds_number(operand.example)
+        for operand in operands
+    )
+    return has_open_numbers or has_to_be_followed(state, code)
+
+
+def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
+    """Return whether running the code reads a value of a tensor, assigns an attribute, or
+    fails."""
+    for key in reads(code) & state.names.keys():
+        value = state.names[key]
+        if value.kind == Kind.HOST and holds_number(value.example) and key not in state.size_names:
+            return True  # a number is a tensor in its region, where what it decides need not show
+    scope = state.scope(
+        {
+            key: value.example
+            for key, value in {**state.names, **copy_read_names(state, code)}.items()
+        }
+    )
+    compiled = compile(ast.fix_missing_locations(ast.Expression(code)), state.frame.path, "eval")
+    stored_count = len(state.stored_attributes)
+    try:
+        observation = observe(lambda: eval(compiled, scope), list_constant_tensors(state, code))
+    except (Exception, NotRun):  # noqa: BLE001  (following it says where it fails)
+        return True
+    finally:
+        has_assigned = undo_stores(state, stored_count)
+    return observation.reads or has_assigned
+
+
+def copy_read_names(state: Specialisation, code: ast.expr) -> Names:
+    """Return the names that the code may reach, with containers of their own."""
+    read = reads(code) & state.names.keys()
+    reaches_all = any(holds_local_function(state, state.names[key].example) for key in read)
+    return fork({key: state.names[key] for key in (state.names if reaches_all else read)})
+
+
+def module_decides(
+    state: Specialisation,
+    node: ast.AST,
+    module: torch.nn.Module,
+    code: ast.expr,
+    operands: list[Value],
+) -> bool:
+    """Return whether a module beyond torch.nn decides by values of tensors, or by sizes that
+    values decide."""
+    is_custom = any(
+        not type(submodule).__module__.startswith("torch.nn") for submodule in module.modules()
+    )
+    return is_custom and (may_decide(state, code, operands) or depends_on_sizes(state, node, code))
+
+
+def run_as_operation(
+    state: Specialisation, node: ast.Call, code: ast.Call, operands: list[Value]
+) -> Value | None:
+    """Run a function that reads no tensor's value and gives tensors as one operation; else
+    return None."""
+    has_containers = any(
+        isinstance(operand.example, (list, dict)) and not is_display(operand)
+        for operand in operands
+    )
+    if (
+        has_containers
+        or not any(operand.kind == Kind.TENSOR for operand in operands)
+        or may_decide(state, code, operands)
+    ):
+        return None
+    if depends_on_sizes(state, node, code):
+        return None
+    value = run_code(state, node, code)
+    if value.kind == Kind.TENSOR:
+        return value
+    is_constant = literal(value.example) is not None and (
+        value.twin is SAME or value.example is value.twin is None
+    )
+    return state.static(value.example) if is_constant else None
+
+
+def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> Value | None:
+    """Return the value of a call with static arguments; None if it may change afterwards."""
+    if has_to_be_followed(state, code):
+        return None
+    example, second_example = (
+        run_code(state, node, code).example,
+        run_code(state, node, code).example,
+    )
+    if literal(example) is not None and (
+        type(example) is not type(second_example) or example != second_example
+    ):
+        raise state.refuse(node, "gives something else each time it is called")
+    immutable_types = (torch.dtype, torch.device, torch.nn.Module, type)
+    is_immutable = (
+        literal(example) is not None
+        or isinstance(example, immutable_types)
+        or inspect.isroutine(example)
+    )
+    return state.static(example) if is_immutable else None
+
+
+def is_predictable(function: Any) -> bool:
+    """Return whether it is a Python function, which is run twice, a function of math, or a method
+    of plain data."""
+    is_data_method = isinstance(
+        getattr(function, "__self__", None), (tuple, str, range, dict, list)
+    )
+    module = getattr(function, "__module__", "")
+    return (
+        inspect.isfunction(function)
+        or inspect.ismethod(function)
+        or is_data_method
+        or module == "math"
+    )

@@ -1,0 +1,252 @@
+"""Assignments to names: a tuple or a record is stored as its elements."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.splitting.program.codes import (
+    assign,
+    holds_tensor,
+    is_named_result,
+    is_single_integer,
+    kind_of,
+    name,
+)
+from regraft.splitting.program.records import fields_of, is_record
+from regraft.splitting.program.residual import HostStep, TensorStep, reads, writes
+from regraft.splitting.program.values import SAME, Kind, Value, literal
+from regraft.splitting.specialising.elements import (
+    dissolve,
+    get_element,
+    get_part_name,
+    rebuild_value,
+    take_apart,
+)
+from regraft.splitting.specialising.lists import has_definite_length
+from regraft.splitting.specialising.running import is_constant_tensor, read_number, run_code
+from regraft.splitting.specialising.state import Specialisation
+
+ARITHMETIC_NODES = (
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.operator,
+    ast.unaryop,
+    ast.Subscript,
+    ast.Attribute,
+    ast.Name,
+    ast.Constant,
+    ast.Load,
+)
+
+
+def is_size(state: Specialisation, value: Value) -> bool:
+    """Return whether a number is computed from shapes alone, which a region can do."""
+    if value.kind != Kind.HOST or type(value.example) is not int or value.twin is SAME:
+        return False
+    nodes = list(ast.walk(value.code))
+    shape_bases = {
+        id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "shape"
+    }
+    return all(
+        isinstance(node, ARITHMETIC_NODES)
+        and not isinstance(node, (ast.Div, ast.Pow))
+        and (
+            not isinstance(node, ast.Name) or id(node) in shape_bases or node.id in state.size_names
+        )
+        for node in nodes
+    )
+
+
+def bind_number(state: Specialisation, value: Value) -> Value:
+    """Return the value; a number that the host reads gets a name, because it goes into a
+    region."""
+    if (
+        value.kind != Kind.HOST
+        or not isinstance(value.example, (int, float))
+        or isinstance(value.code, ast.Name)
+    ):
+        return value
+    if is_size(state, value):
+        return value  # the region computes it
+    return state.bind_in_host(
+        replace(value, twin=SAME) if value.second_example == value.example else value
+    )
+
+
+def append_assignment(state: Specialisation, key: str, code: ast.expr, by_region: bool) -> None:
+    """Append the step that assigns to a name, in a region or in the host."""
+    state.steps.append(
+        TensorStep(assign(key, code), state.location) if by_region else HostStep(assign(key, code))
+    )
+
+
+def store_name(state: Specialisation, key: str, value: Value) -> None:
+    """Assign a value to a name; a tuple or a record is stored as its elements."""
+    state.implied_tests = {
+        condition: test for condition, test in state.implied_tests.items() if key not in reads(test)
+    }
+    if value.kind == Kind.STATIC and (
+        key not in state.varying_names or literal(value.example) is None
+    ):
+        state.names[key] = value
+        return
+    if value.kind == Kind.EITHER:
+        store_either(state, key, value)
+        return
+    if value.kind == Kind.TENSOR:
+        value = split_result(state, value)
+    if value.fields:
+        store_fields(state, key, value)
+        return
+    is_of_region = is_size(state, value)
+    append_assignment(state, key, value.code, value.kind == Kind.TENSOR or is_of_region)
+    (state.size_names.add if is_of_region else state.size_names.discard)(key)
+    bound_value = state.bind_name(
+        key, replace(value, kind=Kind.HOST) if value.kind == Kind.STATIC else value
+    )
+    if value.kind == Kind.STATIC:
+        state.names[key] = replace(bound_value, constant=True)
+
+
+def store_either(state: Specialisation, key: str, value: Value) -> None:
+    """Let the host assign a value of two kinds to a name."""
+    assert isinstance(value.code, ast.Name)
+    state.copied_from[key] = value.code.id
+    append_assignment(state, key, value.code, False)
+    state.names[key] = value.with_name(key)
+
+
+def split_result(state: Specialisation, value: Value) -> Value:
+    """Return a tuple, list or record that a region makes as the host's, of its elements; a tensor
+    as it is."""
+    if type(value.example) is tuple or is_named_result(value.example):
+        codes = [element.code for element in take_apart(state, value)]
+        return Value(Kind.HOST, value.example, ast.Tuple(codes, ast.Load()), value.twin)
+    if type(value.example) is list:
+        return dissolve(state, value)
+    return open_record(state, value) if is_record(type(value.example)) else value
+
+
+def store_fields(state: Specialisation, key: str, value: Value) -> None:
+    """Store a tuple or a record as its elements, under names of their own."""
+    elements = [bind_copy(state, get_element(state, value, place)) for place in value.fields]
+    clashing_names = {get_part_name(key, place) for place in value.fields} & state.reserved_names
+    if clashing_names:
+        raise state.refuse(
+            value.code,
+            f"{min(clashing_names)} is also the name for an element of {key}; call it another",
+        )
+    for place, element in zip(value.fields, elements, strict=True):
+        store_name(state, get_part_name(key, place), element)
+    state.names[key] = rebuild_value(state, key, value)
+
+
+def open_record(state: Specialisation, value: Value) -> Value:
+    """Return a region's object of named fields as a record; the object itself cannot leave the
+    region."""
+    object_name = state.fresh_name()
+    append_assignment(state, object_name, value.code, True)
+    codes = []
+    for field in fields_of(type(value.example)):
+        example, second_example = (
+            getattr(value.example, field),
+            getattr(value.second_example, field),
+        )
+        code: ast.expr = ast.Attribute(name(object_name), field, ast.Load())
+        if holds_tensor(example):
+            field_name = state.fresh_name()
+            store_name(
+                state,
+                field_name,
+                Value(Kind.TENSOR, example, code, SAME if value.twin is SAME else second_example),
+            )
+            code = name(field_name)
+        elif (
+            literal(example) is not None
+            and type(example) is type(second_example)
+            and example == second_example
+        ):
+            code = literal(example) or code
+        codes.append(ast.keyword(field, code))
+    state.bind_name(object_name, value)
+    construction = ast.Call(
+        state.alias_global(type(value.example).__name__, type(value.example)), [], codes
+    )
+    return Value(Kind.RECORD, value.example, construction, value.twin)
+
+
+def bind_copy(state: Specialisation, value: Value) -> Value:
+    """Copy a value that has a name to a name of its own, unless the value is static."""
+    return (
+        bind_fresh(state, value)
+        if isinstance(value.code, ast.Name) and value.kind != Kind.STATIC
+        else value
+    )
+
+
+def bind_fresh(state: Specialisation, value: Value) -> Value:
+    """Bind a value to a new name, and return it under this name."""
+    key = state.fresh_name()
+    store_name(state, key, value)
+    return state.names[key]
+
+
+def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> Value:
+    """Return an element of the right side, under a name of its own where the targets may change
+    what it reads."""
+    if value.kind in (Kind.STATIC, Kind.LOST):
+        return value
+    stored_names = {state.frame.prefix + target_name for target_name in writes(target)}
+    stores_in_containers = any(
+        isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target)
+    )
+    if stores_in_containers or any(
+        key in stored_names or key.partition("__")[0] in stored_names for key in reads(value.code)
+    ):
+        return bind_fresh(state, value)
+    return bind_copy(state, value)
+
+
+def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Value:
+    """Return a bound of a slice: the host reads a tensor of one integer, which is known if no
+    input decides it."""
+    if value.kind != Kind.TENSOR and not isinstance(value.example, torch.Tensor):
+        return value
+    if not is_single_integer(value.example):
+        raise state.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
+    if value.kind == Kind.STATIC or is_constant_tensor(state, value):
+        return state.static(value.example.item())
+    return state.bind_in_host(read_number(state, value))
+
+
+def index_container(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
+    """Return the value of an index into a container of the host."""
+    value = run_code(state, node, code)
+    is_tensor = isinstance(value.example, torch.Tensor)
+    return state.bind_in_host(value) if is_tensor else replace(value, kind=Kind.HOST)
+
+
+def take_missing_element(state: Specialisation, code: ast.expr, base: Value, example: Any) -> Value:
+    """Return an element of a list of unknown length whose place the example lacks."""
+    return state.bind_in_host(Value(kind_of(example), example, code, base.second_example[-1]))
+
+
+def index_elements(state: Specialisation, node: ast.AST, sequence: Value) -> list[Value] | None:
+    """Return the elements of a list of the host, one by one; None if its length is not
+    known."""
+    if not isinstance(sequence.example, list) or not has_definite_length(
+        state, sequence := bind_fresh(state, sequence)
+    ):
+        return None
+    places = map(ast.Constant, range(len(sequence.example)))
+    elements = [
+        index_container(state, node, ast.Subscript(sequence.code, place, ast.Load()))
+        for place in places
+    ]
+    if state.pending[-1] is not None:
+        state.pending[-1].extend(elements)
+    return elements
