@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,14 @@ TOKENS = torch.randint(0, 64, (1, 5), generator=torch.Generator().manual_seed(0)
 
 
 @pytest.fixture
-def model():  # type: ignore[no-untyped-def]
+def model() -> Any:  # type: ignore[no-untyped-def]
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
     config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
     return transformers.LlamaForCausalLM(config).eval()
 
 
-def test_it_only_holds_while_the_patched_copy_runs(model) -> None:  # type: ignore[no-untyped-def]
+def test_it_only_holds_while_the_patched_copy_runs(model: Any) -> None:  # type: ignore[no-untyped-def]
     before, rotary = model(TOKENS).logits, modeling_llama.apply_rotary_pos_emb
     patched = liger_patched(copy.deepcopy(model))
     assert patched is not None and "apply_rotary_pos_emb" in [
@@ -46,7 +47,7 @@ def test_it_only_holds_while_the_patched_copy_runs(model) -> None:  # type: igno
     assert torch.equal(model(TOKENS).logits, before)
 
 
-def test_rows_of_a_benchmark(model) -> None:  # type: ignore[no-untyped-def]
+def test_rows_of_a_benchmark(model: Any) -> None:  # type: ignore[no-untyped-def]
     rules, _ = compile_rules(load_rules(["adopter/softmax"])[0])
     how = Options(rounds=6, liger=True, verify=False)
     result = bench(model, [((), {"input_ids": TOKENS})], rules, how)
@@ -63,7 +64,7 @@ def test_a_model_that_liger_does_not_patch() -> None:
     assert "Liger has no patch for models of this type" in result.left[-1]
 
 
-def test_without_a_gpu_or_the_interpreter(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_without_a_gpu_or_the_interpreter(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(BenchError, match="run on CUDA, and this model is on cpu"):
         liger_patched(model)

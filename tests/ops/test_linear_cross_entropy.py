@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -84,7 +86,7 @@ def test_nothing_but_ignored_rows_is_not_a_number_as_before() -> None:
         lambda x, t, m: (x, t.view(BATCH, -1), m, {}),
     ],
 )
-def test_what_the_kernel_is_not_given(change) -> None:  # type: ignore[no-untyped-def]
+def test_what_the_kernel_is_not_given(change: Any) -> None:  # type: ignore[no-untyped-def]
     x, target, linear = case()
     x, target, linear, options = change(x, target.reshape(-1), linear)
     assert (

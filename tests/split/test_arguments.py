@@ -22,7 +22,7 @@ class Detector(nn.Module):
         super().__init__()
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
 
-    def forward(self, batch, rows, scale=1.0, flag=None):
+    def forward(self, batch: Any, rows: Any, scale: Any = 1.0, flag: Any = None) -> Any:
         x = self.first(batch["image"])
         if x.sum() > 0:
             x = self.second(x) + batch["meta"]["mask"]
@@ -35,7 +35,7 @@ class Detector(nn.Module):
 
 
 class Changes(nn.Module):
-    def forward(self, batch):
+    def forward(self, batch: Any) -> Any:
         batch["twice"] = batch["image"] * 2
         return batch["twice"] if batch["image"].sum() > 0 else batch["image"]
 
@@ -47,7 +47,7 @@ class ChangesLater(nn.Module):
         super().__init__()
         self.way = way
 
-    def forward(self, batch):
+    def forward(self, batch: Any) -> Any:
         x, rows = batch["image"], batch["rows"]
         if x.sum() > 25:
             if self.way == "append":
@@ -66,7 +66,7 @@ class ChangesLater(nn.Module):
 
 
 class OwnCopies(nn.Module):
-    def forward(self, batch, options={"scale": 2.0}):  # noqa: B006
+    def forward(self, batch: Any, options: Any = {"scale": 2.0}) -> Any:  # noqa: B006
         rows, batch = [*batch["rows"]], dict(batch)
         batch["scale"] = options["scale"]
         rows.append(batch["image"])
@@ -74,19 +74,19 @@ class OwnCopies(nn.Module):
 
 
 class Infinite(nn.Module):
-    def forward(self, rows, most=float("inf"), least=-1.0):
+    def forward(self, rows: Any, most: Any = float("inf"), least: Any = -1.0) -> Any:
         return rows[0] * 2 if rows[0].sum() < most and rows[0].sum() > least else rows[1]
 
 
 class Sized(nn.Module):
-    def forward(self, batch, kind=torch.float32):
+    def forward(self, batch: Any, kind: Any = torch.float32) -> Any:
         return batch["image"] * (2 if kind is None else 3)
 
 
 class Ways(nn.Module):
     """Results of several types, and names that the parts of its arguments would have."""
 
-    def forward(self, batch, more=2):
+    def forward(self, batch: Any, more: Any = 2) -> Any:
         batch_x = batch["x"] * more
         if batch_x.sum() > 4:
             return batch_x, 1
@@ -99,13 +99,13 @@ class Ways(nn.Module):
 
 
 class Keyed(nn.Module):
-    def forward(self, batch):
+    def forward(self, batch: Any) -> Any:
         first, second = list(batch.values())
         return first * 2 if second.sum() > 0 else second
 
 
 class Clash(nn.Module):
-    def forward(self, pair, pair_0):
+    def forward(self, pair: Any, pair_0: Any) -> Any:
         return pair[0] + pair_0 if pair[1].sum() > 0 else pair[0] - pair_0
 
 

@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from regraft.splitting.checking.check import difference  # noqa: E402
 from split import batches, illformed, language, networks, single  # noqa: E402
 
 
-def batched(kind, calls=None, **options):
+def batched(kind: Any, calls: Any = None, **options: Any) -> Any:
     torch.manual_seed(0)
     model = kind().eval()
     calls = calls or [(torch.randn(1, 8 if kind is networks.Decoder else 6),) for _ in range(8)]
@@ -46,7 +48,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_batch_gives_what_each_sample_gives_alone(kind):
+def test_a_batch_gives_what_each_sample_gives_alone(kind: Any) -> None:
     model, calls, result = batched(kind)
     assert result.report.inputs_checked + len(result.report.at_threshold) >= 190
     for size in (0, 1, 2, 7):
@@ -57,7 +59,7 @@ def test_a_batch_gives_what_each_sample_gives_alone(kind):
         assert len(got) == size and not any(map(difference, got, alone))
 
 
-def test_samples_that_leave_are_taken_out_and_the_rest_run_together():
+def test_samples_that_leave_are_taken_out_and_the_rest_run_together() -> None:
     model, calls, result = batched(batches.Leaves)
     rows = torch.cat([call[0] for call in calls] * 3)
     steps = [model(row[None])[1] for row in rows]
@@ -68,7 +70,7 @@ def test_samples_that_leave_are_taken_out_and_the_rest_run_together():
         if "together" in one:
             run, takes, gives = one["together"]
 
-            def counted(_, values, run=run):
+            def counted(_: Any, values: Any, run: Any = run) -> Any:
                 sizes.append(max(map(len, values.values())))
                 return run(_, values)
 
@@ -78,7 +80,7 @@ def test_samples_that_leave_are_taken_out_and_the_rest_run_together():
     assert len(sizes) <= 4 * max(steps)  # not once for each sample
 
 
-def test_what_mixes_samples_runs_one_by_one_and_is_reported():
+def test_what_mixes_samples_runs_one_by_one_and_is_reported() -> None:
     for kind in (batches.Sorts, batches.Keeps):
         report = batched(kind)[2].report
         assert report.one_by_one and all("batches.py:" in one for one in report.one_by_one)
@@ -87,7 +89,7 @@ def test_what_mixes_samples_runs_one_by_one_and_is_reported():
     assert len(report.one_by_one) == 1 < report.subnetworks  # the layer before the mean runs on all
 
 
-def test_several_inputs_and_constants(tmp_path):
+def test_several_inputs_and_constants(tmp_path: Path) -> None:
     calls = [(torch.randn(1, 6), torch.randn(1, 6)) for _ in range(8)]
     model, _, result = batched(batches.Two, calls)
     result.save(tmp_path)
@@ -118,7 +120,7 @@ def test_several_inputs_and_constants(tmp_path):
     )
 
 
-def test_what_cannot_be_batched_is_refused():
+def test_what_cannot_be_batched_is_refused() -> None:
     torch.manual_seed(0)
     model = batches.Leaves().eval()
     with pytest.raises(Unsplittable, match="first dimension is 1"):
@@ -129,7 +131,7 @@ def test_what_cannot_be_batched_is_refused():
         regraft.split(model, [(torch.randn(1, 6),)], batched=True, single_file=True)
 
 
-def test_what_onnx_cannot_take_is_an_island_for_each_sample(tmp_path):
+def test_what_onnx_cannot_take_is_an_island_for_each_sample(tmp_path: Path) -> None:
     model, calls, result = batched(networks.Bessel)
     assert len(result.report.islands) == 1 and "networks.py:" in result.report.islands[0]
     result.save(tmp_path)
@@ -143,7 +145,7 @@ def test_what_onnx_cannot_take_is_an_island_for_each_sample(tmp_path):
 @pytest.mark.parametrize(
     "kind", [batches.Leaves, batches.Centres, networks.Experts], ids=lambda kind: kind.__name__
 )
-def test_openvino_takes_batches(kind, tmp_path):
+def test_openvino_takes_batches(kind: Any, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     model, calls, result = batched(kind, compiler="openvino")
     assert (
@@ -160,7 +162,7 @@ def test_openvino_takes_batches(kind, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs g++")
-def test_aotinductor_takes_batches():
+def test_aotinductor_takes_batches() -> None:
     model, calls, result = batched(batches.Centres, compiler="aotinductor")
     assert not result.report.islands and len(result.report.one_by_one) < result.report.subnetworks
     assert sum("together" in one for one in result.host.parts) == 2
@@ -169,13 +171,13 @@ def test_aotinductor_takes_batches():
         assert not any(map(difference, result(rows), [model(*call) for call in calls]))
 
 
-def test_the_check_finds_samples_that_mix(monkeypatch):
+def test_the_check_finds_samples_that_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regraft.splitting.compiling.batch, "mixes", lambda *_: False)
     with pytest.raises(Unsplittable, match="a sample in a batch differs from the original alone"):
         batched(batches.Centres)
 
 
-def test_a_sub_network_that_does_not_keep_its_samples_is_an_error():
+def test_a_sub_network_that_does_not_keep_its_samples_is_an_error() -> None:
     _, _, result = batched(networks.Skips)
     parts = next(one for one in result.host.parts if "together" in one)
     run, takes, gives = parts["together"]

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from regraft.splitting.checking.check import difference  # noqa: E402
 from split import language, networks, sizes  # noqa: E402
 
 
-def compiled(kind, compiler, **options):
+def compiled(kind: Any, compiler: Any, **options: Any) -> Any:
     torch.manual_seed(0)
     model = kind().eval()
     calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(4)]
@@ -27,7 +29,7 @@ def compiled(kind, compiler, **options):
 class Wide(torch.nn.Module):
     """Whole numbers beyond 32 bits, and float64."""
 
-    def forward(self, x, n):
+    def forward(self, x: Any, n: Any) -> Any:
         if x.sum() > 0:
             return n * 3 + 2**20, x
         return n, x.double().sum()
@@ -36,11 +38,11 @@ class Wide(torch.nn.Module):
 class Tokens(torch.nn.Module):
     """Whole numbers as indices only."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.embed, self.out = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4)
 
-    def forward(self, ids):
+    def forward(self, ids: Any) -> Any:
         x = self.embed(ids).mean(1)
         if x.sum() > 0:
             x = self.out(x)
@@ -50,11 +52,11 @@ class Tokens(torch.nn.Module):
 class Turns(torch.nn.Module):
     """What one region gives is transposed in memory where the next one takes it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.conv, self.out = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(4, 2)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         y = self.conv(x).flatten(2).transpose(1, 2)
         if y.sum() > 0:
             return self.out(y)
@@ -64,17 +66,17 @@ class Turns(torch.nn.Module):
 class Enlarged(torch.nn.Module):
     """ONNX Runtime takes tens of times as long as torch for cubic interpolation."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.out = torch.nn.Conv2d(4, 2, 3)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         if x.sum() > 0:
             return self.out(x)
         return torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic")
 
 
-def test_what_the_compiler_makes_slower_stays_eager():
+def test_what_the_compiler_makes_slower_stays_eager() -> None:
     model, calls = Enlarged().eval(), [(torch.ones(1, 4, 64, 64),), (-torch.ones(1, 4, 64, 64),)]
     result = regraft.split(model, calls, cache=False)
     assert len(result.report.islands) == 1 and result.report.subnetworks > 1
@@ -98,7 +100,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_openvino_gives_what_the_original_gives(kind):
+def test_openvino_gives_what_the_original_gives(kind: Any) -> None:
     pytest.importorskip("openvino")
     model, calls, result = compiled(kind, "openvino")
     assert result.report.inputs_checked + len(result.report.at_threshold) >= 200
@@ -106,7 +108,7 @@ def test_openvino_gives_what_the_original_gives(kind):
         assert all(difference(result(*call), model(*call)) == "" for call in calls)
 
 
-def test_openvino_runs_without_torch_and_its_files_are_checked(tmp_path):
+def test_openvino_runs_without_torch_and_its_files_are_checked(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     _, calls, result = compiled(networks.Skips, "openvino", measure=False)
     assert not result.report.islands and (result.report.subnetworks, result.report.models) == (
@@ -134,7 +136,7 @@ def test_openvino_runs_without_torch_and_its_files_are_checked(tmp_path):
         regraft.load_split(tmp_path)
 
 
-def test_what_openvino_would_compute_with_fewer_bits_stays_eager_or_raises():
+def test_what_openvino_would_compute_with_fewer_bits_stays_eager_or_raises() -> None:
     pytest.importorskip("openvino")
     torch.manual_seed(0)
     model = Wide().eval()
@@ -151,7 +153,7 @@ def test_what_openvino_would_compute_with_fewer_bits_stays_eager_or_raises():
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs g++")
-def test_aotinductor_gives_what_the_original_gives(tmp_path):
+def test_aotinductor_gives_what_the_original_gives(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, calls = Turns().eval(), [(torch.randn(1, 1, 5, 5),)]
     result = regraft.split(model, calls, compiler="aotinductor", cache=False, measure=False)
@@ -163,7 +165,7 @@ def test_aotinductor_gives_what_the_original_gives(tmp_path):
     assert "onnx" not in (tmp_path / "host.py").read_text()
 
 
-def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
+def test_a_compiler_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = networks.Skips().eval(), [(torch.randn(1, 6),)]
     with pytest.raises(
         ValueError, match="unknown compiler 'none'; there are aotinductor, onnxruntime, openvino"

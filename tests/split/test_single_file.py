@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -18,7 +20,7 @@ from regraft.splitting.checking.check import difference  # noqa: E402
 from split import guards, language, networks, paths, single, sizes  # noqa: E402
 
 
-def made(kind, calls=None, **options):
+def made(kind: Any, calls: Any = None, **options: Any) -> Any:
     torch.manual_seed(0)
     model = kind().eval()
     if calls is None:
@@ -65,7 +67,7 @@ LANGUAGE = [
 
 
 @pytest.mark.parametrize("kind", [*single.GOOD, *LANGUAGE], ids=lambda kind: kind.__name__)
-def test_the_single_file_gives_what_the_original_gives(kind, tmp_path):
+def test_the_single_file_gives_what_the_original_gives(kind: Any, tmp_path: Path) -> None:
     model, result = made(kind, unseen="raise")
     assert result.report.inputs_checked + len(result.report.at_threshold) >= 190
     result.save(tmp_path / "net.onnx")
@@ -89,7 +91,7 @@ def test_the_single_file_gives_what_the_original_gives(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", single.REFUSED, ids=lambda kind: kind.__name__)
-def test_what_one_file_cannot_express_is_refused_though_it_can_be_split(kind):
+def test_what_one_file_cannot_express_is_refused_though_it_can_be_split(kind: Any) -> None:
     torch.manual_seed(0)
     model, calls = kind().eval(), [(torch.randn(1, 6),) for _ in range(12)]
     regraft.split(model, calls, cache=False)
@@ -98,7 +100,7 @@ def test_what_one_file_cannot_express_is_refused_though_it_can_be_split(kind):
     assert caught.value.path.endswith("single.py") and caught.value.line > 0
 
 
-def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number():
+def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number() -> None:
     model, result = made(single.Counts, [(torch.tensor([turns]),) for turns in (3, 0, 9)])
     for turns in (0, 5, 12):
         assert difference(result(torch.tensor([turns])), model(torch.tensor([turns]))) == ""
@@ -109,7 +111,7 @@ def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number():
         result(torch.tensor([13]))
 
 
-def test_what_the_network_raises_the_file_raises():
+def test_what_the_network_raises_the_file_raises() -> None:
     model, result = made(networks.Rare, [(torch.randn(1, 6),)], unseen="raise")
     assert difference(result(torch.ones(1, 6)), model(torch.ones(1, 6))) == ""
     with pytest.raises(Exception, match=r"networks.py:\d+: raise RuntimeError.*never checked"):
@@ -120,7 +122,7 @@ def test_what_the_network_raises_the_file_raises():
         result(torch.full((1, 6), 50.0))
 
 
-def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path):
+def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path: Path) -> None:
     model, result = made(networks.Tower, [(torch.randn(1, 6),)], unseen="raise")
     weights = sum(one.numel() * one.element_size() for one in model.parameters())
     assert result.path.stat().st_size < weights + 12 * 4096
@@ -141,7 +143,7 @@ def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path):
     )
 
 
-def graphs(graph):
+def graphs(graph: Any) -> Any:
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -149,19 +151,19 @@ def graphs(graph):
                 yield from graphs(attribute.g)
 
 
-def test_a_chain_of_forty_decisions_is_no_deeper_than_files_may_be():
+def test_a_chain_of_forty_decisions_is_no_deeper_than_files_may_be() -> None:
     _, result = made(single.Many, unseen="raise")
     assert depth(onnx.load(result.path).graph) <= 30
 
 
-def depth(graph):
+def depth(graph: Any) -> Any:
     return 1 + max(
         (depth(one.g) for node in graph.node for one in node.attribute if one.HasField("g")),
         default=0,
     )
 
 
-def test_a_side_that_raises_within_another_does_so_in_the_file():
+def test_a_side_that_raises_within_another_does_so_in_the_file() -> None:
     calls = [(torch.tensor([[value, 0.0]]),) for value in (-1.0, 1.0)] * 3
     _, result = made(single.Within, calls, unseen="raise")
     assert torch.equal(result(*calls[1]), calls[1][0] * 2)
@@ -172,7 +174,7 @@ def test_a_side_that_raises_within_another_does_so_in_the_file():
     assert torch.equal(result(torch.tensor([[-1.0, 3.0]])), torch.tensor([[-2.0, 6.0]]))
 
 
-def test_parameters_may_have_any_name_and_keep_their_constants():
+def test_parameters_may_have_any_name_and_keep_their_constants() -> None:
     torch.manual_seed(0)
     calls = [(torch.randn(1, 6), torch.randn(1, 6), 3.0) for _ in range(4)]
     model, result = made(single.Named, calls)
@@ -188,16 +190,16 @@ def test_parameters_may_have_any_name_and_keep_their_constants():
             result(*call)
 
 
-def test_an_island_is_refused():
+def test_an_island_is_refused() -> None:
     with pytest.raises(Unsplittable, match="that torch runs") as caught:
         made(networks.Bessel)
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
 
 
-def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
+def test_the_check_finds_a_file_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     original = regraft.splitting.emitting.emit_file.single_file
 
-    def wrong(*args):
+    def wrong(*args: Any) -> Any:
         model = original(*args)
         for inner in graphs(model.graph):
             for node in inner.node:
@@ -211,7 +213,7 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
         made(networks.Skips)
 
 
-def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
+def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom split import networks, single\ntorch.manual_seed(0)\ndef good():\n   "
         " return networks.Decoder().eval(), [(torch.ones(1, 8),), (torch.zeros(1, 8),)]\ndef"
@@ -219,7 +221,7 @@ def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
     )
     tests = os.path.dirname(os.path.dirname(networks.__file__))
 
-    def run(name):
+    def run(name: Any) -> Any:
         command = [
             sys.executable,
             "-m",
@@ -250,7 +252,7 @@ def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [paths.ElseLeaves, paths.ElseOfItems, paths.Counted, paths.Given])
-def test_the_else_of_loops_and_loops_that_the_first_call_does_not_run(kind):
+def test_the_else_of_loops_and_loops_that_the_first_call_does_not_run(kind: Any) -> None:
     torch.manual_seed(0)
     model = kind().eval()
     calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]
@@ -263,22 +265,24 @@ def test_the_else_of_loops_and_loops_that_the_first_call_does_not_run(kind):
 @pytest.mark.parametrize(
     "kind", [paths.Correlated, paths.Undefined, paths.Sought], ids=lambda kind: kind.__name__
 )
-def test_a_variable_that_some_paths_do_not_assign_is_refused(kind):
+def test_a_variable_that_some_paths_do_not_assign_is_refused(kind: Any) -> None:
     with pytest.raises(Unsplittable, match="which only some of the paths here assign"):
         made(kind, unseen="raise")
 
 
 @pytest.mark.parametrize(("total", "excused"), [(7.000005, True), (7.0, False)])
-def test_only_numbers_that_are_near_and_not_equal_excuse_a_difference(monkeypatch, total, excused):
+def test_only_numbers_that_are_near_and_not_equal_excuse_a_difference(
+    monkeypatch: pytest.MonkeyPatch, total: float, excused: bool
+) -> None:
     model, call = single.Threshold().eval(), torch.tensor([[total]])
     original = regraft.splitting.emitting.emit_file.SingleFile.__call__
 
-    def wrong_at(file, x):
+    def wrong_at(file: Any, x: Any) -> Any:
         return original(file, x * 2 if torch.equal(x, call) else x)
 
     monkeypatch.setattr(regraft.splitting.emitting.emit_file.SingleFile, "__call__", wrong_at)
 
-    def split():
+    def split() -> Any:
         return regraft.split(model, [(call,), (torch.ones(1, 1),)], cache=False, single_file=True)
 
     if excused:
@@ -288,7 +292,7 @@ def test_only_numbers_that_are_near_and_not_equal_excuse_a_difference(monkeypatc
             split()
 
 
-def test_the_cache_keeps_file_and_directory_apart():
+def test_the_cache_keeps_file_and_directory_apart() -> None:
     torch.manual_seed(0)
     model, calls = networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(4)]
     for _ in range(2):
@@ -302,7 +306,7 @@ def test_the_cache_keeps_file_and_directory_apart():
     assert again.path != one.path and difference(again(*calls[0]), several(*calls[0])) == ""
 
 
-def test_other_files_are_no_network(tmp_path):
+def test_other_files_are_no_network(tmp_path: Path) -> None:
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     values = [onnx.helper.make_tensor_value_info(key, 1, [1]) for key in "xy"]
     graph = onnx.helper.make_graph([node], "other", values[:1], values[1:])

@@ -9,6 +9,8 @@ import pathlib
 import subprocess
 import sys
 import venv
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,7 @@ from split import (  # noqa: E402
 )
 
 
-def made(name, seed=0):
+def made(name: Any, seed: Any = 0) -> Any:
     torch.manual_seed(seed)
     model = getattr(networks, name)().eval()
     return model, [(torch.randn(1, 8 if name == "Decoder" else 6),) for _ in range(4)]
@@ -43,7 +45,7 @@ def made(name, seed=0):
 @pytest.mark.parametrize(
     ("name", "most"), [("Exits", 4), ("Skips", 10), ("Decoder", 2), ("Experts", 11)]
 )
-def test_a_split_network_gives_what_the_original_gives(name, most):
+def test_a_split_network_gives_what_the_original_gives(name: str, most: int) -> None:
     model, calls = made(name)
     result = regraft.split(model, calls)
     assert result.report.subnetworks <= most and result.report.inputs_checked == 200
@@ -53,7 +55,7 @@ def test_a_split_network_gives_what_the_original_gives(name, most):
             torch.testing.assert_close(result(x), model(x), rtol=1e-4, atol=1e-4)
 
 
-def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
+def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path: Path) -> None:
     model, calls = made("Skips")
     regraft.split(model, calls).save(tmp_path / "net")
     x = calls[0][0]
@@ -80,7 +82,7 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
         regraft.load_split(tmp_path / "net")
 
 
-def classes(module):
+def classes(module: Any) -> Any:
     return [
         one
         for one in vars(module).values()
@@ -91,13 +93,13 @@ def classes(module):
 
 
 @pytest.mark.parametrize("kind", classes(language))
-def test_the_language(kind):
+def test_the_language(kind: Any) -> None:
     torch.manual_seed(0)
     report = regraft.split(kind().eval(), [(torch.randn(1, 6),) for _ in range(8)]).report
     assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
 
 
-def test_what_the_network_raises():
+def test_what_the_network_raises() -> None:
     torch.manual_seed(0)
     result = regraft.split(
         language.Refuses().eval(), [(torch.randn(1, 6).clamp(max=2),) for _ in range(8)]
@@ -106,7 +108,7 @@ def test_what_the_network_raises():
         result(torch.full((1, 6), 9.0))
 
 
-def equal_on_calls(kind, number, **options):
+def equal_on_calls(kind: Any, number: Any, **options: Any) -> Any:
     """Split a network, compare it on its own calls, or on so many of random numbers; its report."""
     torch.manual_seed(0)
     model = kind().eval()
@@ -121,14 +123,14 @@ def equal_on_calls(kind, number, **options):
 
 
 @pytest.mark.parametrize("kind", classes(paths))
-def test_variables_of_some_paths_and_ways_out_of_loops(kind):
+def test_variables_of_some_paths_and_ways_out_of_loops(kind: Any) -> None:
     equal_on_calls(kind, 8, unseen=getattr(kind, "UNSEEN", "refuse"))
 
 
 @pytest.mark.parametrize(
     "kind", [one for one in classes(ordinary) if issubclass(one, language.Layers)]
 )
-def test_ordinary_code(kind):
+def test_ordinary_code(kind: Any) -> None:
     report = equal_on_calls(kind, 24)
     assert report.sides_run == report.sides
 
@@ -136,12 +138,12 @@ def test_ordinary_code(kind):
 @pytest.mark.parametrize(
     "kind", [one for one in classes(states) if issubclass(one, language.Layers)]
 )
-def test_state_in_objects_and_constants_that_decide(kind):
+def test_state_in_objects_and_constants_that_decide(kind: Any) -> None:
     report = equal_on_calls(kind, 24)
     assert report.sides_run == report.sides and report.sides > 0
 
 
-def test_a_layer_of_torch_that_decides_by_values():
+def test_a_layer_of_torch_that_decides_by_values() -> None:
     torch.manual_seed(0)
     model, calls = (
         ordinary.Predicts().eval(),
@@ -153,7 +155,7 @@ def test_a_layer_of_torch_that_decides_by_values():
         assert difference(result(*call), model(*call)) == ""
 
 
-def test_another_example_is_followed_where_one_cannot_be():
+def test_another_example_is_followed_where_one_cannot_be() -> None:
     torch.manual_seed(0)
     calls = [(-torch.ones(1, 6),), *((torch.randn(1, 6),) for _ in range(12))]
     result = regraft.split(ordinary.Empty().eval(), calls, cache=False)
@@ -163,7 +165,7 @@ def test_another_example_is_followed_where_one_cannot_be():
 @pytest.mark.parametrize(
     "kind", [ordinary.Named, ordinary.Data, ordinary.Output, ordinary.Ordered, ordinary.Plain]
 )
-def test_objects_that_forward_returns(kind, tmp_path):
+def test_objects_that_forward_returns(kind: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, calls = kind().eval(), [(torch.randn(1, 6),) for _ in range(12)]
     directory = regraft.split(model, calls, cache=False)
@@ -195,7 +197,7 @@ def test_objects_that_forward_returns(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [one for one in classes(guards) if one is not guards.Guarded])
-def test_the_left_side_of_and_and_or_guards_the_right_one(kind):
+def test_the_left_side_of_and_and_or_guards_the_right_one(kind: Any) -> None:
     torch.manual_seed(0)
     model = kind().eval()
     result = regraft.split(model, model.calls(), cache=False)
@@ -208,7 +210,7 @@ def test_the_left_side_of_and_and_or_guards_the_right_one(kind):
 @pytest.mark.parametrize(
     "kind", [one for one in classes(attributes) if issubclass(one, language.Layers)]
 )
-def test_attributes_that_a_call_assigns(kind):
+def test_attributes_that_a_call_assigns(kind: Any) -> None:
     assert equal_on_calls(kind, 30).not_left
 
 
@@ -216,11 +218,11 @@ class Unused(torch.nn.Module):
     """A variable without a value is read, for nothing; each of these is decided by itself in the
     example calls."""
 
-    def __init__(self, last):
+    def __init__(self, last: Any) -> None:
         super().__init__()
         self.last = last
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         if x[0, 0] != 7:
             y = x + 1
         if x[0, 1] == 5:
@@ -237,7 +239,7 @@ class Unused(torch.nn.Module):
 
 
 @pytest.mark.parametrize("last", ["dead", "shape", "none", "changed"])
-def test_reading_a_variable_without_a_value_raises_also_where_nothing_needs_it(last):
+def test_reading_a_variable_without_a_value_raises_also_where_nothing_needs_it(last: str) -> None:
     calls = [
         (torch.zeros(1, 6),),
         (torch.tensor([[7.0, 0, 0, 0, 0, 0]]),),
@@ -251,7 +253,7 @@ def test_reading_a_variable_without_a_value_raises_also_where_nothing_needs_it(l
 
 
 class Deleted(torch.nn.Module):
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         y = x + 1
         if x[0, 0] == 7:
             del y
@@ -261,12 +263,12 @@ class Deleted(torch.nn.Module):
 class Stale(torch.nn.Module):
     """What a function's variable held in an iteration before is none of its values."""
 
-    def helper(self, x, p):
+    def helper(self, x: Any, p: Any) -> Any:
         if p[0, 0] != 7:
             y = 4
         return x + y if p[0, 1] == 5 else x
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         i, p = 0, x
         while i < 3:
             x = self.helper(x, p)
@@ -278,19 +280,19 @@ class Stale(torch.nn.Module):
     ("kind", "why"),
     [(Deleted, "y is not defined on this path"), (Stale, "in a function that a loop calls")],
 )
-def test_a_variable_that_the_host_would_still_hold_is_refused(kind, why):
+def test_a_variable_that_the_host_would_still_hold_is_refused(kind: Any, why: str) -> None:
     with pytest.raises(Unsplittable, match=why):
         regraft.split(kind().eval(), [(torch.zeros(1, 6),), (torch.full((1, 6), 0.5),)])
 
 
-def test_numbers_that_python_computes_are_not_frozen():
+def test_numbers_that_python_computes_are_not_frozen() -> None:
     model = paths.Frozen().eval()
     result = regraft.split(model, model.calls(), unseen="raise")
     for value in (50.0, 3.0, 100.0, -7.0):
         assert difference(result(torch.full((1, 6), value)), model(torch.full((1, 6), value))) == ""
 
 
-def test_a_variable_that_this_path_does_not_assign_raises_as_in_the_original():
+def test_a_variable_that_this_path_does_not_assign_raises_as_in_the_original() -> None:
     model = paths.Undefined().eval()
     call = torch.tensor([[9.0, -90, 0, 0, 0, 0]])
     result = regraft.split(model, model.calls())
@@ -312,7 +314,7 @@ OPEN = (
 
 
 @pytest.mark.parametrize("kind", classes(sizes))
-def test_sizes_that_values_decide(kind):
+def test_sizes_that_values_decide(kind: Any) -> None:
     torch.manual_seed(0)
     model = kind().eval()
     result = regraft.split(model, model.calls())
@@ -328,7 +330,7 @@ def test_sizes_that_values_decide(kind):
 @pytest.mark.parametrize(
     "kind", [one for one in classes(beyond) if one not in (beyond.Beyond, beyond.OfAPool)]
 )
-def test_what_no_example_shows(kind):
+def test_what_no_example_shows(kind: Any) -> None:
     torch.manual_seed(0)
     model = kind().eval()
     result = regraft.split(model, model.calls())
@@ -336,14 +338,14 @@ def test_what_no_example_shows(kind):
         torch.testing.assert_close(result(x), model(x), rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
-def test_a_number_that_has_to_be_a_constant():
+def test_a_number_that_has_to_be_a_constant() -> None:
     torch.manual_seed(0)
     model = beyond.OfAPool().eval()
     with pytest.raises(Unsplittable, match=r"beyond\.py:\d\d.*torch\.export cannot take it either"):
         regraft.split(model, model.calls())
 
 
-def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path):
+def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path: Path) -> None:
     model, _ = made("Tower", seed=3)
     result = regraft.split(model, [(1.3 * torch.randn(1, 6),) for _ in range(300)])
     assert (result.report.subnetworks, result.report.models) == (12, 1)
@@ -357,7 +359,7 @@ def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path):
         regraft.load_split(tmp_path)
 
 
-def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path):
+def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path: Path) -> None:
     model, calls = made("Bessel")
     result = regraft.split(model, calls)
     (reason,) = result.report.islands
@@ -369,7 +371,7 @@ def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path):
         torch.testing.assert_close(loaded(x), model(x).detach())
 
 
-def bare_environment(place):
+def bare_environment(place: Any) -> Any:
     """An environment with nothing but NumPy and ONNX Runtime; its interpreter."""
     venv.create(place, with_pip=False, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
@@ -382,7 +384,7 @@ def bare_environment(place):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="builds its environment with symbolic links")
-def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_path):
+def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_path: Path) -> None:
     model, calls = made("Decoder")
     call, python = calls[0], bare_environment(tmp_path / "env")
     regraft.split(model, calls).save(tmp_path / "net")
@@ -507,7 +509,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_ill_formed_networks_are_refused_with_a_reason(name):
+def test_ill_formed_networks_are_refused_with_a_reason(name: Any) -> None:
     torch.manual_seed(0)
     model = getattr(illformed, name)().eval()
     with pytest.raises(Unsplittable, match=REFUSED[name]) as caught:
@@ -515,7 +517,7 @@ def test_ill_formed_networks_are_refused_with_a_reason(name):
     assert caught.value.path.endswith("illformed.py") and caught.value.line > 0
 
 
-def test_what_is_no_model_or_no_list_of_calls():
+def test_what_is_no_model_or_no_list_of_calls() -> None:
     model, calls = made("Skips")
     for wrong, examples, reason in (
         (model.forward, calls, "the model is a method, not a torch"),
@@ -526,7 +528,7 @@ def test_what_is_no_model_or_no_list_of_calls():
             regraft.split(wrong, examples)
 
 
-def test_calls_and_models_that_do_not_fit_are_refused():
+def test_calls_and_models_that_do_not_fit_are_refused() -> None:
     model, calls = made("Skips")
     x = calls[0][0]
     hooked, _ = made("Skips")
@@ -550,11 +552,11 @@ def test_calls_and_models_that_do_not_fit_are_refused():
 class Options(torch.nn.Module):
     """What its plain arguments and the length of its input decide is fixed when it is split."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.dense = torch.nn.Linear(6, 6)
 
-    def forward(self, x, y, scale=None, *, times=2):
+    def forward(self, x: Any, y: Any, scale: Any = None, *, times: Any = 2) -> Any:
         if scale is not None:
             x = x * scale
         for _ in range(times):
@@ -562,7 +564,7 @@ class Options(torch.nn.Module):
         return x * len(y) if y.sum() > 0 else x
 
 
-def test_a_call_for_which_the_network_was_not_split_is_an_error():
+def test_a_call_for_which_the_network_was_not_split_is_an_error() -> None:
     torch.manual_seed(0)
     model, x = Options().eval(), torch.randn(3, 6)
     result = regraft.split(model, [(x, torch.randn(rows, 6)) for rows in (2, 3, 5, 4)])
@@ -582,7 +584,7 @@ def test_a_call_for_which_the_network_was_not_split_is_an_error():
             result(*args, **words)
 
 
-def test_a_side_that_no_checked_input_took_is_refused():
+def test_a_side_that_no_checked_input_took_is_refused() -> None:
     model, calls = made("Rare")
     with pytest.raises(
         Unsplittable, match="side where the condition holds; give an example call"
@@ -593,7 +595,7 @@ def test_a_side_that_no_checked_input_took_is_refused():
     assert report.sides == report.sides_run == 2
 
 
-def test_a_side_that_no_input_took_can_raise_instead(tmp_path):
+def test_a_side_that_no_input_took_can_raise_instead(tmp_path: Path) -> None:
     model, calls = made("Rare")
     result = regraft.split(model, calls, unseen="raise")
     (reason,) = result.report.unseen
@@ -607,7 +609,7 @@ def test_a_side_that_no_input_took_can_raise_instead(tmp_path):
         regraft.split(model, calls, unseen="ignore")
 
 
-def test_a_network_that_was_split_before_comes_from_the_cache():
+def test_a_network_that_was_split_before_comes_from_the_cache() -> None:
     model, calls = made("Skips")
     first = regraft.split(model, calls)
     again = regraft.split(model, calls)
@@ -652,7 +654,7 @@ print(regraft.split(model, calls).directory)
 """
 
 
-def test_another_process_finds_a_network_in_the_cache(tmp_path):
+def test_another_process_finds_a_network_in_the_cache(tmp_path: Path) -> None:
     script = tmp_path / "split_it.py"
     script.write_text(SPLIT_TWICE)
     environment = {
@@ -668,7 +670,7 @@ def test_another_process_finds_a_network_in_the_cache(tmp_path):
     assert first != second == third
 
 
-def test_a_call_changes_nothing_for_the_cache():
+def test_a_call_changes_nothing_for_the_cache() -> None:
     model, calls = made("Skips")
     names = ["weight", "bias"]
     model.plans = {"first": names, "second": names}
@@ -686,15 +688,15 @@ def test_a_call_changes_nothing_for_the_cache():
     )
 
 
-def test_an_input_of_one_element_is_perturbed_to_every_side():
+def test_an_input_of_one_element_is_perturbed_to_every_side() -> None:
     report = regraft.split(networks.Gate().eval(), [(torch.ones(1),)]).report
     assert report.sides == report.sides_run == 2
 
 
-def changed_host(monkeypatch, old, new):
+def changed_host(monkeypatch: pytest.MonkeyPatch, old: Any, new: Any) -> None:
     original = regraft.splitting.emitting.emit_directory.host_source
 
-    def changed(*args):
+    def changed(*args: Any) -> Any:
         source = original(*args)
         assert old in source
         return source.replace(old, new)
@@ -702,14 +704,18 @@ def changed_host(monkeypatch, old, new):
     monkeypatch.setattr(regraft.splitting.emitting.emit_directory, "host_source", changed)
 
 
-def test_another_decision_is_found_where_the_results_are_equal(monkeypatch):
+def test_another_decision_is_found_where_the_results_are_equal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     changed_host(monkeypatch, ">= 1.0", ">= 1.5")
     with pytest.raises(Unsplittable, match="decides differently") as caught:
         regraft.split(networks.Twins().eval(), [(torch.ones(6),)])
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
 
 
-def test_another_decision_at_the_threshold_is_listed(monkeypatch, tmp_path):
+def test_another_decision_at_the_threshold_is_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     changed_host(monkeypatch, ">= 1.0", "> 1.0")
     result = regraft.split(networks.Twins().eval(), [(torch.ones(1),)])
     assert len(result.report.at_threshold) == 1 and result.report.at_threshold[0].startswith(
@@ -719,12 +725,12 @@ def test_another_decision_at_the_threshold_is_listed(monkeypatch, tmp_path):
     assert regraft.load_split(tmp_path).report == result.report
 
 
-def test_a_loop_that_might_not_end_does_not_stop_the_check():
+def test_a_loop_that_might_not_end_does_not_stop_the_check() -> None:
     report = regraft.split(networks.Doubles().eval(), [(torch.ones(1),)]).report
     assert report.sides == report.sides_run and report.inputs_checked == 200
 
 
-def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
+def test_the_command_writes_a_directory_or_says_why_not(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom split import illformed, language, networks,"
         " sizes\ntorch.manual_seed(0)\ndef good():\n    return networks.Skips().eval(),"
@@ -735,7 +741,7 @@ def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     tests = os.path.dirname(os.path.dirname(networks.__file__))
     environment = {**os.environ, "PYTHONPATH": tests}
 
-    def run(name, *options):
+    def run(name: Any, *options: Any) -> Any:
         command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, *options]
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -753,7 +759,7 @@ def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     assert run("missing").returncode == 2
 
 
-def test_rounding_is_what_other_last_bits_of_the_weights_change():
+def test_rounding_is_what_other_last_bits_of_the_weights_change() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64, eps=1e-12)).eval()
     with torch.no_grad():
@@ -777,7 +783,9 @@ def test_rounding_is_what_other_last_bits_of_the_weights_change():
     assert not is_rounding(model, call, holed * 1.01, holed)
 
 
-def test_what_is_as_near_to_the_exact_result_as_the_original_is_rounding_too(monkeypatch):
+def test_what_is_as_near_to_the_exact_result_as_the_original_is_rounding_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch.manual_seed(0)
     model, call = torch.nn.Linear(4096, 8).eval(), {"input": torch.randn(2, 4096)}
     with torch.no_grad():

@@ -23,21 +23,21 @@ class Network(nn.Module):
         torch.manual_seed(0)
         self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
-    def count(self, x, *several):
+    def count(self, x: Any, *several: Any) -> Any:
         return x * len(several)
 
-    def ordered(self, x, first, second):
+    def ordered(self, x: Any, first: Any, second: Any) -> Any:
         return x if first < second else -x
 
-    def signed(self, x, pair):
+    def signed(self, x: Any, pair: Any) -> Any:
         return x if pair[0] < pair[1] else -x
 
-    def short(self, x, size):
+    def short(self, x: Any, size: Any) -> Any:
         return x if size < 2 else -x
 
 
 class VariableBefore(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         last = None
         for last in range(int(t)):  # noqa: B007
             x = x + 1
@@ -45,7 +45,7 @@ class VariableBefore(Network):
 
 
 class VariableOfLayers(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         for one in self.layers:
             x = one(x)
         for one in range(int(t)):
@@ -57,7 +57,7 @@ class VariableOfLayers(Network):
 
 
 class VariableTwice(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         total = 0
         for step in range(2):
             for place in range(int(t) - step):
@@ -67,31 +67,31 @@ class VariableTwice(Network):
 
 
 class Multiplied(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         several = [0] * int(t)
         return x * len(several) if several else -x
 
 
 class Added(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         several = [1]
         several += [2] * int(t)
         return x * len(several)
 
 
 class OfRange(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         return x * len(list(range(int(t))))
 
 
 class OfSlice(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         several = [1, 2, 3, 4][: int(t)]
         return x * len(several), [[0] * int(t), [1]][0]
 
 
 class Given(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         several = [1, int(t)]
         return (
             self.ordered(x, *several)
@@ -101,12 +101,12 @@ class Given(Network):
 
 
 class GivenSize(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         return self.short(x, x[: int(t)].shape[0])
 
 
 class Largest(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         best, where = None, 0
         for place, value in enumerate((x * t).tolist()):
             if best is None or value > best:
@@ -115,7 +115,7 @@ class Largest(Network):
 
 
 class LayersAndNumbers(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         factors = [int(t), 2, 3]
         for layer, factor in zip(self.layers, factors, strict=True):
             if x.sum() > 0:
@@ -124,7 +124,7 @@ class LayersAndNumbers(Network):
 
 
 class Sorted(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         parts = {"b": x, "a": x * t}
         for key in sorted(parts, reverse=True):
             if x.sum() > 0:
@@ -176,14 +176,14 @@ def test_the_same_in_a_single_file(kind: type[nn.Module]) -> None:
 
 
 class Unassigned(nn.Module):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         for place in range(int(t)):  # noqa: B007
             x = x + 1
         return x * place
 
 
 class OtherRank(nn.Module):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         row = x
         for row in x[: int(t)]:  # noqa: B007
             x = x + 1
@@ -191,7 +191,7 @@ class OtherRank(nn.Module):
 
 
 class ReturnsInElse(Network):
-    def sought(self, x, n):
+    def sought(self, x: Any, n: Any) -> Any:
         for place in range(n):
             if x[place % 4] > 2:
                 return x * 100
@@ -201,12 +201,12 @@ class ReturnsInElse(Network):
                     return x
             return -x
 
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         return self.sought(x, int(t))
 
 
 class Changed(Network):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         several = [1, int(t)]
         return self.count(x, *several, several.pop())
 
@@ -234,7 +234,7 @@ def test_a_variable_of_a_loop_that_does_not_run_has_no_value() -> None:
 
 
 class Empty(nn.Module):
-    def forward(self, x, t):
+    def forward(self, x: Any, t: Any) -> Any:
         several = [x]
         for one in several[1:]:
             x = x + one

@@ -35,7 +35,7 @@ from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for 
 from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
-def shapes(model, **options):
+def shapes(model: Any, **options: Any) -> Any:
     found = inputs.find(model.eval(), **options)
     return {name: tuple(value.shape) for name, value in found.calls(model)(0)[-1].kwargs.items()}
 
@@ -44,11 +44,11 @@ class Frames(nn.Module):
     """Takes images of another size and rank than one would guess, and an argument that it misses
     when it runs."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(5, 4, 3)
 
-    def forward(self, pixel_values, scores=None):
+    def forward(self, pixel_values: Any, scores: Any = None) -> Any:
         batch, frames, *image = pixel_values.shape
         if image[-1] != 16:
             raise ValueError(f"Input image size ({image[-1]}) doesn't match model (16)")
@@ -60,14 +60,14 @@ class Frames(nn.Module):
         return x * scores.shape[0]
 
 
-def test_inputs_are_repaired_after_their_errors():
+def test_inputs_are_repaired_after_their_errors() -> None:
     found = shapes(Frames())
     assert len(found["pixel_values"]) == 5
     assert found["pixel_values"][2:] == (5, 16, 16)
     assert "scores" in found
 
 
-def test_what_another_model_of_the_class_takes_is_tried_without_a_search():
+def test_what_another_model_of_the_class_takes_is_tried_without_a_search() -> None:
     spec = inputs.find(Frames().eval()).spec
     with pytest.raises(inputs.NoInputs):
         inputs.find(Frames().eval(), seconds=0)
@@ -75,43 +75,43 @@ def test_what_another_model_of_the_class_takes_is_tried_without_a_search():
 
 
 class Words(nn.Module):
-    def __init__(self, kinds=2):
+    def __init__(self, kinds: Any = 2) -> None:
         super().__init__()
         self.words, self.kinds = nn.Embedding(99, 8), nn.Embedding(kinds, 8)
 
-    def forward(self, input_ids, kind_index, past_key_value=None):
+    def forward(self, input_ids: Any, kind_index: Any, past_key_value: Any = None) -> Any:
         return self.words(input_ids) + self.kinds(kind_index)
 
 
-def test_integers_are_kept_below_the_number_of_rows():
+def test_integers_are_kept_below_the_number_of_rows() -> None:
     found = inputs.find(Words().eval())
     assert found.spec["kind_index"].limit == 2
     assert found.spec["input_ids"].limit > 2
 
 
-def test_batch_statistics_get_two_rows():
+def test_batch_statistics_get_two_rows() -> None:
     class Norm(nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.norm = nn.BatchNorm1d(6)
 
-        def forward(self, x):
+        def forward(self, x: Any) -> Any:
             return self.norm(x.mean(1))
 
     found = inputs.find(Norm().eval(), inner=True, width=6)
     assert min(batch for batch, _ in found.sizes) == 2
 
 
-def test_a_model_that_takes_nothing_says_why():
+def test_a_model_that_takes_nothing_says_why() -> None:
     class Refuses(nn.Module):
-        def forward(self, x):
+        def forward(self, x: Any) -> None:
             raise RuntimeError("never today")
 
     with pytest.raises(inputs.NoInputs, match="never today"):
         inputs.find(Refuses(), seconds=0.2)
 
 
-def test_a_search_prefers_what_comes_furthest():
+def test_a_search_prefers_what_comes_furthest() -> None:
     model = nn.Sequential(nn.Linear(12, 5), nn.Linear(5, 3))
     start = {"input": Slot("normal", (Dim(1, "batch"), Dim(32)))}
     best = repair.search(model, start, {})
@@ -150,14 +150,14 @@ def test_inputs_that_would_take_long_are_not_enlarged(
         ("bbox", False, "boxes", 3),
     ],
 )
-def test_slots_by_name(name, inner, kind, rank):
+def test_slots_by_name(name: str, inner: bool, kind: str, rank: int) -> None:
     slot = slot_for(name, "Tensor", Sizes(None), inner)
     assert (slot.kind, len(slot.dims)) == (kind, rank)
     value = make({name: slot}, (2, 5), 0).kwargs[name]
     assert (value[0] if kind == "pair" else value).shape[0] == 2
 
 
-def test_repairs_try_what_the_error_names_first():
+def test_repairs_try_what_the_error_names_first() -> None:
     original = {"num_layers": 24, "hidden_size": 768, "window": None, "kinds": ["a"] * 24}
     small = tiny.shrink(original, tiny.SCALES[0])
     assert next(fit.repairs(original, small, "ValueError: `window` needs to be set"))["window"] == 2
@@ -166,7 +166,7 @@ def test_repairs_try_what_the_error_names_first():
     )
 
 
-def test_models_that_are_too_large_are_cut_down():
+def test_models_that_are_too_large_are_cut_down() -> None:
     small = {"width": 2.0, "repeats": [16, 32], "size": 64}
     found = list(
         fit.repairs(small, small, "it still has 99 parameters when its configuration is shrunk")
@@ -175,7 +175,7 @@ def test_models_that_are_too_large_are_cut_down():
     assert found[1]["repeats"] == [4, 8]
 
 
-def test_strings_are_varied_by_what_the_file_compares_them_with():
+def test_strings_are_varied_by_what_the_file_compares_them_with() -> None:
     choices = source_hints.compared_strings(
         "if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n"
     )
@@ -206,7 +206,9 @@ class Attention(nn.Module):
 """
 
 
-def test_a_branch_behind_a_string_and_an_optional_input_is_reached(tmp_path, monkeypatch):
+def test_a_branch_behind_a_string_and_an_optional_input_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "model.py"
     path.write_text(SOURCE)
@@ -223,7 +225,7 @@ def test_a_branch_behind_a_string_and_an_optional_input_is_reached(tmp_path, mon
     json.dumps(verdict.evidence)
 
 
-def test_a_condition_that_only_moved_need_not_be_false():
+def test_a_condition_that_only_moved_need_not_be_false() -> None:
     before = b"def f(x, k):\n    if k:\n        x = x + 1\n    return x\n"
     inner = b"        if k:\n            x = x + 1\n"
     after = (
@@ -436,7 +438,7 @@ class Packed(nn.Module):
         )()
         self.proj = nn.Linear(3 * 2 * 2 * 2, 8)
 
-    def forward(self, hidden_states, grid_thw):  # type: ignore[no-untyped-def]
+    def forward(self, hidden_states: Any, grid_thw: Any) -> Any:  # type: ignore[no-untyped-def]
         parts = self.proj(hidden_states).split([int(t * h * w) for t, h, w in grid_thw])
         return torch.stack([part.view(2, 2, -1, 8).mean((0, 1, 2)) for part in parts])
 
@@ -538,7 +540,7 @@ def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
 class Masked(nn.Module):
     """Takes sound of a length that divides, and a mask of that length."""
 
-    def forward(self, input_features, input_features_mask):  # type: ignore[no-untyped-def]
+    def forward(self, input_features: Any, input_features_mask: Any) -> Any:  # type: ignore[no-untyped-def]
         batch, _, length = input_features.shape
         if length % 40:
             raise ValueError(f"a multiple of 2 windows (40) is needed, but got {length}.")
@@ -557,7 +559,7 @@ class Unpacked(nn.Module):
         self.config = type("Config", (), {"patch_size": 4, "in_channels": 3})()
         self.proj = nn.Conv2d(3, 8, 4)
 
-    def forward(self, pixel_values, grid_thw):  # type: ignore[no-untyped-def]
+    def forward(self, pixel_values: Any, grid_thw: Any) -> Any:  # type: ignore[no-untyped-def]
         parts = self.proj(pixel_values).flatten(1).split([int(t * h * w) for t, h, w in grid_thw])
         return torch.stack([part.mean(0) for part in parts])
 
@@ -648,15 +650,15 @@ def test_token_types_differ_within_a_call() -> None:
 
 def test_what_a_constructor_passes_on_is_asked_for() -> None:
     class Base(nn.Module):
-        def __init__(self, width, depth=2):
+        def __init__(self, width: Any, depth: Any = 2) -> None:
             super().__init__()
 
     class Fast(Base):
-        def __init__(self, *args, **kwargs):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
 
     class Own(Base):
-        def __init__(self, size):
+        def __init__(self, size: Any) -> None:
             super().__init__(size)
 
     assert [one.name for one in constructors._constructor_parameters(Fast)] == ["width", "depth"]

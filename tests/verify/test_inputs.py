@@ -2,6 +2,7 @@
 
 import itertools
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from regraft.verify.child.drivers.where import statements  # noqa: E402
 from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
-def calls(model):
+def calls(model: Any) -> Any:
     return inputs.find(model.eval()).calls(model)(0)
 
 
@@ -42,7 +43,13 @@ class Sees(nn.Module):
         self.config, self.elements = Config(), elements
         self.embed, self.proj = nn.Embedding(99, 8), nn.Conv2d(3, 8, 4, 4)
 
-    def forward(self, input_ids, attention_mask=None, pixel_values=None, mm_token_type_ids=None):
+    def forward(
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        pixel_values: Any = None,
+        mm_token_type_ids: Any = None,
+    ) -> Any:
         x = self.embed(input_ids) * attention_mask[..., None]
         if pixel_values is not None:
             features = self.proj(pixel_values).flatten(2).transpose(1, 2).reshape(-1, 8)
@@ -63,7 +70,7 @@ class Sees(nn.Module):
 
 
 @pytest.mark.parametrize("elements", [False, True])
-def test_tokens_that_stand_for_images_are_as_many_as_their_features(elements):
+def test_tokens_that_stand_for_images_are_as_many_as_their_features(elements: bool) -> None:
     first, last = calls(Sees(elements))
     assert first.kwargs["input_ids"].shape == (1, 4 + 5) and last.kwargs["input_ids"].shape == (
         3,
@@ -86,8 +93,12 @@ class Layer(nn.Module):
         self.proj = nn.Linear(32, 32)
 
     def forward(
-        self, hidden_states, attention_mask=None, position_ids=None, position_embeddings=None
-    ):
+        self,
+        hidden_states: Any,
+        attention_mask: Any = None,
+        position_ids: Any = None,
+        position_embeddings: Any = None,
+    ) -> Any:
         cos, sin = (
             # the parts of a rotary embedding
             position_embeddings
@@ -95,12 +106,12 @@ class Layer(nn.Module):
         return self.proj(hidden_states) * cos.mean() + sin.mean()
 
 
-def test_the_argument_that_the_raising_statement_reads_is_given_first():
+def test_the_argument_that_the_raising_statement_reads_is_given_first() -> None:
     found = inputs.find(Layer().eval(), inner=True, width=32)
     assert set(found.spec) == {"hidden_states", "position_embeddings"}
 
 
-def test_the_statements_that_an_error_came_through_are_given_whole():
+def test_the_statements_that_an_error_came_through_are_given_whole() -> None:
     try:
         Layer()(torch.ones(1, 3, 32))
     except TypeError as error:
@@ -126,7 +137,9 @@ class Forecast(nn.Module):
         super().__init__()
         self.config, self.proj = Config(), nn.Linear(8, 4)
 
-    def forward(self, past_values, future_values=None, decoder_attention_mask=None):
+    def forward(
+        self, past_values: Any, future_values: Any = None, decoder_attention_mask: Any = None
+    ) -> Any:
         out = self.proj(past_values)
         if future_values is not None:
             if decoder_attention_mask is not None:
@@ -135,7 +148,7 @@ class Forecast(nn.Module):
         return out
 
 
-def test_the_future_is_given_where_a_model_takes_it():
+def test_the_future_is_given_where_a_model_takes_it() -> None:
     assert set(calls(Forecast())[0].kwargs) == {"past_values", "future_values"}
 
 
@@ -149,7 +162,7 @@ class Packs(nn.Module):
         super().__init__()
         self.config, self.proj = Config(), nn.Conv2d(3, 8, 4, 4)
 
-    def forward(self, pixel_values, target_sizes=None):
+    def forward(self, pixel_values: Any, target_sizes: Any = None) -> Any:
         patches = self.proj(pixel_values).flatten(2).transpose(1, 2)
         places = torch.cat([torch.arange(int(h) * int(w)) for h, w in target_sizes.long()])
         if patches.shape[1] != len(places):
@@ -159,7 +172,7 @@ class Packs(nn.Module):
         return patches + places[:, None]
 
 
-def test_a_size_that_is_a_multiple_of_the_batch_follows_the_batch():
+def test_a_size_that_is_a_multiple_of_the_batch_follows_the_batch() -> None:
     first, last = calls(Packs())
     assert first.kwargs["pixel_values"].shape == (1, 3, 32, 8) and last.kwargs[
         "pixel_values"
@@ -167,7 +180,7 @@ def test_a_size_that_is_a_multiple_of_the_batch_follows_the_batch():
     assert first.kwargs["target_sizes"].tolist() == [[4, 4]]
 
 
-def test_unset_sizes_are_multiples_of_eight_and_come_before_others():
+def test_unset_sizes_are_multiples_of_eight_and_come_before_others() -> None:
     small = {"hidden_size": 32, "expert_size": None, "num_experts": None}
     first, *_ = fit.repairs(
         small, small, "TypeError: no", "torch.empty(config.hidden_size, config.expert_size)"
@@ -181,7 +194,7 @@ def test_unset_sizes_are_multiples_of_eight_and_come_before_others():
     assert {**small, "expert_size": 8} in tried and {**small, "num_experts": 1} in tried
 
 
-def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers():
+def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers() -> None:
     wide = {"num_hidden_layers": 12, "out_indices": [12], "out_features": ["stage12"]}
     text = (
         "ValueError: Net requires config.out_indices to be a list of 4 integers, specifying which"
@@ -191,7 +204,7 @@ def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers():
     assert first == {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}
 
 
-def test_what_an_index_of_the_code_lies_beyond_is_enlarged():
+def test_what_an_index_of_the_code_lies_beyond_is_enlarged() -> None:
     small = {"hidden_size": 32, "text_config": {"vocab_size": 99}}
     tried = fit.repairs(
         small, small, "IndexError: index 10784 is out of bounds for dimension 0 with size 99"
@@ -199,7 +212,7 @@ def test_what_an_index_of_the_code_lies_beyond_is_enlarged():
     assert {**small, "text_config": {"vocab_size": 10785}} in tried
 
 
-def test_what_leads_to_a_definition_is_found_through_others_and_variables():
+def test_what_leads_to_a_definition_is_found_through_others_and_variables() -> None:
     source = (
         "class A: pass\nclass B:\n    def __init__(self): self.a = KINDS['a']()\nKINDS = {'a':"
         " A}\nclass C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x):"
@@ -226,12 +239,12 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables():
     ],
     ids=lambda one: next(iter(one)),
 )
-def test_a_shrunk_model_keeps_layers_of_both_kinds(wide, small):
+def test_a_shrunk_model_keeps_layers_of_both_kinds(wide: Any, small: Any) -> None:
     shrunk = tiny.shrink({"num_hidden_layers": 12, "hidden_size": 768, **wide}, tiny.SCALES[0])
     assert {name: shrunk[name] for name in small} == small and shrunk["num_hidden_layers"] == 2
 
 
-def test_sizes_that_had_to_be_equal_are_exchanged_first():
+def test_sizes_that_had_to_be_equal_are_exchanged_first() -> None:
     small = {"hidden_size": 32, "heads": 4, "audio_config": {"hidden_size": 32, "patches": 32}}
     text = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)"
     first, second, *_ = fit.repairs(
@@ -241,7 +254,7 @@ def test_sizes_that_had_to_be_equal_are_exchanged_first():
     assert second == {**small, "audio_config": {"hidden_size": 16, "patches": 32}}
 
 
-def test_sizes_that_were_equal_at_different_levels_are_made_equal_again():
+def test_sizes_that_were_equal_at_different_levels_are_made_equal_again() -> None:
     original = {
         "channel_list": [768, 96],
         "backbone_config": {
@@ -262,7 +275,7 @@ def test_sizes_that_were_equal_at_different_levels_are_made_equal_again():
     assert {**small, "channel_list": [256, 32]} in repaired
 
 
-def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_stays_so():
+def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_stays_so() -> None:
     inside = {"model_type": "", "num_hidden_layers": 12, "hidden_size": 768, "rope_head_dim": 0}
     small = tiny.shrink({"atoms": inside}, tiny.SCALES[0])["atoms"]
     assert small == {
@@ -273,20 +286,20 @@ def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_st
     }
 
 
-def test_one_layer_more_is_tried_where_the_text_mentions_their_number():
+def test_one_layer_more_is_tried_where_the_text_mentions_their_number() -> None:
     assert {"num_layers": 3} in vary.variations(
         {"num_layers": 2}, source_hints.Hints("range(num_layers - 2)")
     )
     assert not list(vary.variations({"num_layers": 2}, source_hints.Hints()))
 
 
-def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: torch.dtype):
+def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: torch.dtype) -> Any:
     """Refuses a mask that is not boolean before it looks at its shape."""
     x = torch.where(mask, x.to(softmax_dtype) * scale, -1.0)
     return torch.nn.functional.softmax(x, dim=-1)
 
 
-def test_an_error_about_types_that_is_gone_is_a_step_forward():
+def test_an_error_about_types_that_is_gone_is_a_step_forward() -> None:
     namespace = ModuleType("functions")
     namespace.masked = masked
     found = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
@@ -295,7 +308,7 @@ def test_an_error_about_types_that_is_gone_is_a_step_forward():
 
 def attend(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-):
+) -> Any:
     """Reads an attribute of the layer that calls it, and takes four dimensions of all its inputs
     alike."""
     batch, heads, length, width = key.shape
@@ -304,7 +317,7 @@ def attend(
     return torch.dropout(weights, 0.0, module.training) @ value.view(batch, heads, length, width)
 
 
-def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together():
+def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together() -> None:
     namespace = ModuleType("functions")
     namespace.attend = attend
     found = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
@@ -320,7 +333,7 @@ class Merges(nn.Module):
         super().__init__()
         self.config, self.proj = Config(), nn.Conv2d(3, 8, 4, 4)
 
-    def forward(self, pixel_values, merge_sizes):
+    def forward(self, pixel_values: Any, merge_sizes: Any) -> Any:
         """
         Args:
             merge_sizes (`torch.Tensor` of shape `(num_images,)`):
@@ -335,7 +348,7 @@ class Merges(nn.Module):
         return torch.stack([one.reshape(8, -1, size) for one, size in sums])
 
 
-def test_shapes_that_documentation_and_errors_give_in_words():
+def test_shapes_that_documentation_and_errors_give_in_words() -> None:
     first, last = calls(Merges())
     assert (
         first.kwargs["pixel_values"].shape == (1, 2, 3, 8, 8)
@@ -344,8 +357,8 @@ def test_shapes_that_documentation_and_errors_give_in_words():
     assert last.kwargs["merge_sizes"].tolist() == [1, 1, 1]
 
 
-def test_what_words_stand_for():
-    def function():
+def test_what_words_stand_for() -> None:
+    def function() -> None:
         """
         x (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*): Text.
         images (`torch.FloatTensor` of shape `(batch_size, num_channels, height, width)`): Images.
@@ -371,7 +384,7 @@ def test_what_words_stand_for():
     assert not [*described.slots_from_message("shape (batch_size, height)", slot)]
 
 
-def test_unset_fields_that_belong_together_or_hold_lists():
+def test_unset_fields_that_belong_together_or_hold_lists() -> None:
     small = {
         "index_heads": None,
         "index_kv_heads": None,
@@ -392,7 +405,7 @@ def test_unset_fields_that_belong_together_or_hold_lists():
     assert [one["out_channels"] for one in itertools.islice(lists, 4)] == [[], [8], [2], [8, 8]]
 
 
-def test_widths_of_features_are_no_names_of_stages():
+def test_widths_of_features_are_no_names_of_stages() -> None:
     wide = {
         "hidden_size": 256,
         "num_layers": 9,
@@ -410,12 +423,12 @@ class Landmarks(nn.Module):
         super().__init__()
         self.config, self.embed = Config(), nn.Embedding(99, 8)
 
-    def forward(self, input_ids, attention_mask):
+    def forward(self, input_ids: Any, attention_mask: Any) -> Any:
         x = self.embed(input_ids) * attention_mask[..., None]
         return x.reshape(-1, 4, 8, 8).mean(dim=2)
 
 
-def test_the_length_that_alone_fills_a_shape():
+def test_the_length_that_alone_fills_a_shape() -> None:
     first, last = calls(Landmarks())
     assert first.kwargs["input_ids"].shape == (1, 32) and last.kwargs["attention_mask"].shape == (
         3,
@@ -423,7 +436,7 @@ def test_the_length_that_alone_fills_a_shape():
     )
 
 
-def test_numbers_that_the_text_compares_with_each_other_are_varied():
+def test_numbers_that_the_text_compares_with_each_other_are_varied() -> None:
     source = (
         "class M:\n    def forward(self):\n        if self.marks == self.length:\n           "
         " return self.rate != 2\n"
@@ -443,7 +456,13 @@ class Continues(nn.Module):
         self.fails = fails
         self.embed = nn.Embedding(99, 8)
 
-    def forward(self, input_ids, past_key_values=None, use_cache=False, return_dict=True):
+    def forward(
+        self,
+        input_ids: Any,
+        past_key_values: Any = None,
+        use_cache: Any = False,
+        return_dict: Any = True,
+    ) -> Any:
         if self.fails and use_cache:
             raise IndexError("no places are given")
         x = self.embed(input_ids)
@@ -453,7 +472,7 @@ class Continues(nn.Module):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_model_that_cannot_continue_is_not_asked_to(fails):
+def test_a_model_that_cannot_continue_is_not_asked_to(fails: bool) -> None:
     model = Continues(fails).eval()
     spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
     found = inputs.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
@@ -475,8 +494,13 @@ class Diffusion(nn.Module):
         self.text = nn.Linear(6, 8)
 
     def forward(
-        self, hidden_states, timestep, encoder_hidden_states, encoder_attention_mask, guidance
-    ):
+        self,
+        hidden_states: Any,
+        timestep: Any,
+        encoder_hidden_states: Any,
+        encoder_attention_mask: Any,
+        guidance: Any,
+    ) -> Any:
         batch, _, _, _, _ = hidden_states.shape
         x = self.embed(hidden_states).flatten(2).transpose(1, 2)
         weights = encoder_attention_mask.float().unsqueeze(-1)

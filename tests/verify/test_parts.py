@@ -4,6 +4,7 @@ their own."""
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ NEVER = SOURCE.replace("STOP", 'raise OSError("no such camera")')
 EVALUATION = SOURCE.replace("STOP", 'assert not self.training, "evaluation only"')
 
 
-def judged(source: str, old: str, new: str, tmp_path: Path):
+def judged(source: str, old: str, new: str, tmp_path: Path) -> Any:
     path = tmp_path / "model.py"
     path.write_text(source)
     assert source.count(old) == 1
@@ -87,13 +88,15 @@ def judged(source: str, old: str, new: str, tmp_path: Path):
     return verdict
 
 
-def reproduced(verdict):
+def reproduced(verdict: Any) -> Any:
     script = [sys.executable, str(verdict.evidence["reproducer"])]
     return subprocess.run(script, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("source", [NEVER, EVALUATION], ids=["never", "in evaluation only"])
-def test_a_part_that_ran_is_compared_on_what_it_was_given(source, tmp_path, monkeypatch):
+def test_a_part_that_ran_is_compared_on_what_it_was_given(
+    source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = judged(
         source,
@@ -107,7 +110,9 @@ def test_a_part_that_ran_is_compared_on_what_it_was_given(source, tmp_path, monk
     assert len(verdict.evidence["seeds"]) == 2
 
 
-def test_a_wrong_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
+def test_a_wrong_part_is_refuted_and_reproduced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = judged(NEVER, 'self.linear(states) + table["shift"]', "self.linear(states)", tmp_path)
     assert verdict.status == "refuted"
@@ -115,14 +120,18 @@ def test_a_wrong_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
     assert run.returncode == 1, run.stdout + run.stderr
 
 
-def test_a_branch_of_a_part_is_reached_through_the_configuration(tmp_path, monkeypatch):
+def test_a_branch_of_a_part_is_reached_through_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     old, new = "scores * torch.sigmoid(scores)", "torch.sigmoid(scores) * scores"
     verdict = judged(NEVER, old, new, tmp_path)
     assert (verdict.status, verdict.reason) == ("proved", "")
 
 
-def test_a_part_that_is_never_called_gets_inputs_of_its_own(tmp_path, monkeypatch):
+def test_a_part_that_is_never_called_gets_inputs_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = judged(NEVER, "torch.relu(self.out(states))", "self.out(states).relu()", tmp_path)
     assert "lines executed" in verdict.evidence["levels"]
@@ -132,7 +141,9 @@ def test_a_part_that_is_never_called_gets_inputs_of_its_own(tmp_path, monkeypatc
     assert wrong.status == "refuted"
 
 
-def test_a_method_of_a_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
+def test_a_method_of_a_part_is_refuted_and_reproduced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     method = (
         "\n    def ranked(self, states):\n        return"
@@ -195,7 +206,9 @@ class Outer(nn.Module):
 """
 
 
-def test_a_model_from_a_registry_is_called_as_another_model_calls_it(tmp_path, monkeypatch):
+def test_a_model_from_a_registry_is_called_as_another_model_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "registry.py").write_text("CLASSES = {}\n")
     old = 'self.linear(states) + table["shift"]'

@@ -25,11 +25,11 @@ from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot
 from regraft.verify.child.replay import drop_traceback
 
 
-def position_embeddings(error):
+def position_embeddings(error: Any) -> None:
     raise error
 
 
-def raised(text):
+def raised(text: Any) -> Any:
     """Return an error with a text, raised by a statement that names `position_embeddings`."""
     name, _, message = text.partition(": ")
     try:
@@ -47,7 +47,7 @@ class InputCase:
     optional: dict[str, Slot] = field(default_factory=dict)
     config: Any = None
 
-    def problem(self, text):
+    def problem(self, text: Any) -> Any:
         return InputProblem(Attempt(self.spec, 1, raised(text)), self.optional, self.config)
 
 
@@ -60,12 +60,12 @@ class ConfigCase:
     original: dict[str, Any] | None = None
     line: str = ""
 
-    def problem(self, text):
+    def problem(self, text: Any) -> Any:
         original = self.small if self.original is None else self.original
         return ConfigProblem(original, self.small, text, self.line, {})
 
 
-def normal(*dims):
+def normal(*dims: Any) -> Any:
     return Slot("normal", dims)
 
 
@@ -193,13 +193,13 @@ ROWS = [(table, row.name) for table, (rows, _) in TABLES.items() for row in rows
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_row_has_a_case(table):
+def test_every_row_has_a_case(table: Any) -> None:
     rows, cases = TABLES[table]
     assert [row.name for row in rows] == [*cases]
 
 
 @pytest.mark.parametrize(("table", "name"), ROWS)
-def test_the_expected_change_comes_from_its_row(table, name):
+def test_the_expected_change_comes_from_its_row(table: Any, name: Any) -> None:
     rows, cases = TABLES[table]
     place = [row.name for row in rows].index(name)
     text, case = rows[place].example, cases[name]
@@ -210,7 +210,7 @@ def test_the_expected_change_comes_from_its_row(table, name):
 
 
 @pytest.mark.parametrize("name", COMPLETIONS)
-def test_a_completion_is_the_first_change_of_its_message(name):
+def test_a_completion_is_the_first_change_of_its_message(name: Any) -> None:
     (text,) = (row.example for row in repair.COMPLETIONS if row.name == name)
     case = COMPLETIONS[name]
     problem = case.problem(text)
@@ -219,7 +219,7 @@ def test_a_completion_is_the_first_change_of_its_message(name):
 
 
 @pytest.mark.parametrize("place", range(len(SIZE_MISMATCHES)))
-def test_two_sizes_that_had_to_be_equal_are_read_from_each_message(place):
+def test_two_sizes_that_had_to_be_equal_are_read_from_each_message(place: Any) -> None:
     text = SIZE_MISMATCHES[place][1]
     matching = [bool(re.search(pattern, text)) for pattern, _ in SIZE_MISMATCHES]
     assert matching.index(True) == place
@@ -227,12 +227,12 @@ def test_two_sizes_that_had_to_be_equal_are_read_from_each_message(place):
     assert sizes is not None and sorted(sizes) == [16, 32]
 
 
-def test_a_repair_that_fails_does_not_end_the_search():
-    def fail(problem, match):
+def test_a_repair_that_fails_does_not_end_the_search() -> None:
+    def fail(problem: Any, match: Any) -> Any:
         yield f"{problem} before"
         raise IndexError("a message without a number")
 
-    def succeed(problem, match):
+    def succeed(problem: Any, match: Any) -> Any:
         yield f"{problem} after"
 
     table = [Repair(ANY_ERROR, fail, ""), Repair("never", succeed, ""), Repair("now", succeed, "")]
@@ -240,7 +240,7 @@ def test_a_repair_that_fails_does_not_end_the_search():
         assert [*changes(table, "problem", "now")] == ["problem before", "problem after"]
 
 
-def test_a_repair_is_tried_in_nested_configurations_before_the_next():
+def test_a_repair_is_tried_in_nested_configurations_before_the_next() -> None:
     small = {"hidden_size": 32, "text_config": {"hidden_size": 32}}
     text = SIZE_MISMATCHES[0][1]
     first, second, *_ = fit.repairs(small, small, text)

@@ -1,6 +1,9 @@
 """Configurations that are searched for: of models that cannot be built, fields that are needed
 together, lengths."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from regraft.verify import verify
@@ -96,7 +99,7 @@ class Mixer(nn.Module):
 """
 
 
-def judged(source, read, tmp_path, monkeypatch):
+def judged(source: Any, read: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "modeling_tiny.py"
     text = CONFIG.replace("READ", read) + source
@@ -108,7 +111,9 @@ def judged(source, read, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("read", ["pass", "raise ValueError('no smaller one holds')"])
-def test_parts_of_a_model_that_cannot_be_built_take_its_configuration(read, tmp_path, monkeypatch):
+def test_parts_of_a_model_that_cannot_be_built_take_its_configuration(
+    read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verdict = judged(UNBUILT, read, tmp_path, monkeypatch)["Mixer"]
     assert (
         "lines executed" in verdict.evidence["levels"]
@@ -116,11 +121,15 @@ def test_parts_of_a_model_that_cannot_be_built_take_its_configuration(read, tmp_
     )
 
 
-def test_two_fields_are_changed_together_where_each_alone_reaches_nothing(tmp_path, monkeypatch):
+def test_two_fields_are_changed_together_where_each_alone_reaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verdict = judged(TOGETHER, "pass", tmp_path, monkeypatch)["scores"]
     assert verdict.evidence["models"] == ["Whole"], verdict.reason
 
 
-def test_inputs_of_several_blocks_where_the_length_decides(tmp_path, monkeypatch):
+def test_inputs_of_several_blocks_where_the_length_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verdict = judged(IN_BLOCKS, "pass", tmp_path, monkeypatch)["Mixer"]
     assert (verdict.status, verdict.reason) == ("proved", "")

@@ -1,6 +1,7 @@
 """Which definitions, lines and branches count as changed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,24 +26,24 @@ def g(x):
 """
 
 
-def changes(old, new):
+def changes(old: Any, new: Any) -> Any:
     text = SOURCE.replace(old, new)
     assert text != SOURCE
     return {c.definition: c for c in find_changes(SOURCE, text)}
 
 
-def test_replaced_line():
+def test_replaced_line() -> None:
     found = changes(b"y = x + 1", b"y = x + 2")
     assert list(found) == ["A"]
     assert found["A"].lines == (6,)
     assert found["A"].statements == ((6, 6),)
 
 
-def test_part_of_a_statement_counts_as_the_statement():
+def test_part_of_a_statement_counts_as_the_statement() -> None:
     assert changes(b"        + 1", b"        + 2")["g"].statements == ((11, 14),)
 
 
-def test_import_belongs_to_the_module_only_alone():
+def test_import_belongs_to_the_module_only_alone() -> None:
     assert list(changes(b"import os", b"import os\nimport sys")) == ["<module>"]
     both = SOURCE.replace(b"import os", b"import os\nimport sys").replace(
         b"x + 1\n        return", b"x\n        return"
@@ -50,16 +51,16 @@ def test_import_belongs_to_the_module_only_alone():
     assert [c.definition for c in find_changes(SOURCE, both)] == ["A"]
 
 
-def test_other_module_statements_count_beside_definitions():
+def test_other_module_statements_count_beside_definitions() -> None:
     text = SOURCE.replace(b"y = x + 1", b"y = x") + b"\ng = len\n"
     assert [c.definition for c in find_changes(SOURCE, text)] == ["A", "<module>"]
 
 
-def test_deleted_line_is_the_line_after():
+def test_deleted_line_is_the_line_after() -> None:
     assert changes(b"        y = x + 1\n", b"")["A"].lines == (6,)
 
 
-def test_removed_and_new_definitions():
+def test_removed_and_new_definitions() -> None:
     text = SOURCE.replace(b"def g(x)", b"def h(x)")
     assert [(c.definition, c.kind) for c in find_changes(SOURCE, text)] == [
         ("h", "function"),
@@ -67,20 +68,20 @@ def test_removed_and_new_definitions():
     ]
 
 
-def test_comment_needs_nothing_to_run():
+def test_comment_needs_nothing_to_run() -> None:
     assert changes(b"        return y", b"        # note\n        return y")["A"].statements == ()
 
 
-def test_conditional_expression_has_two_arms():
+def test_conditional_expression_has_two_arms() -> None:
     assert len(changes(b"y = x + 1", b"y = x if x else 1")["A"].arms) == 2
 
 
-def test_condition_without_else_has_to_be_false_once():
+def test_condition_without_else_has_to_be_false_once() -> None:
     found = changes(b"        y = x + 1\n", b"        y = x\n        if x:\n            y = 2\n")
     assert [(f.header, f.body) for f in found["A"].fallthroughs] == [((7, 7), (8, 8))]
 
 
-def test_line_ends_and_marks_do_not_matter():
+def test_line_ends_and_marks_do_not_matter() -> None:
     assert find_changes(SOURCE, SOURCE.replace(b"\n", b"\r\n")) == ()
 
 
@@ -157,7 +158,7 @@ class Stranger(Module):
     ],
     ids=bytes.decode,
 )
-def test_relatives(statement):
+def test_relatives(statement: Any) -> None:
     text = FAMILY % statement
     (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
     assert [(one.name, one.why) for one in change.relatives] == [
@@ -171,7 +172,7 @@ def test_relatives(statement):
 @pytest.mark.parametrize(
     "statement", [b"self.b.a.other = 1", b"self.b(self.b.a.act)", b"setattr(self.b, 'x', 1)"]
 )
-def test_a_class_further_out_that_only_uses_is_no_relative(statement):
+def test_a_class_further_out_that_only_uses_is_no_relative(statement: Any) -> None:
     text = FAMILY % statement
     (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
     assert [one.name for one in change.relatives] == ["B", "Builds", "BuildsMore"]
@@ -243,7 +244,9 @@ class Keeps(A):
     ],
     ids=["private", "forward", "constructor", "public", "bases"],
 )
-def test_an_heir_that_runs_none_of_the_edited_methods_is_no_relative(old, new, relatives):
+def test_an_heir_that_runs_none_of_the_edited_methods_is_no_relative(
+    old: str, new: str, relatives: Any
+) -> None:
     changed = HEIRS.replace(old, new, 1)
     (change,) = find_changes(HEIRS.encode(), changed.encode())
     assert [one.name for one in change.relatives] == relatives

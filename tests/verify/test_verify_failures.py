@@ -8,6 +8,7 @@ import sys
 import time
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
@@ -21,14 +22,14 @@ ROOT = "return self.weight * wide.to(x.dtype)"
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "model.py").write_text(SOURCE)
     (tmp_path / "driver.py").write_text(DRIVER)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def one(project, old, new, **options):
+def one(project: Any, old: Any, new: Any, **options: Any) -> Any:
     changed = SOURCE.replace(old, new)
     assert changed != SOURCE
     options = {"driver": "driver.py:block", "time_limit": 60, **options}
@@ -36,7 +37,7 @@ def one(project, old, new, **options):
     return verdict
 
 
-def test_a_busy_machine_is_no_hang():
+def test_a_busy_machine_is_no_hang() -> None:
     step = {"side": "changed", "time": time.time() - 30, "work": 5.0, "original_seconds": 0.01}
     assert _hangs(step, work=26.0) and _hangs(step, work=5.1), "it works for ever, or sleeps"
     assert not _hangs(step, work=10.0), "others had the machine"
@@ -46,21 +47,21 @@ def test_a_busy_machine_is_no_hang():
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say")
-def test_work_of_a_process():
+def test_work_of_a_process() -> None:
     assert abs((_work(os.getpid()) or 0) - time.process_time()) < 0.5
     assert _work(2**22 + 1) is None
 
 
-def test_nothing_changed(project):
+def test_nothing_changed(project: Any) -> None:
     assert verify(project / "model.py", SOURCE.encode()) == ()
 
 
-def test_parent_does_not_import_torch():
+def test_parent_does_not_import_torch() -> None:
     code = "import sys, regraft.verify; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_branch_that_never_runs_is_unproven(project):
+def test_branch_that_never_runs_is_unproven(project: Any) -> None:
     new = (
         "if x.is_cuda:\n            return F.rms_norm(x, self.weight.shape, self.weight,"
         f" self.eps)\n        {ROOT}"
@@ -72,7 +73,7 @@ def test_branch_that_never_runs_is_unproven(project):
     assert line in verdict.evidence["lines not executed"]
 
 
-def test_condition_that_is_never_false_is_unproven(project):
+def test_condition_that_is_never_false_is_unproven(project: Any) -> None:
     new = (
         "if x.dim() > 1:\n            return self.weight * F.rms_norm(x.float(),"
         f" self.weight.shape, None, self.eps).to(x.dtype)\n        {ROOT}"
@@ -82,7 +83,7 @@ def test_condition_that_is_never_false_is_unproven(project):
     assert "was never false" in verdict.reason
 
 
-def test_condition_with_both_sides_is_proved(project):
+def test_condition_with_both_sides_is_proved(project: Any) -> None:
     new = (
         "if x.dtype == torch.float32:\n"
         "            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        "
@@ -99,7 +100,7 @@ def test_condition_with_both_sides_is_proved(project):
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
     ],
 )
-def test_crash_is_refuted_and_spares_the_others(project, code, cause):
+def test_crash_is_refuted_and_spares_the_others(project: Any, code: str, cause: str) -> None:
     changed = rewritten(EQUAL, ("gelu by hand",)).decode().replace(ROOT, f"{code}\n        {ROOT}")
     found = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60)
     verdicts = {v.definition: v for v in found}
@@ -108,19 +109,19 @@ def test_crash_is_refuted_and_spares_the_others(project, code, cause):
     assert verdicts["FeedForward"].status == "proved", verdicts["FeedForward"].reason
 
 
-def test_crash_on_import_is_refuted(project):
+def test_crash_on_import_is_refuted(project: Any) -> None:
     verdict = one(project, "import math\n", "import math\nimport os; os._exit(1)\n")
     assert verdict.status == "refuted"
     assert "import" in verdict.reason
 
 
-def test_changed_version_that_does_not_import_is_refuted(project):
+def test_changed_version_that_does_not_import_is_refuted(project: Any) -> None:
     verdict = one(project, ROOT, f"{ROOT}\n\n\nraise ImportError('no such kernel')")
     assert verdict.status == "refuted"
     assert "no such kernel" in verdict.reason
 
 
-def test_original_that_does_not_import_is_unproven(project):
+def test_original_that_does_not_import_is_unproven(project: Any) -> None:
     text = "import no_such_package_at_all\n" + SOURCE
     (project / "model.py").write_text(text)
     changed = text.replace(ROOT, "return (self.weight * wide).to(x.dtype)")
@@ -131,7 +132,7 @@ def test_original_that_does_not_import_is_unproven(project):
     assert "no_such_package_at_all" in verdict.reason
 
 
-def test_hang_is_refuted_within_the_limit(project):
+def test_hang_is_refuted_within_the_limit(project: Any) -> None:
     started = time.monotonic()
     verdict = one(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
     assert verdict.status == "refuted"
@@ -139,7 +140,7 @@ def test_hang_is_refuted_within_the_limit(project):
     assert time.monotonic() - started < 4 * 12 + 5  # what the limit may take on the clock
 
 
-def test_original_that_hangs_is_unproven(project):
+def test_original_that_hangs_is_unproven(project: Any) -> None:
     (project / "model.py").write_text(
         SOURCE.replace("wide = x.float()", "while x is not None: pass")
     )
@@ -153,7 +154,7 @@ def test_original_that_hangs_is_unproven(project):
     assert "time limit" in verdict.reason
 
 
-def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path):
+def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path: Path) -> None:
     head = "import torch\nfrom torch import nn\n"
     good = "\n\nclass Good(nn.Module):\n    def forward(self, x):\n        return x + x\n"
     hung = good.replace("Good", "Hung").replace(
@@ -167,21 +168,21 @@ def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path):
     assert "time limit" in found["Hung"].reason
 
 
-def test_memory_limit(project):
+def test_memory_limit(project: Any) -> None:
     new = f"torch.zeros(2**33)\n        {ROOT}"
     verdict = one(project, ROOT, new, memory_limit=12 * 2**30)
     assert verdict.status == "refuted"
     assert "memory" in verdict.reason
 
 
-def test_syntax_error_names_its_place(project):
+def test_syntax_error_names_its_place(project: Any) -> None:
     with pytest.raises(VerifyError) as caught:
         verify(project / "model.py", SOURCE.replace("import math", "import math,,").encode())
     assert (caught.value.line, caught.value.file) == (2, str(project / "model.py"))
 
 
 @pytest.mark.parametrize("side", ["original", "changed"])
-def test_text_that_parses_but_does_not_compile(project, side):
+def test_text_that_parses_but_does_not_compile(project: Any, side: str) -> None:
     late = SOURCE.replace("import math\n", "import math\nfrom __future__ import annotations\n")
     texts = {"original": SOURCE, "changed": SOURCE.replace("math.sqrt", "math.cbrt"), side: late}
     (project / "model.py").write_text(texts["original"])
@@ -198,7 +199,7 @@ def test_text_that_parses_but_does_not_compile(project, side):
     assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1)
 
 
-def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
+def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path: Path) -> None:
     from regraft.verify.parent import _Job
     from regraft.verify.types import Terms
 
@@ -221,12 +222,12 @@ def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
         assert written.read_bytes() == b"x = 1\n"
 
 
-def test_missing_file(tmp_path):
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(VerifyError, match="cannot read"):
         verify(tmp_path / "none.py", b"")
 
 
-def test_interpreter_without_torch(project):
+def test_interpreter_without_torch(project: Any) -> None:
     venv.create(project / "bare", with_pip=False)
     with pytest.raises(VerifyError, match="torch is not installed"):
         one(
@@ -238,8 +239,8 @@ def test_interpreter_without_torch(project):
 
 
 def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
-    project, monkeypatch
-):
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from regraft.verify import process
 
     # this package as if it were installed: a broken package of the same environment is its
@@ -252,7 +253,7 @@ def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
     assert one(project, ROOT, new).status == "proved"
 
 
-def test_interpreter_that_is_too_old(project, monkeypatch):
+def test_interpreter_that_is_too_old(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from regraft.verify import process
 
     monkeypatch.setattr(process, "_START", process._START.replace(str(process._OLDEST), "(9, 0)"))
@@ -260,17 +261,19 @@ def test_interpreter_that_is_too_old(project, monkeypatch):
         one(project, ROOT, "return wide.to(x.dtype)")
 
 
-def test_interpreter_that_does_not_exist(project):
+def test_interpreter_that_does_not_exist(project: Any) -> None:
     with pytest.raises(VerifyError, match="cannot start"):
         one(project, ROOT, "return wide.to(x.dtype)", python=str(project / "nothing"))
 
 
-def test_bad_driver_is_named(project):
+def test_bad_driver_is_named(project: Any) -> None:
     with pytest.raises(VerifyError, match="driver"):
         one(project, ROOT, "return wide.to(x.dtype)", driver="driver.py:nothing")
 
 
-def test_a_failure_of_the_verifier_is_held_against_nobody(project, monkeypatch):
+def test_a_failure_of_the_verifier_is_held_against_nobody(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = Exit(
         "crashed",
         INTERNAL,

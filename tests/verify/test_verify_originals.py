@@ -178,8 +178,8 @@ COLLECTED = []
 
 
 def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says_so(
-    tmp_path, monkeypatch
-):
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "model.py"
     path.write_text(HOOKED)
@@ -225,8 +225,8 @@ class Pooled(nn.Module):
     ],
 )
 def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(
-    rewrite, status, tmp_path, monkeypatch
-):
+    rewrite: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = verdict(
         CANCELS, "scores.softmax(-1)", rewrite, tmp_path, monkeypatch, driver=None, time_limit=100
     )
@@ -263,8 +263,8 @@ class Encoder(nn.Module):
     ],
 )
 def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(
-    rewrite, status, tmp_path, monkeypatch
-):
+    rewrite: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = "torch.relu(self.head(self.first(hidden)))"
     found = verdict(
         STARTS_GRADIENTS, old, rewrite, tmp_path, monkeypatch, driver=None, time_limit=300

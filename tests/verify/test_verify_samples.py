@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, WRONG, rewritten
@@ -45,27 +47,27 @@ EQUAL_GROUPS = [
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "model.py").write_text(SOURCE)
     (tmp_path / "driver.py").write_text(DRIVER)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def run(project, changed, driver="driver.py:block"):
+def run(project: Any, changed: Any, driver: Any = "driver.py:block") -> Any:
     return {
         v.definition: v
         for v in verify(project / "model.py", changed, driver=driver, time_limit=120)
     }
 
 
-def test_groups_cover_all_samples():
+def test_groups_cover_all_samples() -> None:
     assert sorted(name for group in WRONG_GROUPS for name in group) == sorted(WRONG)
     assert sorted(name for group in EQUAL_GROUPS for name in group) == sorted(EQUAL)
 
 
 @pytest.mark.parametrize("names", WRONG_GROUPS, ids=", ".join)
-def test_wrong_rewrites_are_refuted(project, names):
+def test_wrong_rewrites_are_refuted(project: Any, names: Any) -> None:
     found = run(project, rewritten(WRONG, names))
     for name in names:
         verdict = found[WRONG[name][0]]
@@ -74,7 +76,7 @@ def test_wrong_rewrites_are_refuted(project, names):
 
 
 @pytest.mark.parametrize("names", EQUAL_GROUPS, ids=", ".join)
-def test_equal_rewrites_are_proved(project, names):
+def test_equal_rewrites_are_proved(project: Any, names: Any) -> None:
     found = run(project, rewritten(EQUAL, names))
     assert {name: (v.status, v.reason) for name, v in found.items()} == {
         EQUAL[name][0]: ("proved", "") for name in names
@@ -84,7 +86,7 @@ def test_equal_rewrites_are_proved(project, names):
         assert verdict.evidence["dtypes"] == ["bfloat16", "float16", "float32", "float64"]
 
 
-def test_inference_alone(project):
+def test_inference_alone(project: Any) -> None:
     found = run(
         project, rewritten(EQUAL, ("sum in the other order", "library root norm")), driver=None
     )
@@ -98,7 +100,7 @@ def test_inference_alone(project):
 @pytest.mark.parametrize(
     "name", ["other eps", "twice the rate", "no mask", "new parameter", "hooks bypassed"]
 )
-def test_reproducer_runs_on_its_own(project, name):
+def test_reproducer_runs_on_its_own(project: Any, name: str) -> None:
     verdict = run(project, rewritten(WRONG, (name,)))[WRONG[name][0]]
     script = verdict.evidence["reproducer"]
     done = subprocess.run(
@@ -108,7 +110,7 @@ def test_reproducer_runs_on_its_own(project, name):
     assert verdict.reason in done.stdout
 
 
-def test_json(project):
+def test_json(project: Any) -> None:
     document = to_json(run(project, rewritten(WRONG, ("no residual",))).values())
     assert document["version"] == 1
     assert set(document["verdicts"][0]) == {

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +13,14 @@ transformers = pytest.importorskip("transformers")
 MODELS = Path(transformers.__file__).parent / "models"
 
 
-def source(model):
+def source(model: Any) -> Any:
     path = MODELS / model / f"modeling_{model}.py"
     if not path.exists():
         pytest.skip(f"{path.name} is not part of this transformers")
     return path
 
 
-def run(path, *replacements):
+def run(path: Any, *replacements: Any) -> Any:
     text = path.read_text(encoding="utf-8")
     for definition, old, new in replacements:
         start = text.index(f"\n{definition}") + 1
@@ -42,11 +43,11 @@ FUNCTIONAL = (
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_bert_equal_rewrites():
+def test_bert_equal_rewrites() -> None:
     activation = "hidden_states = self.intermediate_act_fn(hidden_states)"
     versioned = (
         "if isinstance(self.intermediate_act_fn, type(ACT2FN['gelu'])):\n"
@@ -70,7 +71,7 @@ def test_bert_equal_rewrites():
     assert len(found) == 3
 
 
-def test_bert_wrong_rewrites():
+def test_bert_wrong_rewrites() -> None:
     found = run(
         source("bert"),
         ("class BertSelfOutput", NORM, FUNCTIONAL.format(eps="1e-5")),
@@ -82,7 +83,7 @@ def test_bert_wrong_rewrites():
     assert len(found) == 4
 
 
-def test_llama_equal_rewrites():
+def test_llama_equal_rewrites() -> None:
     found = run(
         source("llama"),
         (
@@ -103,7 +104,7 @@ def test_llama_equal_rewrites():
     assert len(found) == 3
 
 
-def test_llama_wrong_rewrites():
+def test_llama_wrong_rewrites() -> None:
     found = run(
         source("llama"),
         ("class LlamaRMSNorm", "+ self.variance_epsilon", "+ 1e-5"),
@@ -185,7 +186,7 @@ class ToyModel(PreTrainedModel):
 """  # noqa: E501
 
 
-def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_path):
+def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_path: Path) -> None:
     path = tmp_path / "modeling_toy.py"
     path.write_text(RELATIVES)
     (verdict,) = verify(

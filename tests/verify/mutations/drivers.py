@@ -1,5 +1,7 @@
 """Bring the model files to life: every class of a file side by side, on inputs of two sizes."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -7,28 +9,28 @@ from torch import nn
 class Side(nn.Module):
     """Runs each part on the inputs that are meant for it and returns all results by name."""
 
-    def __init__(self, parts, wanted):
+    def __init__(self, parts: Any, wanted: Any) -> None:
         super().__init__()
         self.parts = nn.ModuleDict(parts)
         self.wanted = wanted
 
-    def forward(self, **inputs):
+    def forward(self, **inputs: Any) -> Any:
         return {
             name: part(*(inputs[key] for key in self.wanted[name]))
             for name, part in self.parts.items()
         }
 
 
-def build(module, wanted):
+def build(module: Any, wanted: Any) -> Any:
     return Side({name: getattr(module, name)() for name in wanted}, wanted)
 
 
-def states(batch, length):
+def states(batch: Any, length: Any) -> Any:
     generator = torch.Generator().manual_seed(batch)
     return torch.randn(batch, length, 32, generator=generator)
 
 
-def attention(module):
+def attention(module: Any) -> Any:
     wanted = {
         "SelfAttention": ("x", "mask"),
         "CausalAttention": ("x",),
@@ -48,7 +50,7 @@ def attention(module):
     return build(module, wanted), calls
 
 
-def layers(module):
+def layers(module: Any) -> Any:
     names = ("PreNorm", "RMSNorm", "GatedMLP", "Configured", "TwoDropouts", "Auxiliary")
     wanted = {
         "SelfOutput": ("x", "residual"),
@@ -68,14 +70,14 @@ def layers(module):
     return build(module, wanted), calls
 
 
-def vision(module):
+def vision(module: Any) -> Any:
     names = ("ConvBN", "Bottleneck", "PreActivation", "RunningScale", "SqueezeExcite", "Pyramid")
     generator = torch.Generator().manual_seed(0)
     calls = [{"x": torch.randn(size, generator=generator)} for size in ((2, 8, 6, 6), (3, 8, 9, 7))]
     return build(module, dict.fromkeys(names, ("x",))), calls
 
 
-def state(module):
+def state(module: Any) -> Any:
     names = ("TwoHeads", "Positions", "Gate", "Mixer", "Flattened", "Smooth", "Noisy")
     wanted = {"TiedHead": ("ids",), **dict.fromkeys(names, ("x",))}
     calls = [
