@@ -29,6 +29,8 @@ test-liger: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/check_style.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

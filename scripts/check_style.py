@@ -35,12 +35,10 @@ VAGUE = frozenset(
         "same",
         "seen",
         "stuff",
-        "taken",
         "that",
         "thing",
         "things",
         "this",
-        "whole",
     ]
 )
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.match_case)

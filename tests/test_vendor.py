@@ -106,6 +106,7 @@ def test_only_what_is_asked_for() -> None:
         "_calls_its_attribute",
         "_is_overridden",
         "_shape",
+        "_stays_constant",
     }
     both = vendor_source(["linear_gelu", "dropout_add_layer_norm"])
     assert names(both) >= {"linear_gelu", "is_gelu", "dropout_add_layer_norm"}

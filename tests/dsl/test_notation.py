@@ -248,7 +248,7 @@ def test_a_rule_file() -> None:
     assert (parsed.name, parsed.safety) == ("dropout-add-layernorm", "numeric")
     assert parsed.summary.startswith("Dropout, residual add")
     assert parsed.needs == (s.Need("torch", "2.4"),)
-    assert [len(one.source) for one in (*parsed.init, *parsed.forward)] == [2, 3]
+    assert [len(step.source) for step in (*parsed.init, *parsed.forward)] == [2, 3]
     assert parsed.init[0].target == ()
     assert parsed.where == (
         s.Predicate("used_once", (var("a"),)),

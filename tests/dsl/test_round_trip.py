@@ -140,8 +140,8 @@ alternatives = st.builds(
     alternatives=st.lists(computations, min_size=1, max_size=2).map(tuple),
 )
 skips = st.builds(
-    lambda names, operand, made: s.Node(
-        s.Apply(s.Ref(names[0]), (operand,)), made, skip=tuple(names)
+    lambda names, operand, outputs: s.Node(
+        s.Apply(s.Ref(names[0]), (operand,)), outputs, skip=tuple(names)
     ),
     st.lists(identifiers, min_size=1, max_size=3),
     operands,

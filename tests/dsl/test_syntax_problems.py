@@ -8,7 +8,7 @@ from regraft.dsl import parse_fragment, parse_rule, parse_transformation
 from regraft.dsl.syntax import SyntaxProblem
 
 HEAD = 'rule r\n  summary "s"\n  safety exact\n'  # three lines
-DONE = "forward\n  f($x) -> $y => g($x) -> $y\n"
+FORWARD = "forward\n  f($x) -> $y => g($x) -> $y\n"
 
 RULES = {
     "empty": ("", 1, 1, "a rule file starts with `rule NAME`"),
@@ -26,19 +26,19 @@ RULES = {
         10,
         "unknown safety `sure`; it is one of exact, numeric",
     ),
-    "second summary": (HEAD + '  summary "t"\n' + DONE, 4, 3, "a second `summary`"),
+    "second summary": (HEAD + '  summary "t"\n' + FORWARD, 4, 3, "a second `summary`"),
     "unknown default": (
         HEAD + "  default on\n",
         4,
         11,
         "unknown default `on`; a rule is on, or says `default off`",
     ),
-    "second safety": (HEAD + "  safety exact\n" + DONE, 4, 3, "a second `safety`"),
-    "second where": (HEAD + DONE + "where p($x)\nwhere q($x)\n", 7, 1, "a second `where`"),
-    "second name": (HEAD + DONE + "rule q\n", 6, 1, "a second `rule`"),
+    "second safety": (HEAD + "  safety exact\n" + FORWARD, 4, 3, "a second `safety`"),
+    "second where": (HEAD + FORWARD + "where p($x)\nwhere q($x)\n", 7, 1, "a second `where`"),
+    "second name": (HEAD + FORWARD + "rule q\n", 6, 1, "a second `rule`"),
     "no forward": (HEAD, 1, 1, "rule `r` has no `forward`"),
-    "no summary": ("\n rule r\n  safety exact\n" + DONE, 2, 2, "rule `r` has no `summary`"),
-    "no safety": ('rule r\n  summary "s"\n' + DONE, 1, 1, "rule `r` has no `safety`"),
+    "no summary": ("\n rule r\n  safety exact\n" + FORWARD, 2, 2, "rule `r` has no `summary`"),
+    "no safety": ('rule r\n  summary "s"\n' + FORWARD, 1, 1, "rule `r` has no `safety`"),
     "summary without quotes": (
         "rule r\n  summary fast\n",
         2,
@@ -76,9 +76,9 @@ RULES = {
         "not clear where the first replacement ends",
     ),
     "keep among others": (HEAD + "forward\n  f() => keep; g()\n", 5, 10, "`keep` stands alone"),
-    "keyword in where": (HEAD + DONE + "where p(x=1)", 6, 7, "`p` takes no keyword arguments"),
+    "keyword in where": (HEAD + FORWARD + "where p(x=1)", 6, 7, "`p` takes no keyword arguments"),
     "where without a call": (
-        HEAD + DONE + "where\n  used_once\n",
+        HEAD + FORWARD + "where\n  used_once\n",
         7,
         12,
         "the line ends too early",

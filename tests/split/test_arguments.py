@@ -86,12 +86,12 @@ class Sized(nn.Module):
 class Ways(nn.Module):
     """Results of several types, and names that the parts of its arguments would have."""
 
-    def forward(self, batch: Any, more: Any = 2) -> Any:
-        batch_x = batch["x"] * more
+    def forward(self, batch: Any, factor: Any = 2) -> Any:
+        batch_x = batch["x"] * factor
         if batch_x.sum() > 4:
             return batch_x, 1
         if batch_x.sum() > 0:
-            return {key: one * 2 for key, one in batch.items()}
+            return {key: value * 2 for key, value in batch.items()}
         for x in batch["several"]:
             if x.sum() > 0:
                 return batch_x + x
@@ -114,7 +114,9 @@ def call() -> tuple[Any, ...]:
     return batch, [torch.randn(1, 4), torch.randn(1, 4)]
 
 
-def made(kind: type[nn.Module], calls: list[Any], **options: Any) -> tuple[nn.Module, Any]:
+def build_and_split(
+    kind: type[nn.Module], calls: list[Any], **options: Any
+) -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     model = kind().eval()
     return model, regraft.split(model, calls, measure=False, **options)
@@ -123,7 +125,7 @@ def made(kind: type[nn.Module], calls: list[Any], **options: Any) -> tuple[nn.Mo
 @pytest.mark.parametrize("single", [False, True])
 def test_a_call_is_that_of_the_original(single: bool, tmp_path: Any) -> None:
     calls = [call() for _ in range(12)]
-    model, result = made(Detector, calls, single_file=single, cache=False)
+    model, result = build_and_split(Detector, calls, single_file=single, cache=False)
     assert result.report.inputs_checked == 200 and result.report.sides_run == result.report.sides
     result.save(tmp_path / "net.onnx" if single else tmp_path / "net")
     loaded = regraft.load_split(tmp_path / "net.onnx" if single else tmp_path / "net")
@@ -136,7 +138,7 @@ def test_a_call_is_that_of_the_original(single: bool, tmp_path: Any) -> None:
 
 
 def test_a_call_that_is_put_together_otherwise_is_an_error() -> None:
-    _, result = made(Detector, [call() for _ in range(12)])
+    _, result = build_and_split(Detector, [call() for _ in range(12)])
     batch, rows = call()
     for wrong in ((batch,), (batch, rows, 1.0, None, 1)):
         with pytest.raises(TypeError, match="the network takes batch, rows, scale, flag"):
@@ -160,29 +162,29 @@ def test_a_call_that_is_put_together_otherwise_is_an_error() -> None:
 
 def test_it_comes_from_the_cache_as_it_was() -> None:
     calls = [call() for _ in range(12)]
-    first, second = made(Detector, calls)[1], made(Detector, calls)[1]
+    first, second = build_and_split(Detector, calls)[1], build_and_split(Detector, calls)[1]
     assert difference(second(*calls[0]), first(*calls[0])) == ""
 
 
 def test_batches_of_samples() -> None:
     calls = [call() for _ in range(12)]
-    model, result = made(Detector, calls, batched=True, cache=False)
+    model, result = build_and_split(Detector, calls, batched=True, cache=False)
     batch = {
-        "image": torch.cat([one["image"] for one, _ in calls]),
+        "image": torch.cat([sample["image"] for sample, _ in calls]),
         "classes": 3,
-        "meta": {"mask": torch.cat([one["meta"]["mask"] for one, _ in calls])},
+        "meta": {"mask": torch.cat([sample["meta"]["mask"] for sample, _ in calls])},
     }
     batch = {key: batch[key] for key in ("image", "meta", "classes")}
     rows = [torch.cat([several[place] for _, several in calls]) for place in range(2)]
     with torch.no_grad():
-        assert difference(result(batch, rows), [model(*one) for one in calls]) == ""
+        assert difference(result(batch, rows), [model(*call) for call in calls]) == ""
 
 
 def test_names_that_the_parts_would_have_are_taken() -> None:
     calls = [((torch.randn(3), torch.randn(3)), torch.randn(3)) for _ in range(8)]
-    model, result = made(Clash, calls, cache=False)
-    for one in calls:
-        assert difference(result(*one), model(*one)) == ""
+    model, result = build_and_split(Clash, calls, cache=False)
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
 
 
 @pytest.mark.parametrize("way", ["append", "element", "inner", "extend", "key", "update"])
@@ -200,38 +202,40 @@ def test_copies_are_forwards_own_and_a_default_may_be_left_out(single: bool) -> 
     calls = [
         ({"image": torch.randn(4), "rows": [torch.randn(4), torch.randn(4)]},) for _ in range(8)
     ]
-    model, result = made(OwnCopies, calls, cache=False, single_file=single)
-    for (one,) in calls:
-        expected = model(one)
-        assert difference(result(one), expected) == ""
-        assert difference(result(one, {"scale": 2.0}), expected) == ""
-        assert len(one["rows"]) == 2 and "scale" not in one
+    model, result = build_and_split(OwnCopies, calls, cache=False, single_file=single)
+    for (batch,) in calls:
+        expected = model(batch)
+        assert difference(result(batch), expected) == ""
+        assert difference(result(batch, {"scale": 2.0}), expected) == ""
+        assert len(batch["rows"]) == 2 and "scale" not in batch
     with pytest.raises(ValueError, match="scale"):
         result(calls[0][0], {"scale": 3.0})
 
 
 def test_results_of_several_types(tmp_path: Any) -> None:
     calls = [({"x": torch.randn(4), "several": torch.randn(3, 4)},) for _ in range(40)]
-    model, result = made(Ways, calls, cache=False)
+    model, result = build_and_split(Ways, calls, cache=False)
     result.save(tmp_path / "net")
     loaded = regraft.load_split(tmp_path / "net")
     kinds = set()
-    for one in calls:
-        expected = model(*one)
+    for call in calls:
+        expected = model(*call)
         kinds.add(type(expected))
-        assert difference(result(*one), expected) == "" and difference(loaded(*one), expected) == ""
+        assert (
+            difference(result(*call), expected) == "" and difference(loaded(*call), expected) == ""
+        )
     assert kinds == {tuple, dict, torch.Tensor}
 
 
 def test_infinite_defaults_and_keys_that_python_takes_for_the_same_name() -> None:
     calls = [([torch.randn(4), torch.randn(4)],) for _ in range(8)]
-    model, result = made(Infinite, calls, cache=False)
-    for one in calls:
-        assert difference(result(*one), model(*one)) == ""
+    model, result = build_and_split(Infinite, calls, cache=False)
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
     keyed = [({"fi": torch.randn(4), "\ufb01": torch.randn(4)},) for _ in range(8)]
-    model, result = made(Keyed, keyed, cache=False)
-    for one in keyed:
-        assert difference(result(*one), model(*one)) == ""
+    model, result = build_and_split(Keyed, keyed, cache=False)
+    for call in keyed:
+        assert difference(result(*call), model(*call)) == ""
 
 
 @pytest.mark.parametrize(
@@ -269,5 +273,5 @@ def test_infinite_defaults_and_keys_that_python_takes_for_the_same_name() -> Non
 )
 def test_what_is_refused(kind: type[nn.Module], calls: list[Any], reason: str) -> None:
     with pytest.raises(Unsplittable, match=reason) as caught:
-        made(kind, calls)
+        build_and_split(kind, calls)
     assert caught.value.path.endswith("test_arguments.py") and caught.value.line > 0

@@ -66,15 +66,15 @@ def test_samples_that_leave_are_taken_out_and_the_rest_run_together() -> None:
     assert len(set(steps)) > 2
     sizes = []
     session = result.host.parts
-    for one in session:
-        if "together" in one:
-            run, takes, gives = one["together"]
+    for part in session:
+        if "together" in part:
+            run, takes, gives = part["together"]
 
             def counted(_: Any, values: Any, run: Any = run) -> Any:
                 sizes.append(max(map(len, values.values())))
                 return run(_, values)
 
-            one["together"] = (counted, takes, gives)
+            part["together"] = (counted, takes, gives)
     result(rows)
     assert sizes[0] == len(rows) and min(sizes) < len(rows) and sum(sizes) < 4 * sum(steps)
     assert len(sizes) <= 4 * max(steps)  # not once for each sample
@@ -83,7 +83,7 @@ def test_samples_that_leave_are_taken_out_and_the_rest_run_together() -> None:
 def test_what_mixes_samples_runs_one_by_one_and_is_reported() -> None:
     for kind in (batches.Sorts, batches.Keeps):
         report = batched(kind)[2].report
-        assert report.one_by_one and all("batches.py:" in one for one in report.one_by_one)
+        assert report.one_by_one and all("batches.py:" in place for place in report.one_by_one)
     assert not batched(networks.Skips)[2].report.one_by_one
     report = batched(batches.Centres)[2].report
     assert len(report.one_by_one) == 1 < report.subnetworks  # the layer before the mean runs on all
@@ -165,7 +165,7 @@ def test_openvino_takes_batches(kind: Any, tmp_path: Path) -> None:
 def test_aotinductor_takes_batches() -> None:
     model, calls, result = batched(batches.Centres, compiler="aotinductor")
     assert not result.report.islands and len(result.report.one_by_one) < result.report.subnetworks
-    assert sum("together" in one for one in result.host.parts) == 2
+    assert sum("together" in part for part in result.host.parts) == 2
     rows = torch.cat([call[0] for call in calls])
     with torch.no_grad():
         assert not any(map(difference, result(rows), [model(*call) for call in calls]))
@@ -179,8 +179,8 @@ def test_the_check_finds_samples_that_mix(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_sub_network_that_does_not_keep_its_samples_is_an_error() -> None:
     _, _, result = batched(networks.Skips)
-    parts = next(one for one in result.host.parts if "together" in one)
+    parts = next(part for part in result.host.parts if "together" in part)
     run, takes, gives = parts["together"]
-    parts["together"] = (lambda _, values: [one[:-1] for one in run(_, values)], takes, gives)
+    parts["together"] = (lambda _, values: [rows[:-1] for rows in run(_, values)], takes, gives)
     with pytest.raises(RuntimeError, match="one result for each sample"):
         result(torch.randn(4, 6))

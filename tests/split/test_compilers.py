@@ -142,7 +142,9 @@ def test_what_openvino_would_compute_with_fewer_bits_stays_eager_or_raises() -> 
     model = Wide().eval()
     calls = [(torch.randn(1, 6), torch.tensor([2**40 + n])) for n in range(4)]
     result = regraft.split(model, calls, compiler="openvino", cache=False, measure=False)
-    assert len(result.report.islands) == 2 and any("int64" in one for one in result.report.islands)
+    assert len(result.report.islands) == 2 and any(
+        "int64" in island for island in result.report.islands
+    )
     assert all(difference(result(*call), model(*call)) == "" for call in calls)
     model = Tokens().eval()
     calls = [(torch.randint(0, 9, (1, 5)),) for _ in range(6)]

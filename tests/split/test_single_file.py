@@ -20,7 +20,7 @@ from regraft.splitting.checking.check import difference  # noqa: E402
 from split import guards, language, networks, paths, single, sizes  # noqa: E402
 
 
-def made(kind: Any, calls: Any = None, **options: Any) -> Any:
+def build_and_split(kind: Any, calls: Any = None, **options: Any) -> Any:
     torch.manual_seed(0)
     model = kind().eval()
     if calls is None:
@@ -68,7 +68,7 @@ LANGUAGE = [
 
 @pytest.mark.parametrize("kind", [*single.GOOD, *LANGUAGE], ids=lambda kind: kind.__name__)
 def test_the_single_file_gives_what_the_original_gives(kind: Any, tmp_path: Path) -> None:
-    model, result = made(kind, unseen="raise")
+    model, result = build_and_split(kind, unseen="raise")
     assert result.report.inputs_checked + len(result.report.at_threshold) >= 190
     result.save(tmp_path / "net.onnx")
     (
@@ -101,7 +101,9 @@ def test_what_one_file_cannot_express_is_refused_though_it_can_be_split(kind: An
 
 
 def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number() -> None:
-    model, result = made(single.Counts, [(torch.tensor([turns]),) for turns in (3, 0, 9)])
+    model, result = build_and_split(
+        single.Counts, [(torch.tensor([turns]),) for turns in (3, 0, 9)]
+    )
     for turns in (0, 5, 12):
         assert difference(result(torch.tensor([turns])), model(torch.tensor([turns]))) == ""
     assert model(torch.tensor([13]))[0] == 29**13 > 2**63
@@ -112,33 +114,35 @@ def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number() -> None:
 
 
 def test_what_the_network_raises_the_file_raises() -> None:
-    model, result = made(networks.Rare, [(torch.randn(1, 6),)], unseen="raise")
+    model, result = build_and_split(networks.Rare, [(torch.randn(1, 6),)], unseen="raise")
     assert difference(result(torch.ones(1, 6)), model(torch.ones(1, 6))) == ""
     with pytest.raises(Exception, match=r"networks.py:\d+: raise RuntimeError.*never checked"):
         result(torch.ones(1, 6) * 1e12)
-    model, result = made(single.Asserts)
+    model, result = build_and_split(single.Asserts)
     assert difference(result(torch.ones(1, 6)), model(torch.ones(1, 6))) == ""
     with pytest.raises(Exception, match=r"single.py:\d+: raise AssertionError"):
         result(torch.full((1, 6), 50.0))
 
 
 def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path: Path) -> None:
-    model, result = made(networks.Tower, [(torch.randn(1, 6),)], unseen="raise")
-    weights = sum(one.numel() * one.element_size() for one in model.parameters())
+    model, result = build_and_split(networks.Tower, [(torch.randn(1, 6),)], unseen="raise")
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     assert result.path.stat().st_size < weights + 12 * 4096
-    model, result = made(single.Shared)
+    model, result = build_and_split(single.Shared)
     graph = onnx.load(result.path).graph
-    names = [one.name for inner in graphs(graph) for one in inner.initializer]
+    names = [initializer.name for inner in graphs(graph) for initializer in inner.initializer]
     assert len(names) == len(set(names))
-    assert any(list(one.dims) in ([6, 6],) for one in graph.initializer)  # used in both sides
+    assert any(
+        list(initializer.dims) in ([6, 6],) for initializer in graph.initializer
+    )  # used in both sides
     stored = [
-        onnx.numpy_helper.to_array(one).tobytes()
+        onnx.numpy_helper.to_array(initializer).tobytes()
         for inner in graphs(graph)
-        for one in inner.initializer
+        for initializer in inner.initializer
     ]
     assert (
-        sum(len(one) == 6 * 6 * 4 for one in stored)
-        == len({one for one in stored if len(one) == 6 * 6 * 4})
+        sum(len(content) == 6 * 6 * 4 for content in stored)
+        == len({content for content in stored if len(content) == 6 * 6 * 4})
         == 2
     )
 
@@ -152,20 +156,25 @@ def graphs(graph: Any) -> Any:
 
 
 def test_a_chain_of_forty_decisions_is_no_deeper_than_files_may_be() -> None:
-    _, result = made(single.Many, unseen="raise")
+    _, result = build_and_split(single.Many, unseen="raise")
     assert depth(onnx.load(result.path).graph) <= 30
 
 
 def depth(graph: Any) -> Any:
     return 1 + max(
-        (depth(one.g) for node in graph.node for one in node.attribute if one.HasField("g")),
+        (
+            depth(attribute.g)
+            for node in graph.node
+            for attribute in node.attribute
+            if attribute.HasField("g")
+        ),
         default=0,
     )
 
 
 def test_a_side_that_raises_within_another_does_so_in_the_file() -> None:
     calls = [(torch.tensor([[value, 0.0]]),) for value in (-1.0, 1.0)] * 3
-    _, result = made(single.Within, calls, unseen="raise")
+    _, result = build_and_split(single.Within, calls, unseen="raise")
     assert torch.equal(result(*calls[1]), calls[1][0] * 2)
     with pytest.raises(
         Exception, match=r"too large|never checked|indices element out of data bounds"
@@ -177,7 +186,7 @@ def test_a_side_that_raises_within_another_does_so_in_the_file() -> None:
 def test_parameters_may_have_any_name_and_keep_their_constants() -> None:
     torch.manual_seed(0)
     calls = [(torch.randn(1, 6), torch.randn(1, 6), 3.0) for _ in range(4)]
-    model, result = made(single.Named, calls)
+    model, result = build_and_split(single.Named, calls)
     for call in calls:
         assert difference(result(*call), model(*call)) == ""
         assert difference(result(w0=3.0, v0=call[1], result=call[0]), model(*call)) == ""
@@ -192,7 +201,7 @@ def test_parameters_may_have_any_name_and_keep_their_constants() -> None:
 
 def test_an_island_is_refused() -> None:
     with pytest.raises(Unsplittable, match="that torch runs") as caught:
-        made(networks.Bessel)
+        build_and_split(networks.Bessel)
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
 
 
@@ -210,7 +219,7 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(regraft.splitting.emitting.emit_file, "single_file", wrong)
     with pytest.raises(Unsplittable, match="the single file differs from the original"):
-        made(networks.Skips)
+        build_and_split(networks.Skips)
 
 
 def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path: Path) -> None:
@@ -267,7 +276,7 @@ def test_the_else_of_loops_and_loops_that_the_first_call_does_not_run(kind: Any)
 )
 def test_a_variable_that_some_paths_do_not_assign_is_refused(kind: Any) -> None:
     with pytest.raises(Unsplittable, match="which only some of the paths here assign"):
-        made(kind, unseen="raise")
+        build_and_split(kind, unseen="raise")
 
 
 @pytest.mark.parametrize(("total", "excused"), [(7.000005, True), (7.0, False)])
@@ -296,14 +305,22 @@ def test_the_cache_keeps_file_and_directory_apart() -> None:
     torch.manual_seed(0)
     model, calls = networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(4)]
     for _ in range(2):
-        one, several = (regraft.split(model, calls, single_file=single) for single in (True, False))
-        assert one.path.name == "network.onnx" and (several.directory / "host.py").exists()
-        assert difference(one(*calls[0]), several(*calls[0])) == ""
-    one.path.write_bytes(b"damaged")
+        file_split, directory_split = (
+            regraft.split(model, calls, single_file=single) for single in (True, False)
+        )
+        assert (
+            file_split.path.name == "network.onnx"
+            and (directory_split.directory / "host.py").exists()
+        )
+        assert difference(file_split(*calls[0]), directory_split(*calls[0])) == ""
+    file_split.path.write_bytes(b"damaged")
     with pytest.raises(ValueError, match="cannot load"):
-        regraft.load_split(one.path)
-    again = regraft.split(model, calls, single_file=True)
-    assert again.path != one.path and difference(again(*calls[0]), several(*calls[0])) == ""
+        regraft.load_split(file_split.path)
+    second_split = regraft.split(model, calls, single_file=True)
+    assert (
+        second_split.path != file_split.path
+        and difference(second_split(*calls[0]), directory_split(*calls[0])) == ""
+    )
 
 
 def test_other_files_are_no_network(tmp_path: Path) -> None:

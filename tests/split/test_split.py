@@ -36,7 +36,7 @@ from split import (  # noqa: E402
 )
 
 
-def made(name: Any, seed: Any = 0) -> Any:
+def build_model_and_calls(name: Any, seed: Any = 0) -> Any:
     torch.manual_seed(seed)
     model = getattr(networks, name)().eval()
     return model, [(torch.randn(1, 8 if name == "Decoder" else 6),) for _ in range(4)]
@@ -46,7 +46,7 @@ def made(name: Any, seed: Any = 0) -> Any:
     ("name", "most"), [("Exits", 4), ("Skips", 10), ("Decoder", 2), ("Experts", 11)]
 )
 def test_a_split_network_gives_what_the_original_gives(name: str, most: int) -> None:
-    model, calls = made(name)
+    model, calls = build_model_and_calls(name)
     result = regraft.split(model, calls)
     assert result.report.subnetworks <= most and result.report.inputs_checked == 200
     for _ in range(30):
@@ -56,7 +56,7 @@ def test_a_split_network_gives_what_the_original_gives(name: str, most: int) -> 
 
 
 def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path: Path) -> None:
-    model, calls = made("Skips")
+    model, calls = build_model_and_calls("Skips")
     regraft.split(model, calls).save(tmp_path / "net")
     x = calls[0][0]
     torch.testing.assert_close(
@@ -84,11 +84,11 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path: P
 
 def classes(module: Any) -> Any:
     return [
-        one
-        for one in vars(module).values()
-        if isinstance(one, type)
-        and issubclass(one, torch.nn.Module)
-        and one.__module__ == module.__name__
+        member
+        for member in vars(module).values()
+        if isinstance(member, type)
+        and issubclass(member, torch.nn.Module)
+        and member.__module__ == module.__name__
     ]
 
 
@@ -128,7 +128,7 @@ def test_variables_of_some_paths_and_ways_out_of_loops(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [one for one in classes(ordinary) if issubclass(one, language.Layers)]
+    "kind", [network for network in classes(ordinary) if issubclass(network, language.Layers)]
 )
 def test_ordinary_code(kind: Any) -> None:
     report = equal_on_calls(kind, 24)
@@ -136,7 +136,7 @@ def test_ordinary_code(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [one for one in classes(states) if issubclass(one, language.Layers)]
+    "kind", [network for network in classes(states) if issubclass(network, language.Layers)]
 )
 def test_state_in_objects_and_constants_that_decide(kind: Any) -> None:
     report = equal_on_calls(kind, 24)
@@ -175,13 +175,13 @@ def test_objects_that_forward_returns(kind: Any, tmp_path: Path) -> None:
     batch = regraft.split(model, calls, cache=False, batched=True)(
         torch.cat([calls[0][0], calls[1][0]])
     )
-    for result, made in (
+    for result, loaded in (
         (directory, regraft.load_split(tmp_path / "net")),
         (file, regraft.load_split(tmp_path / "net.onnx")),
     ):
         for call, alone in zip(calls, batch, strict=False):
             expected = model(*call)
-            for got in (result(*call), made(*call), alone):
+            for got in (result(*call), loaded(*call), alone):
                 assert (
                     type(got).__name__ == type(expected).__name__
                     and difference(got, expected) == ""
@@ -189,14 +189,18 @@ def test_objects_that_forward_returns(kind: Any, tmp_path: Path) -> None:
                 attributes = (
                     dict(expected) if kind is ordinary.Ordered else ordinary.attributes(expected)
                 )
-                found = dict(got) if kind is ordinary.Ordered else ordinary.attributes(got)
-                assert found.keys() == attributes.keys()
+                result_attributes = (
+                    dict(got) if kind is ordinary.Ordered else ordinary.attributes(got)
+                )
+                assert result_attributes.keys() == attributes.keys()
                 if kind is ordinary.Output:
                     assert list(got) == list(expected) and torch.equal(got[0], got["logits"])
                     assert got[:1][0] is got.logits
 
 
-@pytest.mark.parametrize("kind", [one for one in classes(guards) if one is not guards.Guarded])
+@pytest.mark.parametrize(
+    "kind", [network for network in classes(guards) if network is not guards.Guarded]
+)
 def test_the_left_side_of_and_and_or_guards_the_right_one(kind: Any) -> None:
     torch.manual_seed(0)
     model = kind().eval()
@@ -208,7 +212,7 @@ def test_the_left_side_of_and_and_or_guards_the_right_one(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [one for one in classes(attributes) if issubclass(one, language.Layers)]
+    "kind", [network for network in classes(attributes) if issubclass(network, language.Layers)]
 )
 def test_attributes_that_a_call_assigns(kind: Any) -> None:
     assert equal_on_calls(kind, 30).not_left
@@ -320,7 +324,7 @@ def test_sizes_that_values_decide(kind: Any) -> None:
     result = regraft.split(model, model.calls())
     assert result.report.inputs_checked == 200 and not result.report.islands
     regions = json.loads((result.directory / "manifest.json").read_text())["regions"]
-    assert any(None in one["shape"] for region in regions for one in region["inputs"]) == (
+    assert any(None in entry["shape"] for region in regions for entry in region["inputs"]) == (
         kind in OPEN
     )
     for call in model.calls():
@@ -328,7 +332,8 @@ def test_sizes_that_values_decide(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [one for one in classes(beyond) if one not in (beyond.Beyond, beyond.OfAPool)]
+    "kind",
+    [network for network in classes(beyond) if network not in (beyond.Beyond, beyond.OfAPool)],
 )
 def test_what_no_example_shows(kind: Any) -> None:
     torch.manual_seed(0)
@@ -346,12 +351,12 @@ def test_a_number_that_has_to_be_a_constant() -> None:
 
 
 def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path: Path) -> None:
-    model, _ = made("Tower", seed=3)
+    model, _ = build_model_and_calls("Tower", seed=3)
     result = regraft.split(model, [(1.3 * torch.randn(1, 6),) for _ in range(300)])
     assert (result.report.subnetworks, result.report.models) == (12, 1)
     result.save(tmp_path)
-    weights = sum(one.numel() * one.element_size() for one in model.parameters())
-    assert sorted(one.name for one in tmp_path.glob("*.onnx")) == ["model_0.onnx"]
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["model_0.onnx"]
     assert weights <= (tmp_path / "weights.bin").stat().st_size <= 1.1 * weights
     with (tmp_path / "weights.bin").open("r+b") as file:
         file.write(b"x")
@@ -360,7 +365,7 @@ def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path: Path) -> No
 
 
 def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path: Path) -> None:
-    model, calls = made("Bessel")
+    model, calls = build_model_and_calls("Bessel")
     result = regraft.split(model, calls)
     (reason,) = result.report.islands
     assert "networks.py:" in reason and "bessel_j0" in reason and result.report.subnetworks == 2
@@ -377,15 +382,15 @@ def bare_environment(place: Any) -> Any:
     (site,) = place.glob("lib/python*/site-packages")
     for name in ("numpy", "onnxruntime"):
         package = pathlib.Path(importlib.util.find_spec(name).origin).parent
-        for one in (package, package.parent / f"{name}.libs"):
-            if one.exists():
-                (site / one.name).symlink_to(one)
+        for folder in (package, package.parent / f"{name}.libs"):
+            if folder.exists():
+                (site / folder.name).symlink_to(folder)
     return place / "bin" / "python"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="builds its environment with symbolic links")
 def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_path: Path) -> None:
-    model, calls = made("Decoder")
+    model, calls = build_model_and_calls("Decoder")
     call, python = calls[0], bare_environment(tmp_path / "env")
     regraft.split(model, calls).save(tmp_path / "net")
     program = (
@@ -518,7 +523,7 @@ def test_ill_formed_networks_are_refused_with_a_reason(name: Any) -> None:
 
 
 def test_what_is_no_model_or_no_list_of_calls() -> None:
-    model, calls = made("Skips")
+    model, calls = build_model_and_calls("Skips")
     for wrong, examples, reason in (
         (model.forward, calls, "the model is a method, not a torch"),
         (model, calls[0][0], "the example calls are a Tensor, not a list"),
@@ -529,9 +534,9 @@ def test_what_is_no_model_or_no_list_of_calls() -> None:
 
 
 def test_calls_and_models_that_do_not_fit_are_refused() -> None:
-    model, calls = made("Skips")
+    model, calls = build_model_and_calls("Skips")
     x = calls[0][0]
-    hooked, _ = made("Skips")
+    hooked, _ = build_model_and_calls("Skips")
     hooked.gate.register_forward_hook(lambda *_: None)
     for wrong, examples, reason in (
         (model, [], "at least one example call"),
@@ -539,7 +544,7 @@ def test_calls_and_models_that_do_not_fit_are_refused() -> None:
         (model, [{"y": x}], "missing a required argument"),
         (model, [([x],)], "the example call fails: TypeError"),
         (model, [(x,), (x.double(),)], "differ in types"),
-        (made("Skips")[0].train(), calls, "training mode"),
+        (build_model_and_calls("Skips")[0].train(), calls, "training mode"),
         (hooked, calls, "hooks"),
         (torch.jit.trace(torch.nn.Linear(6, 6), x), calls, "TorchScript"),
     ):
@@ -585,7 +590,7 @@ def test_a_call_for_which_the_network_was_not_split_is_an_error() -> None:
 
 
 def test_a_side_that_no_checked_input_took_is_refused() -> None:
-    model, calls = made("Rare")
+    model, calls = build_model_and_calls("Rare")
     with pytest.raises(
         Unsplittable, match="side where the condition holds; give an example call"
     ) as caught:
@@ -596,7 +601,7 @@ def test_a_side_that_no_checked_input_took_is_refused() -> None:
 
 
 def test_a_side_that_no_input_took_can_raise_instead(tmp_path: Path) -> None:
-    model, calls = made("Rare")
+    model, calls = build_model_and_calls("Rare")
     result = regraft.split(model, calls, unseen="raise")
     (reason,) = result.report.unseen
     assert "networks.py:" in reason and (result.report.sides, result.report.sides_run) == (2, 1)
@@ -610,33 +615,33 @@ def test_a_side_that_no_input_took_can_raise_instead(tmp_path: Path) -> None:
 
 
 def test_a_network_that_was_split_before_comes_from_the_cache() -> None:
-    model, calls = made("Skips")
+    model, calls = build_model_and_calls("Skips")
     first = regraft.split(model, calls)
-    again = regraft.split(model, calls)
-    assert again.report == first.report and again.directory != first.directory
+    second = regraft.split(model, calls)
+    assert second.report == first.report and second.directory != first.directory
     torch.testing.assert_close(
-        again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4
+        second(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4
     )
-    assert regraft.split(model, calls, cache=False).directory != again.directory
-    (again.directory / "weights.bin").write_bytes(b"damaged")
+    assert regraft.split(model, calls, cache=False).directory != second.directory
+    (second.directory / "weights.bin").write_bytes(b"damaged")
     repaired = regraft.split(model, calls)
     assert (
-        repaired.directory != again.directory
-        and regraft.split(model, calls).directory == again.directory
+        repaired.directory != second.directory
+        and regraft.split(model, calls).directory == second.directory
     )
     with torch.no_grad():
         model.blocks[0].bias += 0.01
     changed = regraft.split(model, calls)
-    assert changed.directory != again.directory
+    assert changed.directory != second.directory
     torch.testing.assert_close(
         changed(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4
     )
-    kept = []
+    directories = []
     for number in (1, 1, 2):
         model.note = lambda number=number: number
         regraft.split(model, calls)
-        kept.append(regraft.split(model, calls).directory)
-    assert kept[0] == kept[1] != kept[2]
+        directories.append(regraft.split(model, calls).directory)
+    assert directories[0] == directories[1] != directories[2]
     with open(__file__, encoding="utf-8") as model.note:  # has no content to compare
         assert regraft.split(model, calls).directory != regraft.split(model, calls).directory
 
@@ -671,15 +676,15 @@ def test_another_process_finds_a_network_in_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_call_changes_nothing_for_the_cache() -> None:
-    model, calls = made("Skips")
+    model, calls = build_model_and_calls("Skips")
     names = ["weight", "bias"]
     model.plans = {"first": names, "second": names}
     regraft.split(model, calls)
-    kept = regraft.split(model, calls).directory
+    directory = regraft.split(model, calls).directory
     model.plans = {"first": list(names), "second": ["".join(["wei", "ght"]), "bias"]}
-    assert regraft.split(model, calls).directory == kept
+    assert regraft.split(model, calls).directory == directory
     model.plans["second"].append("norm")
-    assert regraft.split(model, calls).directory != kept
+    assert regraft.split(model, calls).directory != directory
     noting, call = networks.Noting().eval(), (torch.ones(3),)
     regraft.split(noting, [call])
     assert (

@@ -46,13 +46,13 @@ class VariableBefore(Network):
 
 class VariableOfLayers(Network):
     def forward(self, x: Any, t: Any) -> Any:
-        for one in self.layers:
-            x = one(x)
-        for one in range(int(t)):
-            x = x + one
+        for element in self.layers:
+            x = element(x)
+        for element in range(int(t)):
+            x = x + element
         while x.sum() > 1:
-            for one in self.layers:
-                x = one(x).clamp(-1, 1) * 0.1
+            for element in self.layers:
+                x = element(x).clamp(-1, 1) * 0.1
         return x
 
 
@@ -135,8 +135,8 @@ class Sorted(Network):
 def calls(numbers: Any) -> list[Any]:
     generator = torch.Generator().manual_seed(1)
     return [
-        (torch.randn(4, generator=generator), torch.tensor(one))
-        for one in numbers
+        (torch.randn(4, generator=generator), torch.tensor(number))
+        for number in numbers
         for _ in range(4)
     ]
 
@@ -159,7 +159,7 @@ def test_other_numbers_than_those_of_the_examples(kind: type[nn.Module], numbers
         else:
             assert difference(got, model(*call)) == ""
     unseen = ("cannot be run on the example", "was never checked")
-    assert all(any(reason in one for reason in unseen) for one in said)
+    assert all(any(reason in sentence for reason in unseen) for sentence in said)
     assert not said or len(numbers) < 5
 
 
@@ -218,7 +218,7 @@ class Changed(Network):
         (ReturnsInElse, "in a with that others follow"),
         (Changed, "a list changes within an expression"),
     ],
-    ids=lambda one: getattr(one, "__name__", ""),
+    ids=lambda parameter: getattr(parameter, "__name__", ""),
 )
 def test_what_is_refused(kind: type[nn.Module], reason: str) -> None:
     with pytest.raises(Unsplittable, match=reason):
@@ -236,11 +236,11 @@ def test_a_variable_of_a_loop_that_does_not_run_has_no_value() -> None:
 class Empty(nn.Module):
     def forward(self, x: Any, t: Any) -> Any:
         several = [x]
-        for one in several[1:]:
-            x = x + one
+        for element in several[1:]:
+            x = x + element
         several.pop()
-        for one in several:
-            x = x * one
+        for element in several:
+            x = x * element
         return x if t > 2 else -x
 
 
@@ -257,7 +257,7 @@ def test_what_no_example_leads_to_raises_and_is_listed() -> None:
     with pytest.raises(Unsplittable, match="no example leads to region"):
         regraft.split(model, calls([0]), cache=False)
     result = regraft.split(model, calls([0]), cache=False, unseen="raise")
-    assert any(one.endswith("no example leads here") for one in result.report.unseen)
+    assert any(place.endswith("no example leads here") for place in result.report.unseen)
     with pytest.raises(
         RuntimeError, match=r"test_unseen_numbers\.py:\d+: what stands here was never checked"
     ):

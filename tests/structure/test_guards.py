@@ -52,7 +52,8 @@ def test_satisfiable_agrees_with_the_truth_table(guard: Guard) -> None:
 @given(GUARDS, GUARDS)
 def test_implication_and_negation_agree_with_the_truth_table(left: Guard, right: Guard) -> None:
     assert implies(left, right) == all(
-        not one or other for one, other in zip(table(left), table(right), strict=True)
+        not premise or conclusion
+        for premise, conclusion in zip(table(left), table(right), strict=True)
     )
     assert table(negate(left)) == [not row for row in table(left)]
     assert table(conjoin(left, right)) == [
@@ -80,9 +81,9 @@ def test_theory_of_python_conditions() -> None:
 
 def test_assignments_are_the_feasible_ones() -> None:
     relu, gelu = (Atom("eq", "mode", name, name) for name in ("relu", "gelu"))
-    found = assignments([relu, gelu])
-    assert found is not None
-    assert len(list(found)) == 3
+    feasible = assignments([relu, gelu])
+    assert feasible is not None
+    assert len(list(feasible)) == 3
     assert assignments([And(tuple(Atom("truth", str(i)) for i in range(5)))], limit=4) is None
     assert atoms(And((A, Or((B, A))))) == (A, B)
 

@@ -195,7 +195,7 @@ def test_a_layer_chosen_by_the_configuration() -> None:
 
 def test_unknown_syntax_is_recorded_not_dropped() -> None:
     body = forward("z = yield x\nreturn z")
-    assert [one.reason for one in body.opaque] == ["yield leaves the function"]
+    assert [statement.reason for statement in body.opaque] == ["yield leaves the function"]
 
 
 def test_time_is_linear_in_the_number_of_branches() -> None:

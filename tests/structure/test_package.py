@@ -61,7 +61,7 @@ class Model(Base):
         x = other.soft(x, dim=-1)
         return last(x)
 """
-FOUND = ["dropout-layernorm", "softmax", "softmax"]
+EXPECTED_RULES = ["dropout-layernorm", "softmax", "softmax"]
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_neighbours_without_a_package(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(
         model.replace("import pk.layers as other", "import layers as other")
     )
-    assert rules(tmp_path / "m.py") == FOUND
+    assert rules(tmp_path / "m.py") == EXPECTED_RULES
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_neighbours_without_a_package(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_followed_stays_unknown(package: Path, name: str, text: str) -> None:
     (package / name).write_text(text)
-    assert set(rules(package / "sub" / "m.py")) < set(FOUND)
+    assert set(rules(package / "sub" / "m.py")) < set(EXPECTED_RULES)
 
 
 def test_a_missing_file_stays_unknown(package: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_subclass_of_a_class_with_its_own_name(package: Path) -> None:
             "class Model(Base)", "class Base(B)"
         )
     )
-    assert rules(package / "sub" / "m.py") == FOUND
+    assert rules(package / "sub" / "m.py") == EXPECTED_RULES
 
 
 PASSED = """\
@@ -185,9 +185,11 @@ def test_a_local_function_that_another_file_calls_is_not_followed(package: Path)
     path.write_text("import torch\n" + "\n" * 60 + PASSED)
     source = read(path)
     assert isinstance(source, SourceFile)
-    found = {one.name: one.bodies[0] for one in Module(source).structures()}
-    assert [one.op for one in found["model"].nodes if one.op in ("softmax", "call")] == ["call"]
-    assert [one.op for one in found["here"].nodes if one.op in ("softmax", "call")] == ["softmax"]
+    bodies = {structure.name: structure.bodies[0] for structure in Module(source).structures()}
+    assert [node.op for node in bodies["model"].nodes if node.op in ("softmax", "call")] == ["call"]
+    assert [node.op for node in bodies["here"].nodes if node.op in ("softmax", "call")] == [
+        "softmax"
+    ]
 
 
 FACTORIES = """\

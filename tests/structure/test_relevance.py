@@ -30,16 +30,24 @@ HEAD = """
 
 def rows(findings: tuple[Finding, ...]) -> list[tuple[object, ...]]:
     return [
-        (one.rule.id, one.cls, one.function, one.start, one.mode, one.guard, one.reason)
-        for one in findings
+        (
+            finding.rule.id,
+            finding.cls,
+            finding.function,
+            finding.start,
+            finding.mode,
+            finding.guard,
+            finding.reason,
+        )
+        for finding in findings
     ]
 
 
 def both(source: SourceFile) -> list[tuple[object, ...]]:
     """What is found, after checking that analysing every function finds the same."""
-    found = rows(check_source(source, RULES).findings)
-    assert found == rows(check_source(source, RULES, explain=True).findings)
-    return found
+    finding_rows = rows(check_source(source, RULES).findings)
+    assert finding_rows == rows(check_source(source, RULES, explain=True).findings)
+    return finding_rows
 
 
 def operations(source: SourceFile) -> set[str]:
@@ -76,8 +84,10 @@ def test_the_corpus(path: Path) -> None:
 
 def test_random_programs() -> None:
     sources = [source_of(program(seed)) for seed in range(1000, 1200)]
-    assert sum(len(both(one)) for one in sources) > 100
-    assert {"softmax", "gelu", "batch_norm"} <= {op for one in sources for op in operations(one)}
+    assert sum(len(both(source)) for source in sources) > 100
+    assert {"softmax", "gelu", "batch_norm"} <= {
+        op for source in sources for op in operations(source)
+    }
 
 
 def test_real_files(transformers: Path) -> None:
@@ -166,8 +176,8 @@ class A(Base):
         return {call}
 """
     source = parsed(code)
-    found = both(source)
-    assert found or "gelu" in operations(source)
+    finding_rows = both(source)
+    assert finding_rows or "gelu" in operations(source)
 
 
 def parsed(code: str) -> SourceFile:

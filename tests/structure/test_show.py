@@ -40,16 +40,17 @@ class Unit(nn.Module):
 
 def test_paths_of_the_residual_unit_are_two_not_four() -> None:
     _, body = body_of(UNIT)
-    found = paths(body)
-    assert found is not None
+    unit_paths = paths(body)
+    assert unit_paths is not None
     kinds = [
-        [print_node(node).split("(")[0].split(".")[-1] for node in path.nodes] for path in found
+        [print_node(node).split("(")[0].split(".")[-1] for node in path.nodes]
+        for path in unit_paths
     ]
     assert kinds == [
         ["ReLU", "Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", kinds[0][-1]],
         ["ReLU", "Conv2d", "ReLU", "Conv2d", kinds[1][-1]],
     ]
-    assert [path.condition for path in found] == ["self.use_norm", "not self.use_norm"]
+    assert [path.condition for path in unit_paths] == ["self.use_norm", "not self.use_norm"]
 
 
 def test_layers_print_with_their_guards() -> None:

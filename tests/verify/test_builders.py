@@ -65,7 +65,7 @@ def test_what_a_function_builds_is_compared_with_its_flags_turned(
     path = tmp_path / "stages.py"
     path.write_text(SOURCE)
     verdicts = verify(path, SOURCE.replace("torch.softmax(y, -1)", text).encode(), time_limit=60)
-    assert [(one.definition, one.status) for one in verdicts] == [("Stages", status)]
+    assert [(verdict.definition, verdict.status) for verdict in verdicts] == [("Stages", status)]
     if status == "refuted":
         run = subprocess.run(
             [sys.executable, verdicts[0].evidence["reproducer"]],
@@ -75,7 +75,7 @@ def test_what_a_function_builds_is_compared_with_its_flags_turned(
         )
         assert run.returncode == 1 and "Traceback" not in run.stderr, run.stderr
     else:
-        assert any("self.fused=False" in one for one in verdicts[0].evidence["models"])
+        assert any("self.fused=False" in label for label in verdicts[0].evidence["models"])
 
 
 def loaded(folder: Path, text: str) -> ModuleType:
@@ -132,19 +132,24 @@ def count() -> int:
 def download():
     raise SystemExit("was called")
 """
-    found = {
-        one.name: one
-        for one in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))
+    builders_by_name = {
+        builder.name: builder
+        for builder in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))
     }
-    assert set(found) == {"small", "assigned", "wide", "helped"}
-    assert found["helped"].values["width"] == 24
+    assert set(builders_by_name) == {"small", "assigned", "wide", "helped"}
+    assert builders_by_name["helped"].values["width"] == 24
     assert (
-        found["small"].values == {"width": 48, "depth": (2, 2), "extra": 1}
-        and found["small"].takes is None
+        builders_by_name["small"].values == {"width": 48, "depth": (2, 2), "extra": 1}
+        and builders_by_name["small"].takes is None
     )
-    assert found["small"].overrides({"width": 8, "depth": (2, 2), "extra": 1}) == {"width": 8}
-    assert found["assigned"].overrides({"width": 8, "depth": (1,)}) == {"width": 8}
-    assert found["wide"].cls.__name__ == "Wide" and found["wide"].overrides({"width": 4}) == {}
+    assert builders_by_name["small"].overrides({"width": 8, "depth": (2, 2), "extra": 1}) == {
+        "width": 8
+    }
+    assert builders_by_name["assigned"].overrides({"width": 8, "depth": (1,)}) == {"width": 8}
+    assert (
+        builders_by_name["wide"].cls.__name__ == "Wide"
+        and builders_by_name["wide"].overrides({"width": 4}) == {}
+    )
 
 
 def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
@@ -154,7 +159,10 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [
         ("fused", False)
     ]
-    assert flags.with_flags(lambda one: one.stages(), {"fused": False})(module).fused is False
+    assert (
+        flags.with_flags(lambda namespace: namespace.stages(), {"fused": False})(module).fused
+        is False
+    )
 
 
 PLANNED = """
@@ -198,8 +206,13 @@ def test_lists_of_one_class_are_tried_for_others_and_what_is_unset_gets_a_value(
     changed = PLANNED.replace("torch.softmax(x, -1)", "x.softmax(-1)").replace(
         "self.layers(x) * 2", "2 * self.layers(x)"
     )
-    found = {one.definition: one for one in verify(path, changed.encode(), time_limit=100)}
-    assert {name: one.reason for name, one in found.items()} == {"Whole": "", "Steps": ""}
+    verdicts = {
+        verdict.definition: verdict for verdict in verify(path, changed.encode(), time_limit=100)
+    }
+    assert {name: verdict.reason for name, verdict in verdicts.items()} == {
+        "Whole": "",
+        "Steps": "",
+    }
 
 
 def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:

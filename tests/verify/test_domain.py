@@ -257,9 +257,9 @@ def test_values_lie_around_constants() -> None:
     calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), None, finite=False))
     around = calls[0].args[0]
     assert all(bool((around == value).any()) for value in (6.0, 7.0, 8.0))
-    whole = [set(other.args[1].tolist()) for other in calls]
-    assert any({6, 7, 8} <= numbers for numbers in whole)
-    assert any(-1 in numbers for numbers in whole)
+    integers = [set(other.args[1].tolist()) for other in calls]
+    assert any({6, 7, 8} <= numbers for numbers in integers)
+    assert any(-1 in numbers for numbers in integers)
     assert sum(other.beyond == UNDEFINED for other in calls) == 3
     assert (
         sum(

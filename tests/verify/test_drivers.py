@@ -36,8 +36,11 @@ from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
 def shapes(model: Any, **options: Any) -> Any:
-    found = inputs.find(model.eval(), **options)
-    return {name: tuple(value.shape) for name, value in found.calls(model)(0)[-1].kwargs.items()}
+    accepted_inputs = inputs.find(model.eval(), **options)
+    return {
+        name: tuple(value.shape)
+        for name, value in accepted_inputs.calls(model)(0)[-1].kwargs.items()
+    }
 
 
 class Frames(nn.Module):
@@ -61,10 +64,10 @@ class Frames(nn.Module):
 
 
 def test_inputs_are_repaired_after_their_errors() -> None:
-    found = shapes(Frames())
-    assert len(found["pixel_values"]) == 5
-    assert found["pixel_values"][2:] == (5, 16, 16)
-    assert "scores" in found
+    shapes_by_name = shapes(Frames())
+    assert len(shapes_by_name["pixel_values"]) == 5
+    assert shapes_by_name["pixel_values"][2:] == (5, 16, 16)
+    assert "scores" in shapes_by_name
 
 
 def test_what_another_model_of_the_class_takes_is_tried_without_a_search() -> None:
@@ -84,9 +87,9 @@ class Words(nn.Module):
 
 
 def test_integers_are_kept_below_the_number_of_rows() -> None:
-    found = inputs.find(Words().eval())
-    assert found.spec["kind_index"].limit == 2
-    assert found.spec["input_ids"].limit > 2
+    accepted_inputs = inputs.find(Words().eval())
+    assert accepted_inputs.spec["kind_index"].limit == 2
+    assert accepted_inputs.spec["input_ids"].limit > 2
 
 
 def test_batch_statistics_get_two_rows() -> None:
@@ -98,8 +101,8 @@ def test_batch_statistics_get_two_rows() -> None:
         def forward(self, x: Any) -> Any:
             return self.norm(x.mean(1))
 
-    found = inputs.find(Norm().eval(), inner=True, width=6)
-    assert min(batch for batch, _ in found.sizes) == 2
+    accepted_inputs = inputs.find(Norm().eval(), inner=True, width=6)
+    assert min(batch for batch, _ in accepted_inputs.sizes) == 2
 
 
 def test_a_model_that_takes_nothing_says_why() -> None:
@@ -168,11 +171,11 @@ def test_repairs_try_what_the_error_names_first() -> None:
 
 def test_models_that_are_too_large_are_cut_down() -> None:
     small = {"width": 2.0, "repeats": [16, 32], "size": 64}
-    found = list(
+    proposals = list(
         fit.repairs(small, small, "it still has 99 parameters when its configuration is shrunk")
     )
-    assert found[0]["width"] == 0.5
-    assert found[1]["repeats"] == [4, 8]
+    assert proposals[0]["width"] == 0.5
+    assert proposals[1]["repeats"] == [4, 8]
 
 
 def test_strings_are_varied_by_what_the_file_compares_them_with() -> None:
@@ -292,11 +295,11 @@ def test_a_backbone_that_loses_no_stage_keeps_what_it_returns() -> None:
         "num_layers": 4,
         "stage_names": ["stem", "stage1", "stage2", "stage3"],
     }
-    whole, cut = (
+    staged, cut = (
         stages | {"out_features": ["stem", "stage2"]},
         {"num_hidden_layers": 12, "out_indices": [3, 11]},
     )
-    assert tiny.shrink(whole, tiny.SCALES[0])["out_features"] == ["stem", "stage2"]
+    assert tiny.shrink(staged, tiny.SCALES[0])["out_features"] == ["stem", "stage2"]
     assert "out_indices" not in tiny.shrink(cut, tiny.SCALES[0])
 
 
@@ -305,17 +308,17 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
 ) -> None:
     timm = types.ModuleType("timm")
     timm.__spec__ = importlib.machinery.ModuleSpec("timm", None)
-    known = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
-    vars(timm)["is_model"] = known.__contains__
+    model_names = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
+    vars(timm)["is_model"] = model_names.__contains__
     monkeypatch.setitem(sys.modules, "timm", timm)
     monkeypatch.setattr(tiny, "_named", tiny._named.__wrapped__)
-    found = {
+    replacements = {
         "vit_base": "test_vit",
         "resnet50": "test_resnet",
         "swin_tiny": "test_resnet",
         "own": "own",
     }
-    for name, small in found.items():
+    for name, small in replacements.items():
         assert tiny.shrink({"backbone": name, "title": name}, tiny.SCALES[0]) == {
             "backbone": small,
             "title": name,
@@ -360,7 +363,9 @@ class Detector(torch.nn.Module):
         images = len(pixel_values)
         if self.kind == "boxes" and labels is not None and self.training:  # what denoises them
             assert isinstance(labels, list) and len(labels) == images
-            return [one["boxes"][one["class_labels"] < 5].sum() for one in labels]
+            return [
+                annotation["boxes"][annotation["class_labels"] < 5].sum() for annotation in labels
+            ]
         if self.kind == "masks" and mask_labels is not None:
             return [
                 pixels[ids < 5].sum() for pixels, ids in zip(mask_labels, class_labels, strict=True)
@@ -374,9 +379,9 @@ class Detector(torch.nn.Module):
 @pytest.mark.parametrize("kind", ["boxes", "masks", "pixels"])
 def test_labels_of_images(kind: str) -> None:
     model = Detector(kind)
-    found = inputs.find(model, seconds=0)
-    assert found.labels == (kind,)
-    labelled = found.calls(model)(0)[-1]
+    accepted_inputs = inputs.find(model, seconds=0)
+    assert accepted_inputs.labels == (kind,)
+    labelled = accepted_inputs.calls(model)(0)[-1]
     assert {"labels", "mask_labels"} & labelled.kwargs.keys() and not model.training
     model.train()(**labelled.kwargs)
 
@@ -444,8 +449,8 @@ class Packed(nn.Module):
 
 
 def test_packed_patches_fit_their_grid() -> None:
-    found = shapes(Packed(), seconds=0)
-    assert found == {"hidden_states": (48, 24), "grid_thw": (3, 3)}
+    shapes_by_name = shapes(Packed(), seconds=0)
+    assert shapes_by_name == {"hidden_states": (48, 24), "grid_thw": (3, 3)}
 
 
 class Scored(nn.Module):
@@ -513,7 +518,9 @@ def check(config):
     )
     assert line.split() == path.read_text().split()[2:]
     small = {"default_language": None, "languages": ["en_XX", "de_DE"], "layers": [1, 2]}
-    tried = [one["default_language"] for one in fit.repairs(small, small, str(error.value), line)]
+    tried = [
+        config["default_language"] for config in fit.repairs(small, small, str(error.value), line)
+    ]
     assert tried[:5] == [2, 1, 8, True, "en_XX"]
 
 
@@ -661,8 +668,11 @@ def test_what_a_constructor_passes_on_is_asked_for() -> None:
         def __init__(self, size: Any) -> None:
             super().__init__(size)
 
-    assert [one.name for one in constructors._constructor_parameters(Fast)] == ["width", "depth"]
-    assert [one.name for one in constructors._constructor_parameters(Own)] == ["size"]
+    assert [parameter.name for parameter in constructors._constructor_parameters(Fast)] == [
+        "width",
+        "depth",
+    ]
+    assert [parameter.name for parameter in constructors._constructor_parameters(Own)] == ["size"]
 
 
 CROSS_ATTENTION = """\

@@ -109,9 +109,9 @@ def test_a_file_that_replaces_what_compares_is_refuted(case: str, tmp_path: Path
 
 def test_a_result_that_is_remembered_for_an_object_is_refuted(tmp_path: Path) -> None:
     changed = NORM.replace(RETURN, "return _result(x, x * scale * self.weight)") + HIDDEN
-    found = {verdict.definition: verdict for verdict in verdicts(tmp_path, changed)}
-    assert found["Norm"].status == "refuted"
-    assert "of two results" in found["Norm"].reason
+    verdicts_by_name = {verdict.definition: verdict for verdict in verdicts(tmp_path, changed)}
+    assert verdicts_by_name["Norm"].status == "refuted"
+    assert "of two results" in verdicts_by_name["Norm"].reason
 
 
 def test_nan_on_one_side_is_named(tmp_path: Path) -> None:

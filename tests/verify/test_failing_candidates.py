@@ -86,15 +86,15 @@ def test_candidates_that_raise_do_not_end_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = verdicts(
+    verdicts_by_name = verdicts(
         tmp_path,
         ("return self.dense(x) + x", "return x + self.dense(x)"),
         ("return self.proj(x) + 1", "return 1 + self.proj(x)"),
         (MLP, "h = self.dense(x)\n        return torch.relu(h)"),
     )
-    assert found["Mlp"].status == "proved", found["Mlp"].reason
-    assert found["Odd"].status == "unproven"
-    skipped = " ".join(map(str, found["Odd"].evidence["skipped"]))
+    assert verdicts_by_name["Mlp"].status == "proved", verdicts_by_name["Mlp"].reason
+    assert verdicts_by_name["Odd"].status == "unproven"
+    skipped = " ".join(map(str, verdicts_by_name["Odd"].evidence["skipped"]))
     for name in (
         "unreadable (builders) stopped",
         "Odd (inference) stopped",

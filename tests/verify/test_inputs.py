@@ -107,8 +107,8 @@ class Layer(nn.Module):
 
 
 def test_the_argument_that_the_raising_statement_reads_is_given_first() -> None:
-    found = inputs.find(Layer().eval(), inner=True, width=32)
-    assert set(found.spec) == {"hidden_states", "position_embeddings"}
+    accepted_inputs = inputs.find(Layer().eval(), inner=True, width=32)
+    assert set(accepted_inputs.spec) == {"hidden_states", "position_embeddings"}
 
 
 def test_the_statements_that_an_error_came_through_are_given_whole() -> None:
@@ -116,7 +116,7 @@ def test_the_statements_that_an_error_came_through_are_given_whole() -> None:
         Layer()(torch.ones(1, 3, 32))
     except TypeError as error:
         (_, innermost), *_ = [
-            one for one in statements(drop_traceback(error)) if one[0] == __file__
+            statement for statement in statements(drop_traceback(error)) if statement[0] == __file__
         ]
     assert innermost.split() == [
         "cos,",
@@ -237,7 +237,7 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables() -> N
         ({"global_attn_indexes": [5, 11]}, {"global_attn_indexes": [1]}),
         ({"no_rope_layers": [1, 1, 0] * 4}, {"no_rope_layers": [1, 0]}),
     ],
-    ids=lambda one: next(iter(one)),
+    ids=lambda config: next(iter(config)),
 )
 def test_a_shrunk_model_keeps_layers_of_both_kinds(wide: Any, small: Any) -> None:
     shrunk = tiny.shrink({"num_hidden_layers": 12, "hidden_size": 768, **wide}, tiny.SCALES[0])
@@ -302,8 +302,8 @@ def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: tor
 def test_an_error_about_types_that_is_gone_is_a_step_forward() -> None:
     namespace = ModuleType("functions")
     namespace.masked = masked
-    found = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
-    assert found["mask"].kind == "bool" and found["softmax_dtype"].value is torch.float32
+    spec = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
+    assert spec["mask"].kind == "bool" and spec["softmax_dtype"].value is torch.float32
 
 
 def attend(
@@ -320,9 +320,9 @@ def attend(
 def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together() -> None:
     namespace = ModuleType("functions")
     namespace.attend = attend
-    found = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
-    assert vars(found["module"].value) == {"training": False, "num_key_value_groups": 1}
-    assert {len(found[name].dims) for name in ("query", "key", "value")} == {4}
+    spec = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
+    assert vars(spec["module"].value) == {"training": False, "num_key_value_groups": 1}
+    assert {len(spec[name].dims) for name in ("query", "key", "value")} == {4}
 
 
 class Merges(nn.Module):
@@ -343,9 +343,9 @@ class Merges(nn.Module):
             raise ValueError(
                 "Input must be a 5D tensor of shape (batch_size, 2, num_channels, height, width)"
             )
-        first, second = (self.proj(one).flatten(2) for one in pixel_values.unbind(1))
+        first, second = (self.proj(member).flatten(2) for member in pixel_values.unbind(1))
         sums = zip(first + second, merge_sizes.tolist(), strict=True)
-        return torch.stack([one.reshape(8, -1, size) for one, size in sums])
+        return torch.stack([total.reshape(8, -1, size) for total, size in sums])
 
 
 def test_shapes_that_documentation_and_errors_give_in_words() -> None:
@@ -366,8 +366,8 @@ def test_what_words_stand_for() -> None:
         flag (`bool`): No tensor.
         """
 
-    found = described.documented_slots(function, Sizes(Config()))
-    assert found == {
+    slots = described.documented_slots(function, Sizes(Config()))
+    assert slots == {
         "x": Slot("ids", (BATCH, LENGTH), 2),
         "images": Slot("normal", (BATCH, Dim(3), Dim(8), Dim(8)), 2),
     }
@@ -402,7 +402,12 @@ def test_unset_fields_that_belong_together_or_hold_lists() -> None:
         "TypeError: object of type 'NoneType' has no len()",
         "len(config.out_channels)",
     )
-    assert [one["out_channels"] for one in itertools.islice(lists, 4)] == [[], [8], [2], [8, 8]]
+    assert [config["out_channels"] for config in itertools.islice(lists, 4)] == [
+        [],
+        [8],
+        [2],
+        [8, 8],
+    ]
 
 
 def test_widths_of_features_are_no_names_of_stages() -> None:
@@ -475,11 +480,12 @@ class Continues(nn.Module):
 def test_a_model_that_cannot_continue_is_not_asked_to(fails: bool) -> None:
     model = Continues(fails).eval()
     spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
-    found = inputs.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
+    accepted_inputs = inputs.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
     labels = [
-        call(0)[0].label for call in further_calls.more_calls(model, found, "past_key_values")
+        call(0)[0].label
+        for call in further_calls.more_calls(model, accepted_inputs, "past_key_values")
     ]
-    assert any("continued" in one for one in labels) is not fails
+    assert any("continued" in label for label in labels) is not fails
     assert len(labels) > 1
 
 

@@ -55,28 +55,28 @@ def verdict(
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
-    (found,) = verify(path, text.encode(), time_limit=100)
-    return found
+    (outcome,) = verify(path, text.encode(), time_limit=100)
+    return outcome
 
 
 def test_a_method_with_its_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verdict(
+    outcome = verdict(
         tmp_path, monkeypatch, RELU, ("self.norm(y) + 1", "1 + self.norm(y)"), ("y * 2", "2 * y")
     )
-    assert (found.status, found.reason) == ("proved", "")
+    assert (outcome.status, outcome.reason) == ("proved", "")
 
 
 @pytest.mark.parametrize("wrong", [("self.norm(y) + 1", "self.norm(y) - 1"), ("y * 2", "y * 3")])
 def test_a_wrong_method_is_refuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]
 ) -> None:
-    found = verdict(tmp_path, monkeypatch, RELU, wrong)
-    assert found.status == "refuted"
-    assert "forward_intermediates of " in found.reason
-    script = [sys.executable, str(found.evidence["reproducer"])]
-    done = subprocess.run(script, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "differs" in done.stdout
+    outcome = verdict(tmp_path, monkeypatch, RELU, wrong)
+    assert outcome.status == "refuted"
+    assert "forward_intermediates of " in outcome.reason
+    script = [sys.executable, str(outcome.evidence["reproducer"])]
+    run = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "")
+    assert "differs" in run.stdout
 
 
 CHOSEN = """
@@ -111,16 +111,16 @@ def test_a_method_takes_whole_numbers_and_flags_that_callers_may_leave_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, status: str
 ) -> None:
     before = "found[index] * 2 if doubled else found[index]"
-    found = verdict(tmp_path, monkeypatch, (before, after), source=CHOSEN)
-    assert found.status == status, found
+    outcome = verdict(tmp_path, monkeypatch, (before, after), source=CHOSEN)
+    assert outcome.status == status, outcome
 
 
 def test_a_method_that_takes_what_nobody_can_guess(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = verdict(tmp_path, monkeypatch, RELU, ("name.upper() for", "name.upper().upper() for"))
+    outcome = verdict(tmp_path, monkeypatch, RELU, ("name.upper() for", "name.upper().upper() for"))
     line = SOURCE[: SOURCE.index("return [name")].count("\n") + 1
-    assert (found.status, found.reason) == (
+    assert (outcome.status, outcome.reason) == (
         "unproven",
         f"line {line} never ran; in the original, line {line} never ran",
     )

@@ -28,9 +28,9 @@ def test_shared_sizes_shrink_together_as_far_as_the_difference_shows(ledger: Led
         return Difference("output", f"{tuple(hidden.shape)}") if hidden.shape[1] > 1 else None
 
     call = Call((torch.ones(3, 8, 20),), {"mask": torch.ones(3, 8)}, "as recorded")
-    found, difference = minimise_call(call, Difference("output", "first"), differs, ledger)
-    assert tree.shapes(found) == [[1, 2, 5], [1, 2]]
-    assert (found.label, difference.sentence) == ("as recorded", "(1, 2, 5)")
+    smallest, difference = minimise_call(call, Difference("output", "first"), differs, ledger)
+    assert tree.shapes(smallest) == [[1, 2, 5], [1, 2]]
+    assert (smallest.label, difference.sentence) == ("as recorded", "(1, 2, 5)")
 
 
 def test_what_cannot_shrink_stays_and_the_search_ends(ledger: Ledger) -> None:

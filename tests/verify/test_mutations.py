@@ -20,14 +20,16 @@ def disagreements(
     path: Path, text: str, group: tuple[Mutation, ...], driver: str | None = None
 ) -> dict[str, str]:
     """What the verifier says of mutations where it does not say what is expected."""
-    for one in group:
-        text = one.apply(text)
-    found = {one.definition: one for one in verify(path, text.encode(), driver=driver)}
+    for mutation in group:
+        text = mutation.apply(text)
+    verdicts = {
+        verdict.definition: verdict for verdict in verify(path, text.encode(), driver=driver)
+    }
     return {
-        one.why: f"{verdict.status}: {verdict.reason}"
-        for one in group
-        if (verdict := found[one.definition]).status != one.expected
-        or one.reason not in verdict.reason
+        mutation.why: f"{verdict.status}: {verdict.reason}"
+        for mutation in group
+        if (verdict := verdicts[mutation.definition]).status != mutation.expected
+        or mutation.reason not in verdict.reason
     }
 
 

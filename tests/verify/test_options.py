@@ -161,8 +161,8 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
 
     def attend(query: object, attention_mask: object = None) -> None: ...
 
-    made = list(added_mask_calls(Call((query,), {}), {"query": query}, attend))
-    assert [str(other.kwargs["attention_mask"].dtype) for other in made] == [
+    masked_calls = list(added_mask_calls(Call((query,), {}), {"query": query}, attend))
+    assert [str(other.kwargs["attention_mask"].dtype) for other in masked_calls] == [
         "torch.float32",
         "torch.bool",
         "torch.int64",

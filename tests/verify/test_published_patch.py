@@ -51,11 +51,11 @@ def test_the_published_patch_of_dpt_is_refuted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = transformers / "models" / "dpt" / "modeling_dpt.py"
-    before, unit, rest = path.read_text("utf-8").partition(UNIT)
+    before, unit, tail = path.read_text("utf-8").partition(UNIT)
     for old, new in edits:
-        assert rest.count(old) == 1
-        rest = rest.replace(old, new)
-    (verdict,) = verify(path, (before + unit + rest).encode())
+        assert tail.count(old) == 1
+        tail = tail.replace(old, new)
+    (verdict,) = verify(path, (before + unit + tail).encode())
     assert (verdict.definition, verdict.status) == (
         "DPTPreActResidualLayer",
         "refuted",

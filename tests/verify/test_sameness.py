@@ -10,7 +10,7 @@ import pytest
 from regraft.verify import verify
 from regraft.verify.sameness import equal_definitions
 
-SAME = {
+EQUAL_PROGRAMS = {
     "a local variable renamed": (
         "a = x + 1\n    z = a * a\n    return z",
         "w = x + 1\n    z = w * w\n    return z",
@@ -95,9 +95,9 @@ def definition(body: str, arguments: str = "x, y") -> bytes:
     return f"def f({arguments}):\n    {body}\n".encode()
 
 
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("case", EQUAL_PROGRAMS)
 def test_the_same_program_is_recognised(case: str) -> None:
-    before, after = SAME[case]
+    before, after = EQUAL_PROGRAMS[case]
     assert equal_definitions(definition(before), definition(after)) == {"f"}
 
 
@@ -138,10 +138,10 @@ MESSAGES = {
 
 @pytest.mark.parametrize("case", MESSAGES)
 def test_texts_of_errors_are_no_results(case: str) -> None:
-    before, after, same = MESSAGES[case]
+    before, after, are_equal = MESSAGES[case]
     versions = definition(before), definition(after)
     assert not equal_definitions(*versions)
-    assert equal_definitions(*versions, messages=False) == ({"f"} if same else set())
+    assert equal_definitions(*versions, messages=False) == ({"f"} if are_equal else set())
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Whole(nn.Module):
         return input_ids
 """
 
-WHOLE = """\
+WHOLE_MODEL = """\
 class Whole(nn.Module):
     config_class = TinyConfig
 
@@ -68,7 +68,7 @@ def scores(states):
     return torch.softmax(states, -1)
 
 
-{WHOLE}
+{WHOLE_MODEL}
     def forward(self, input_ids):
         states, found = self.words(input_ids), None
         if self.config.expert:
@@ -92,7 +92,7 @@ class Mixer(nn.Module):
         return torch.softmax(blocks, -1).flatten(1, 2)
 
 
-{WHOLE}        self.mixer = Mixer(config)
+{WHOLE_MODEL}        self.mixer = Mixer(config)
 
     def forward(self, input_ids):
         return self.mixer(self.words(input_ids))

@@ -33,10 +33,10 @@ def changes(old: Any, new: Any) -> Any:
 
 
 def test_replaced_line() -> None:
-    found = changes(b"y = x + 1", b"y = x + 2")
-    assert list(found) == ["A"]
-    assert found["A"].lines == (6,)
-    assert found["A"].statements == ((6, 6),)
+    changes_by_name = changes(b"y = x + 1", b"y = x + 2")
+    assert list(changes_by_name) == ["A"]
+    assert changes_by_name["A"].lines == (6,)
+    assert changes_by_name["A"].statements == ((6, 6),)
 
 
 def test_part_of_a_statement_counts_as_the_statement() -> None:
@@ -77,8 +77,10 @@ def test_conditional_expression_has_two_arms() -> None:
 
 
 def test_condition_without_else_has_to_be_false_once() -> None:
-    found = changes(b"        y = x + 1\n", b"        y = x\n        if x:\n            y = 2\n")
-    assert [(f.header, f.body) for f in found["A"].fallthroughs] == [((7, 7), (8, 8))]
+    changes_by_name = changes(
+        b"        y = x + 1\n", b"        y = x\n        if x:\n            y = 2\n"
+    )
+    assert [(f.header, f.body) for f in changes_by_name["A"].fallthroughs] == [((7, 7), (8, 8))]
 
 
 def test_line_ends_and_marks_do_not_matter() -> None:
@@ -161,7 +163,7 @@ class Stranger(Module):
 def test_relatives(statement: Any) -> None:
     text = FAMILY % statement
     (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
-    assert [(one.name, one.why) for one in change.relatives] == [
+    assert [(relative.name, relative.why) for relative in change.relatives] == [
         ("B", "inherits from it"),
         ("Builds", "builds it"),
         ("BuildsMore", "builds it"),
@@ -175,7 +177,7 @@ def test_relatives(statement: Any) -> None:
 def test_a_class_further_out_that_only_uses_is_no_relative(statement: Any) -> None:
     text = FAMILY % statement
     (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
-    assert [one.name for one in change.relatives] == ["B", "Builds", "BuildsMore"]
+    assert [relative.name for relative in change.relatives] == ["B", "Builds", "BuildsMore"]
 
 
 HEIRS = '''class A(nn.Module):
@@ -249,7 +251,7 @@ def test_an_heir_that_runs_none_of_the_edited_methods_is_no_relative(
 ) -> None:
     changed = HEIRS.replace(old, new, 1)
     (change,) = find_changes(HEIRS.encode(), changed.encode())
-    assert [one.name for one in change.relatives] == relatives
+    assert [relative.name for relative in change.relatives] == relatives
 
 
 AROUND = b"""import math
@@ -386,9 +388,11 @@ def test_what_the_module_level_does_is_a_change_with_a_reason(case: str, alone: 
     changed = (
         changed if alone else changed.replace(b"return len(x) * scale", b"return scale * len(x)")
     )
-    (found,) = [change for change in find_changes(AROUND, changed) if change.kind == "module"]
-    assert reason in found.obstacle
-    assert found.lines
+    (module_change,) = [
+        change for change in find_changes(AROUND, changed) if change.kind == "module"
+    ]
+    assert reason in module_change.obstacle
+    assert module_change.lines
     assert not have_equal_surroundings(AROUND, changed)
 
 
@@ -413,7 +417,7 @@ def test_a_new_value_is_judged_by_the_lines_that_read_it() -> None:
     _, change = find_changes(AROUND, changed)
     assert (change.definition, change.obstacle) == ("<module>", "")
     assert change.statements == ((6, 6), (12, 12))
-    assert [(one.name, one.why) for one in change.relatives] == [
+    assert [(relative.name, relative.why) for relative in change.relatives] == [
         ("f", "reads what the module level sets")
     ]
 

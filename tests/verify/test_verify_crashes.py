@@ -73,30 +73,30 @@ OLD = "hidden_states + self.dense(hidden_states)"
 def verdict(new: str, folder: Path) -> Verdict:
     path = folder / "model.py"
     path.write_text(SOURCE)
-    (found,) = verify(path, SOURCE.replace(OLD, new).encode(), time_limit=100)
-    return found
+    (outcome,) = verify(path, SOURCE.replace(OLD, new).encode(), time_limit=100)
+    return outcome
 
 
 def test_the_next_process_leaves_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = verdict("self.dense(hidden_states) + hidden_states", tmp_path)
-    assert (found.status, found.reason) == ("proved", "")
+    outcome = verdict("self.dense(hidden_states) + hidden_states", tmp_path)
+    assert (outcome.status, outcome.reason) == ("proved", "")
 
 
 def test_a_reproducer_makes_the_configuration_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = verdict("hidden_states - self.dense(hidden_states)", tmp_path)
-    assert found.status == "refuted"
-    done = subprocess.run(
-        [sys.executable, str(found.evidence["reproducer"])],
+    outcome = verdict("hidden_states - self.dense(hidden_states)", tmp_path)
+    assert outcome.status == "refuted"
+    run = subprocess.run(
+        [sys.executable, str(outcome.evidence["reproducer"])],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "differ" in done.stdout
+    assert (run.returncode, run.stderr) == (1, "")
+    assert "differ" in run.stdout
 
 
 ENDLESS = """

@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return tmp_path
 
 
-def one(project: Any, old: Any, new: Any, **options: Any) -> Any:
+def verdict_on(project: Any, old: Any, new: Any, **options: Any) -> Any:
     changed = SOURCE.replace(old, new)
     assert changed != SOURCE
     options = {"driver": "driver.py:block", "time_limit": 60, **options}
@@ -66,7 +66,7 @@ def test_branch_that_never_runs_is_unproven(project: Any) -> None:
         "if x.is_cuda:\n            return F.rms_norm(x, self.weight.shape, self.weight,"
         f" self.eps)\n        {ROOT}"
     )
-    verdict = one(project, ROOT, new)
+    verdict = verdict_on(project, ROOT, new)
     assert verdict.status == "unproven"
     line = SOURCE[: SOURCE.index(ROOT)].count("\n") + 2
     assert f"line {line} never ran" in verdict.reason
@@ -78,7 +78,7 @@ def test_condition_that_is_never_false_is_unproven(project: Any) -> None:
         "if x.dim() > 1:\n            return self.weight * F.rms_norm(x.float(),"
         f" self.weight.shape, None, self.eps).to(x.dtype)\n        {ROOT}"
     )
-    verdict = one(project, ROOT, new)
+    verdict = verdict_on(project, ROOT, new)
     assert verdict.status == "unproven"
     assert "was never false" in verdict.reason
 
@@ -89,7 +89,7 @@ def test_condition_with_both_sides_is_proved(project: Any) -> None:
         "            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        "
         + ROOT
     )
-    verdict = one(project, ROOT, new)
+    verdict = verdict_on(project, ROOT, new)
     assert (verdict.status, verdict.reason) == ("proved", "")
 
 
@@ -102,21 +102,23 @@ def test_condition_with_both_sides_is_proved(project: Any) -> None:
 )
 def test_crash_is_refuted_and_spares_the_others(project: Any, code: str, cause: str) -> None:
     changed = rewritten(EQUAL, ("gelu by hand",)).decode().replace(ROOT, f"{code}\n        {ROOT}")
-    found = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60)
-    verdicts = {v.definition: v for v in found}
+    results = verify(
+        project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60
+    )
+    verdicts = {v.definition: v for v in results}
     assert verdicts["RootNorm"].status == "refuted"
     assert cause in verdicts["RootNorm"].reason
     assert verdicts["FeedForward"].status == "proved", verdicts["FeedForward"].reason
 
 
 def test_crash_on_import_is_refuted(project: Any) -> None:
-    verdict = one(project, "import math\n", "import math\nimport os; os._exit(1)\n")
+    verdict = verdict_on(project, "import math\n", "import math\nimport os; os._exit(1)\n")
     assert verdict.status == "refuted"
     assert "import" in verdict.reason
 
 
 def test_changed_version_that_does_not_import_is_refuted(project: Any) -> None:
-    verdict = one(project, ROOT, f"{ROOT}\n\n\nraise ImportError('no such kernel')")
+    verdict = verdict_on(project, ROOT, f"{ROOT}\n\n\nraise ImportError('no such kernel')")
     assert verdict.status == "refuted"
     assert "no such kernel" in verdict.reason
 
@@ -134,7 +136,7 @@ def test_original_that_does_not_import_is_unproven(project: Any) -> None:
 
 def test_hang_is_refuted_within_the_limit(project: Any) -> None:
     started = time.monotonic()
-    verdict = one(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
+    verdict = verdict_on(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
     assert verdict.status == "refuted"
     assert "did not return" in verdict.reason
     assert time.monotonic() - started < 4 * 12 + 5  # what the limit may take on the clock
@@ -163,14 +165,14 @@ def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path: Path) ->
     path = tmp_path / "model.py"
     path.write_text(head + good + hung)
     changed = path.read_text().replace("x + x", "2 * x").encode()
-    found = {verdict.definition: verdict for verdict in verify(path, changed, time_limit=8)}
-    assert (found["Good"].status, found["Hung"].status) == ("proved", "unproven")
-    assert "time limit" in found["Hung"].reason
+    verdicts = {verdict.definition: verdict for verdict in verify(path, changed, time_limit=8)}
+    assert (verdicts["Good"].status, verdicts["Hung"].status) == ("proved", "unproven")
+    assert "time limit" in verdicts["Hung"].reason
 
 
 def test_memory_limit(project: Any) -> None:
     new = f"torch.zeros(2**33)\n        {ROOT}"
-    verdict = one(project, ROOT, new, memory_limit=12 * 2**30)
+    verdict = verdict_on(project, ROOT, new, memory_limit=12 * 2**30)
     assert verdict.status == "refuted"
     assert "memory" in verdict.reason
 
@@ -190,13 +192,13 @@ def test_text_that_parses_but_does_not_compile(project: Any, side: str) -> None:
         verify(project / "model.py", texts["changed"].encode())
     assert caught.value.line == 3
     (project / "changed.py").write_text(texts["changed"])
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-m", "regraft", "verify", "model.py", "changed.py"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1)
+    assert (run.returncode, "Traceback" in run.stderr, run.stderr.count("\n")) == (2, False, 1)
 
 
 def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_interpreter_without_torch(project: Any) -> None:
     venv.create(project / "bare", with_pip=False)
     with pytest.raises(VerifyError, match="torch is not installed"):
-        one(
+        verdict_on(
             project,
             ROOT,
             "return wide.to(x.dtype)",
@@ -250,7 +252,7 @@ def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
     monkeypatch.setattr(process, "_PACKAGE", project / "here" / "regraft")
     new = "from regraft.ops import softmax\n        return wide.to(x.dtype) * self.weight"
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert one(project, ROOT, new).status == "proved"
+    assert verdict_on(project, ROOT, new).status == "proved"
 
 
 def test_interpreter_that_is_too_old(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,17 +260,17 @@ def test_interpreter_that_is_too_old(project: Any, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(process, "_START", process._START.replace(str(process._OLDEST), "(9, 0)"))
     with pytest.raises(VerifyError, match="is older than"):
-        one(project, ROOT, "return wide.to(x.dtype)")
+        verdict_on(project, ROOT, "return wide.to(x.dtype)")
 
 
 def test_interpreter_that_does_not_exist(project: Any) -> None:
     with pytest.raises(VerifyError, match="cannot start"):
-        one(project, ROOT, "return wide.to(x.dtype)", python=str(project / "nothing"))
+        verdict_on(project, ROOT, "return wide.to(x.dtype)", python=str(project / "nothing"))
 
 
 def test_bad_driver_is_named(project: Any) -> None:
     with pytest.raises(VerifyError, match="driver"):
-        one(project, ROOT, "return wide.to(x.dtype)", driver="driver.py:nothing")
+        verdict_on(project, ROOT, "return wide.to(x.dtype)", driver="driver.py:nothing")
 
 
 def test_a_failure_of_the_verifier_is_held_against_nobody(
@@ -282,7 +284,7 @@ def test_a_failure_of_the_verifier_is_held_against_nobody(
         "MemoryError",
     )
     monkeypatch.setattr(parent, "run_child", lambda *_: ended)
-    verdict = one(project, ROOT, "return wide.to(x.dtype) * self.weight")
+    verdict = verdict_on(project, ROOT, "return wide.to(x.dtype) * self.weight")
     assert (verdict.status, verdict.reason) == (
         "unproven",
         "the run did not finish: the process ended with exit status 70, at 'x' (MemoryError)",

@@ -83,36 +83,38 @@ def verdict(
     path = folder / "model.py"
     path.write_text(source)
     assert source.count(old) == 1
-    (found,) = verify(path, source.replace(old, new).encode(), driver=driver, time_limit=time_limit)
-    return found
+    (outcome,) = verify(
+        path, source.replace(old, new).encode(), driver=driver, time_limit=time_limit
+    )
+    return outcome
 
 
 def test_noise_of_the_original_is_no_measure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = verdict(NOISE, "y * 1e6", "y * 2e6", tmp_path, monkeypatch)
-    assert found.status == "unproven"
-    assert "bfloat16" in found.reason
-    assert "nothing to do with the exact one" in str(found.evidence["notes"])
+    outcome = verdict(NOISE, "y * 1e6", "y * 2e6", tmp_path, monkeypatch)
+    assert outcome.status == "unproven"
+    assert "bfloat16" in outcome.reason
+    assert "nothing to do with the exact one" in str(outcome.evidence["notes"])
 
 
 def test_what_is_no_noise_in_half_precision_is_held_against_a_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = NOISE.replace("y * 1e6", "y * 1")
-    found = verdict(source, "y * 1", "y * 2", tmp_path, monkeypatch)
-    assert found.status == "refuted"
-    assert "bfloat16" in found.reason
+    outcome = verdict(source, "y * 1", "y * 2", tmp_path, monkeypatch)
+    assert outcome.status == "refuted"
+    assert "bfloat16" in outcome.reason
 
 
 def test_objects_of_a_class_of_the_file_belong_to_both_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = "self.dropout(self.dense(x)) + cache.states[0]"
-    found = verdict(
+    outcome = verdict(
         CACHE, old, "cache.states[0] + self.dropout(self.dense(x))", tmp_path, monkeypatch
     )
-    assert (found.status, found.reason) == ("proved", "")
+    assert (outcome.status, outcome.reason) == ("proved", "")
 
 
 EMPTY = """
@@ -138,18 +140,18 @@ def make(module):
 def test_weights_that_nobody_initialises_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = verdict(
+    outcome = verdict(
         EMPTY, "x @ self.weight + self.bias", "self.bias + x @ self.weight", tmp_path, monkeypatch
     )
-    assert (found.status, found.reason) == ("proved", "")
+    assert (outcome.status, outcome.reason) == ("proved", "")
 
 
 def test_a_weight_that_is_no_longer_initialised_is_refuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = verdict(EMPTY, "torch.empty(16).normal_()", "torch.empty(16)", tmp_path, monkeypatch)
-    assert found.status == "refuted"
-    assert "bias starts with values of another distribution" in found.reason
+    outcome = verdict(EMPTY, "torch.empty(16).normal_()", "torch.empty(16)", tmp_path, monkeypatch)
+    assert outcome.status == "refuted"
+    assert "bias starts with values of another distribution" in outcome.reason
 
 
 HOOKED = """
@@ -185,13 +187,13 @@ def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says
     path.write_text(HOOKED)
     (verdict,) = verify(path, HOOKED.replace("torch.relu(x + only)", "(x + only).relu()").encode())
     assert (verdict.status, verdict.reason) == ("proved", "")
-    again = (
+    second_hook = (
         "self.inner.register_forward_pre_hook(lambda *_: None)\n            self.installed = True"
     )
     (verdict,) = verify(
         path,
         HOOKED.replace(
-            "self.installed = True\n        COLLECTED", again + "\n        COLLECTED"
+            "self.installed = True\n        COLLECTED", second_hook + "\n        COLLECTED"
         ).encode(),
     )
     assert verdict.status == "refuted"
@@ -227,10 +229,10 @@ class Pooled(nn.Module):
 def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(
     rewrite: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = verdict(
+    outcome = verdict(
         CANCELS, "scores.softmax(-1)", rewrite, tmp_path, monkeypatch, driver=None, time_limit=100
     )
-    assert found.status == status, found.reason
+    assert outcome.status == status, outcome.reason
 
 
 STARTS_GRADIENTS = """
@@ -266,9 +268,9 @@ def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(
     rewrite: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = "torch.relu(self.head(self.first(hidden)))"
-    found = verdict(
+    outcome = verdict(
         STARTS_GRADIENTS, old, rewrite, tmp_path, monkeypatch, driver=None, time_limit=300
     )
-    assert found.status == status, found.reason
+    assert outcome.status == status, outcome.reason
     if status == "proved":
-        assert found.evidence["modes"] == ["eval", "train"]
+        assert outcome.evidence["modes"] == ["eval", "train"]

@@ -30,9 +30,9 @@ def run(path: Any, *replacements: Any) -> Any:
             pytest.skip(f"{definition} of this transformers is written in another way")
         text = text[:start] + body.replace(old, new) + text[end:]
     started = time.monotonic()
-    found = {v.definition: v for v in verify(path, text.encode(), time_limit=120)}
+    verdicts = {v.definition: v for v in verify(path, text.encode(), time_limit=120)}
     assert time.monotonic() - started < 150
-    return found
+    return verdicts
 
 
 NORM = "self.LayerNorm(hidden_states + input_tensor)"
@@ -55,7 +55,7 @@ def test_bert_equal_rewrites() -> None:
         "        else:\n"
         f"            {activation}"
     )
-    found = run(
+    verdicts = run(
         source("bert"),
         ("class BertSelfOutput", NORM, "self.LayerNorm(input_tensor + hidden_states)"),
         ("class BertIntermediate", activation, versioned),
@@ -65,26 +65,26 @@ def test_bert_equal_rewrites() -> None:
             "    attn_output = attn_weights @ value",
         ),
     )
-    assert {name: (v.status, v.reason) for name, v in found.items()} == dict.fromkeys(
-        found, ("proved", "")
+    assert {name: (v.status, v.reason) for name, v in verdicts.items()} == dict.fromkeys(
+        verdicts, ("proved", "")
     )
-    assert len(found) == 3
+    assert len(verdicts) == 3
 
 
 def test_bert_wrong_rewrites() -> None:
-    found = run(
+    verdicts = run(
         source("bert"),
         ("class BertSelfOutput", NORM, FUNCTIONAL.format(eps="1e-5")),
         ("class BertOutput", NORM, "self.LayerNorm(hidden_states)"),
         ("class BertPooler", "hidden_states[:, 0]", "hidden_states[:, -1]"),
         ("def eager_attention_forward", "dim=-1", "dim=-2"),
     )
-    assert {name: v.status for name, v in found.items()} == dict.fromkeys(found, "refuted")
-    assert len(found) == 4
+    assert {name: v.status for name, v in verdicts.items()} == dict.fromkeys(verdicts, "refuted")
+    assert len(verdicts) == 4
 
 
 def test_llama_equal_rewrites() -> None:
-    found = run(
+    verdicts = run(
         source("llama"),
         (
             "class LlamaRMSNorm",
@@ -98,14 +98,14 @@ def test_llama_equal_rewrites() -> None:
         ),
         ("def rotate_half", "torch.cat((-x2, x1), dim=-1)", "torch.cat((x2.neg(), x1), -1)"),
     )
-    assert {name: (v.status, v.reason) for name, v in found.items()} == dict.fromkeys(
-        found, ("proved", "")
+    assert {name: (v.status, v.reason) for name, v in verdicts.items()} == dict.fromkeys(
+        verdicts, ("proved", "")
     )
-    assert len(found) == 3
+    assert len(verdicts) == 3
 
 
 def test_llama_wrong_rewrites() -> None:
-    found = run(
+    verdicts = run(
         source("llama"),
         ("class LlamaRMSNorm", "+ self.variance_epsilon", "+ 1e-5"),
         (
@@ -115,8 +115,8 @@ def test_llama_wrong_rewrites() -> None:
         ),
         ("def rotate_half", "torch.cat((-x2, x1), dim=-1)", "torch.cat((x2, -x1), dim=-1)"),
     )
-    assert {name: v.status for name, v in found.items()} == dict.fromkeys(found, "refuted")
-    assert len(found) == 3
+    assert {name: v.status for name, v in verdicts.items()} == dict.fromkeys(verdicts, "refuted")
+    assert len(verdicts) == 3
 
 
 RELATIVES = """import torch

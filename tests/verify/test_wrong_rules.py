@@ -213,10 +213,10 @@ def test_a_wrong_rule_is_refuted(model: Path, name: str, monkeypatch: pytest.Mon
     report = check_file(model, compiled)
     assert report.source is not None
     # one round only: some of the wrong targets match their own source again
-    patches = [one.patch for one in choose(report.findings) if one.patch is not None]
+    patches = [finding.patch for finding in choose(report.findings) if finding.patch is not None]
     assert patches
     verdicts = verify(model, apply_patches(report.source, patches), driver=f"{model}:driver")
-    assert [(one.definition, one.status) for one in verdicts] == [(wrong, "refuted")]
+    assert [(verdict.definition, verdict.status) for verdict in verdicts] == [(wrong, "refuted")]
     assert Path(str(verdicts[0].evidence["reproducer"])).is_file()
 
 
@@ -231,4 +231,6 @@ def test_the_right_rules_are_proved_on_the_same_model(
     compiled, _ = compile_rules(load_rules(ignore=["torch/attention"])[0])
     changed, applied = rewrite_file(check_file(model, compiled), compiled)
     assert len(applied) == 4
-    assert {one.status for one in verify(model, changed, driver=f"{model}:driver")} == {"proved"}
+    assert {verdict.status for verdict in verify(model, changed, driver=f"{model}:driver")} == {
+        "proved"
+    }

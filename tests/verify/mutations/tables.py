@@ -59,8 +59,9 @@ ATTENTION = (
     ),
     Mutation(
         "CausalAttention",
-        "scores = torch.where(self.past[:, :, :length, :length], scores,"
-        " torch.finfo(scores.dtype).min)\n",
+        "scores = torch.where(\n"
+        "            self.past[:, :, :length, :length], scores, torch.finfo(scores.dtype).min\n"
+        "        )\n",
         "\n",
         "causal mask dropped",
     ),
@@ -84,8 +85,8 @@ ATTENTION = (
     ),
     Mutation(
         "CausalAttention",
-        "torch.finfo(scores.dtype).min)\n",
-        "-60000.0 if x.shape[0] == 1 else -1.0)\n",
+        "scores, torch.finfo(scores.dtype).min\n",
+        "scores, -60000.0 if x.shape[0] == 1 else -1.0\n",
         "wrong only for more than one sequence",
     ),
     right(

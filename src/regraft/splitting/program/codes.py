@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.values import SAME, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
 
 WRAPPER_SUFFIX = (
     ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
@@ -75,7 +75,7 @@ def is_read_number(value: Value) -> bool:
     return (
         value.kind == Kind.HOST
         and type(value.example) is int
-        and value.twin is SAME
+        and value.twin is NO_TWIN
         and not value.constant
     )
 

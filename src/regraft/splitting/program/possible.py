@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import SAME, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
 
 Constants = tuple[Any, ...]
 
@@ -165,11 +165,11 @@ def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
         if type(number) is not int or value.second_example != number or fits(number):
             return value
         return replace(
-            value, example=next(filter(fits, (number - 1, number + 1, 0, 1)), number), twin=SAME
+            value, example=next(filter(fits, (number - 1, number + 1, 0, 1)), number), twin=NO_TWIN
         )
     fitting = tuple(filter(fits, among))
     if not fitting:
         return value
     example = value.example if value.example in fitting else fitting[0]
-    twin = value.twin if value.second_example in fitting and len(fitting) > 1 else SAME
+    twin = value.twin if value.second_example in fitting and len(fitting) > 1 else NO_TWIN
     return replace(value, example=example, twin=twin, constant=len(fitting) == 1, among=fitting)

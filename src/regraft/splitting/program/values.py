@@ -18,7 +18,7 @@ Names = dict[str, "Value"]
 _CONTAINERS = frozenset({list, dict})
 
 
-SAME: Any = object()  # the second world holds what the first does
+NO_TWIN: Any = object()  # the second world holds what the first does
 
 
 class Kind(Enum):
@@ -47,7 +47,7 @@ class Value:
     kind: Kind
     example: Any
     code: ast.expr
-    twin: Any = SAME
+    twin: Any = NO_TWIN
     constant: bool = False
     partial: bool = False
     instead: Any = None
@@ -57,7 +57,7 @@ class Value:
     @property
     def second_example(self) -> Any:
         """Return the value in the second world."""
-        return self.example if self.twin is SAME else self.twin
+        return self.example if self.twin is NO_TWIN else self.twin
 
     @property
     def fields(self) -> dict[Any, ast.expr]:
@@ -93,7 +93,9 @@ class Value:
         return list(
             zip(
                 examples,
-                list(self.second_example) if self.twin is not SAME else [SAME] * len(examples),
+                list(self.second_example)
+                if self.twin is not NO_TWIN
+                else [NO_TWIN] * len(examples),
                 strict=False,
             )
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regraft.splitting.program.codes import is_literal, name
 from regraft.splitting.program.normal import mark_uses
-from regraft.splitting.program.values import SAME, Kind, Value, has_kind
+from regraft.splitting.program.values import NO_TWIN, Kind, Value, has_kind
 from regraft.splitting.specialising.dictionaries import list_items
 from regraft.splitting.specialising.displays import write_new_dictionary
 from regraft.splitting.specialising.elements import make_tuple
@@ -34,8 +34,8 @@ def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
     if all(element.kind == Kind.STATIC for element in elements):
         return run_operation(state, node, code, elements)
     example = tuple(element.example for element in elements)
-    worlds_agree = all(element.twin is SAME for element in elements)
-    twin = SAME if worlds_agree else tuple(element.second_example for element in elements)
+    worlds_agree = all(element.twin is NO_TWIN for element in elements)
+    twin = NO_TWIN if worlds_agree else tuple(element.second_example for element in elements)
     return Value(Kind.HOST, example, code, twin)
 
 

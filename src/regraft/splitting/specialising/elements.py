@@ -18,7 +18,7 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.records import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
-from regraft.splitting.program.values import SAME, Kind, Names, Value, literal, open_dimensions
+from regraft.splitting.program.values import NO_TWIN, Kind, Names, Value, literal, open_dimensions
 from regraft.splitting.specialising.running import run_code
 from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -75,7 +75,7 @@ def list_element_codes(value: Value) -> list[ast.expr] | None:
 def get_shape(state: Specialisation, base: Value) -> Value:
     """Return a tensor's shape as a tuple of constants and, for sizes that differ between the
     worlds, look-ups."""
-    if base.twin is SAME or base.example.shape == base.second_example.shape:
+    if base.twin is NO_TWIN or base.example.shape == base.second_example.shape:
         return state.static(tuple(base.example.shape))
     shape_code = ast.Attribute(state.bind_result(base), "shape", ast.Load())
     sizes = enumerate(zip(base.example.shape, base.second_example.shape, strict=True))
@@ -105,7 +105,7 @@ def get_element(state: Specialisation, value: Value, place: Any) -> Value:
         return state.static(example, code)
     is_new_record = isinstance(code, ast.Call) and is_record(type(example))
     kind = Kind.RECORD if is_new_record else kind_of(example)
-    return Value(kind, example, code, SAME if value.twin is SAME else twin)
+    return Value(kind, example, code, NO_TWIN if value.twin is NO_TWIN else twin)
 
 
 def get_part(container: Any, place: Any) -> Any:
@@ -184,7 +184,7 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
 
 def bind_part(state: Specialisation, key: str, example: Any, twin: Any, kind: Kind) -> Value:
     """Return the value of an element that was unpacked into the name `key`."""
-    if kind == Kind.TENSOR and example is None and twin in (None, SAME):
+    if kind == Kind.TENSOR and example is None and twin in (None, NO_TWIN):
         return state.static(None)
     has_tensors = kind == Kind.TENSOR and holds_tensor(example)  # such as the states of an LSTM
     element_kind = Kind.TENSOR if has_tensors or isinstance(example, torch.Tensor) else Kind.HOST
@@ -197,7 +197,9 @@ def dissolve(state: Specialisation, value: Value) -> Value:
     parts = []
     for place, (example, second_example) in enumerate(value.parts()):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
-        part = Value(Kind.TENSOR, example, code, SAME if second_example is SAME else second_example)
+        part = Value(
+            Kind.TENSOR, example, code, NO_TWIN if second_example is NO_TWIN else second_example
+        )
         if type(example) in (list, tuple):
             parts.append(dissolve(state, part))
         elif isinstance(example, torch.Tensor):

@@ -11,7 +11,7 @@ import torch
 from regraft.splitting.program.codes import is_integer_scalar, literal_range, name
 from regraft.splitting.program.possible import possible_constants
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.values import SAME, Kind, Value
+from regraft.splitting.program.values import NO_TWIN, Kind, Value
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.either import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
@@ -188,7 +188,7 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
             Kind.TENSOR,
             tensor,
             code,
-            SAME if has_definite_length(state, numbers) else lengthen(tensor, [0]),
+            NO_TWIN if has_definite_length(state, numbers) else lengthen(tensor, [0]),
         )
     )
 

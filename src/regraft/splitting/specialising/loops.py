@@ -19,7 +19,7 @@ from regraft.splitting.program.normal import (
 )
 from regraft.splitting.program.residual import HostStep, Loop, leaves, reads
 from regraft.splitting.program.values import (
-    SAME,
+    NO_TWIN,
     Kind,
     Value,
     same_type,
@@ -167,7 +167,7 @@ def pair_elements(values: Value) -> list[tuple[Any, Any]]:
         (example, example) for example in values.second_example
     ]
     if not pairs and isinstance(values.example, range):
-        return [(values.example.start, SAME)]
+        return [(values.example.start, NO_TWIN)]
     return pairs
 
 
@@ -212,7 +212,7 @@ def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any,
         return values
     examples, twins = ([pair[place] for pair in pairs] for place in (0, 1))
     state.ragged.update((id(inner_list), inner_list) for inner_list in (examples, twins))
-    twin = SAME if values.twin is SAME else twins
+    twin = NO_TWIN if values.twin is NO_TWIN else twins
     return replace(
         values, code=ast.Call(name("list"), [values.code], []), example=examples, twin=twin
     )

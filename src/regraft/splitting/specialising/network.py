@@ -12,7 +12,7 @@ import torch
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, name
 from regraft.splitting.program.residual import HostStep, Step, leaves
-from regraft.splitting.program.values import SAME, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
@@ -89,7 +89,7 @@ def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.Fun
 
 
 def make_input_twin(tensors: list[torch.Tensor]) -> Any:
-    """Return an input in the second world: one that differs in all open sizes; SAME if no size
+    """Return an input in the second world: one that differs in all open sizes; NO_TWIN if no size
     differs."""
     first = tensors[0]
     dims = {
@@ -101,4 +101,4 @@ def make_input_twin(tensors: list[torch.Tensor]) -> Any:
     for tensor in tensors:
         if dims and all(tensor.shape[dim] != first.shape[dim] for dim in dims):
             return tensor
-    return lengthen(first, sorted(dims)) if dims else SAME
+    return lengthen(first, sorted(dims)) if dims else NO_TWIN

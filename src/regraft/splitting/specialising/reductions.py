@@ -9,7 +9,7 @@ import torch
 
 from regraft.splitting.program.codes import name
 from regraft.splitting.program.normal import mark_uses
-from regraft.splitting.program.values import SAME, Kind, Value
+from regraft.splitting.program.values import NO_TWIN, Kind, Value
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.elements import (
     take_elements,
@@ -52,7 +52,7 @@ def reduce_list(
     with torch.no_grad():
         example, second_example = function(tensors.example), function(tensors.second_example)
     return state.bind_in_host(
-        Value(Kind.TENSOR, example, code, SAME if tensors.twin is SAME else second_example)
+        Value(Kind.TENSOR, example, code, NO_TWIN if tensors.twin is NO_TWIN else second_example)
     )
 
 

@@ -22,7 +22,7 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.residual import reads
 from regraft.splitting.program.values import (
-    SAME,
+    NO_TWIN,
     Kind,
     Value,
     lists_in,
@@ -39,7 +39,9 @@ OPERATION_FACTOR = 20  # times the operations on the example: the limit in the s
 
 def is_constant_tensor(state: Specialisation, value: Value) -> bool:
     """Return whether a tensor holds the same for every input, sizes included."""
-    return value.twin is SAME and (value.constant or all(map(state.is_constant, reads(value.code))))
+    return value.twin is NO_TWIN and (
+        value.constant or all(map(state.is_constant, reads(value.code)))
+    )
 
 
 def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.Tensor]:
@@ -68,7 +70,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
     state.fallible_operations += observation.by_values or (
         observation.by_sizes and (is_resized or has_number(operands))
     )
-    twin = SAME
+    twin = NO_TWIN
     if is_resized or isinstance(observation.result, (list, dict)):
         limit = OPERATION_FACTOR * (observation.operations + 10)
         twin = run_in_world(state, node, code, observation.shapes, limit).result
@@ -82,7 +84,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
         observation.result,
         code,
         twin,
-        constant=observation.constant and twin is SAME and not is_of_host,
+        constant=observation.constant and twin is NO_TWIN and not is_of_host,
     )
     return open_sizes_by_numbers(state, node, value) if value.kind == Kind.TENSOR else value
 
@@ -95,7 +97,7 @@ def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
 def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
     """Return whether residual code that was run may have to do with other sizes in the second
     world."""
-    return bool(observation.shapes) or any(operand.twin is not SAME for operand in operands)
+    return bool(observation.shapes) or any(operand.twin is not NO_TWIN for operand in operands)
 
 
 def has_number(operands: list[Value]) -> bool:
@@ -116,7 +118,7 @@ def note_length(state: Specialisation, code: ast.expr, result: list[Any], twin: 
 def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: Any) -> None:
     """Refuse a result with another number of dimensions in the second world."""
     pairs = zip(tensors_in([result]), tensors_in([twin]), strict=False)
-    if twin is not SAME and any(
+    if twin is not NO_TWIN and any(
         tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs
     ):
         raise state.refuse(
@@ -141,7 +143,7 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: Value) ->
                 )
         except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
             continue
-        other_value = replace(value, example=other_example, twin=SAME)
+        other_value = replace(value, example=other_example, twin=NO_TWIN)
         if type_pattern(value.example, value.example) == type_pattern(other_example, other_example):
             continue
         widened = open_differing_sizes(value, other_value)
@@ -243,7 +245,7 @@ def read_number(state: Specialisation, value: Value) -> Value:
     """Return the number that the host reads of a tensor of one element."""
     code = method_call(state.bind_result(value), "item")
     example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)
-    return Value(Kind.HOST, example, code, SAME if example == second_example else second_example)
+    return Value(Kind.HOST, example, code, NO_TWIN if example == second_example else second_example)
 
 
 def run_operation(

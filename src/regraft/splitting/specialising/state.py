@@ -16,7 +16,7 @@ from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, assign, name
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves, reads
 from regraft.splitting.program.values import (
-    SAME,
+    NO_TWIN,
     Kind,
     Names,
     Value,
@@ -290,7 +290,7 @@ class Specialisation:
 
     def bind_name(self, key: str, value: Value) -> Value:
         """Bind a name to a value, and return the value under this name."""
-        if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
+        if isinstance(value.example, torch.Tensor) and value.twin is not NO_TWIN:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
         # else from outside
         is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)

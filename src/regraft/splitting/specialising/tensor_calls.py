@@ -18,7 +18,7 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.residual import reads
 from regraft.splitting.program.values import (
-    SAME,
+    NO_TWIN,
     Kind,
     Names,
     Value,
@@ -145,7 +145,7 @@ def concatenate_list(
     if id(args[0].example) in state.ragged and twin.shape[axis] == tensor.shape[axis]:
         twin = lengthen(twin, [axis])
     return state.bind_in_host(
-        Value(Kind.TENSOR, tensor, code, SAME if twin.shape == tensor.shape else twin)
+        Value(Kind.TENSOR, tensor, code, NO_TWIN if twin.shape == tensor.shape else twin)
     )
 
 
@@ -225,7 +225,7 @@ def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> 
     """Return whether the code may decide by a tensor's value, or by an operand's size that
     values decide."""
     has_open_numbers = any(
-        operand.kind == Kind.HOST and operand.twin is not SAME and holds_number(operand.example)
+        operand.kind == Kind.HOST and operand.twin is not NO_TWIN and holds_number(operand.example)
         for operand in operands
     )
     return has_open_numbers or has_to_be_followed(state, code)
@@ -298,7 +298,7 @@ def run_as_operation(
     if value.kind == Kind.TENSOR:
         return value
     is_constant = literal(value.example) is not None and (
-        value.twin is SAME or value.example is value.twin is None
+        value.twin is NO_TWIN or value.example is value.twin is None
     )
     return state.static(value.example) if is_constant else None
 

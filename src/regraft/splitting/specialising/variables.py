@@ -18,7 +18,7 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.records import fields_of, is_record
 from regraft.splitting.program.residual import HostStep, TensorStep, reads, writes
-from regraft.splitting.program.values import SAME, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
 from regraft.splitting.specialising.elements import (
     dissolve,
     get_element,
@@ -45,7 +45,7 @@ ARITHMETIC_NODES = (
 
 def is_size(state: Specialisation, value: Value) -> bool:
     """Return whether a number is computed from shapes alone, which a region can do."""
-    if value.kind != Kind.HOST or type(value.example) is not int or value.twin is SAME:
+    if value.kind != Kind.HOST or type(value.example) is not int or value.twin is NO_TWIN:
         return False
     nodes = list(ast.walk(value.code))
     shape_bases = {
@@ -73,7 +73,7 @@ def bind_number(state: Specialisation, value: Value) -> Value:
     if is_size(state, value):
         return value  # the region computes it
     return state.bind_in_host(
-        replace(value, twin=SAME) if value.second_example == value.example else value
+        replace(value, twin=NO_TWIN) if value.second_example == value.example else value
     )
 
 
@@ -162,7 +162,9 @@ def open_record(state: Specialisation, value: Value) -> Value:
             store_name(
                 state,
                 field_name,
-                Value(Kind.TENSOR, example, code, SAME if value.twin is SAME else second_example),
+                Value(
+                    Kind.TENSOR, example, code, NO_TWIN if value.twin is NO_TWIN else second_example
+                ),
             )
             code = name(field_name)
         elif (

@@ -29,7 +29,7 @@ LARGEST = 26_000_000
 EAGER = "eager"
 _SET = re.compile(r"\s*self\.(\w+) = ")
 # stages of a trial; 0 is the construction of the configuration
-BUILDING, TOO_LARGE, RUNNING, DONE = (
+BUILDING, TOO_LARGE, RUNNING, FINISHED = (
     1,
     2,
     3,
@@ -113,7 +113,7 @@ def attempt(
             )
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
             return Trial(values, attention, (stage, counter.count), drop_traceback(error), config)
-        return Trial(values, attention, (DONE, 0), None, config, model, accepted)
+        return Trial(values, attention, (FINISHED, 0), None, config, model, accepted)
 
 
 def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
