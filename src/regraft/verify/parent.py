@@ -36,6 +36,9 @@ _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # part of the time on the clock after which the child saves its results
 _DEPTH = 3
+_IMPORTS = ("torch", "regraft.verify.child.run")
+# PyTorch imports these when it first runs with symbolic sizes, for longer than a small model runs
+_IMPORTS_OF_TRACING = ("torch._dynamo", "torch._functorch.aot_autograd")
 # sides of a run whose crash says nothing about the changed version
 _NOT_CHANGED = (
     "original",
@@ -175,6 +178,10 @@ class _Job:
     equal_programs: frozenset[str] = frozenset()
     equal_if_returned: frozenset[str] = frozenset()
 
+    def _imports(self) -> tuple[str, ...]:
+        """Return the modules that the child imports in any case."""
+        return _IMPORTS if self.terms.effort == "low" else (*_IMPORTS, *_IMPORTS_OF_TRACING)
+
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one finishes; return its result, and the reason by definition for each
         definition that ended a child.
@@ -191,7 +198,9 @@ class _Job:
                 folder = Path(name)
                 remaining_seconds = max(1.0, deadline - time.monotonic())
                 self._request(folder, remaining_seconds, tuple(fatal_definitions), avoided_steps)
-                child_exit = run_child(self.python, folder, remaining_seconds, self.memory_limit)
+                child_exit = run_child(
+                    self.python, folder, remaining_seconds, self.memory_limit, self._imports()
+                )
                 result = _read_result(folder)
             if child_exit.how == "finished":
                 break

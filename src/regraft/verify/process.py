@@ -6,54 +6,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import signal
-import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regraft.verify.descendants import MARK, end_descendants
+from regraft.verify.descendants import end_descendants
+from regraft.verify.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
 from regraft.verify.types import VerifyError
 
 HANG_SECONDS = 20.0
 INTERPRETED_SECONDS = 300.0  # where Triton interprets kernels on the CPU, row by row
 HANG_FACTOR = 50.0
 _ASLEEP = 50.0  # a process sleeps if the clock ran this many times as long as the process worked
+_PATIENCE = 10.0  # seconds for a launcher to collect what a killed child leaves behind
 _TAIL = 65536
-_PACKAGE = Path(__file__).resolve().parents[1]
-_OLDEST = (3, 10)
-_TOO_OLD = 3
-
-# The child's first program. It imports this package from its own folder, whose neighbours (the
-# parent's packages) must not shadow those of the child's interpreter. Old interpreters have to be
-# able to parse it. Standard input is a pipe that only the parent holds: when the parent ends,
-# however it does, so does the child. Code under test reads nothing there.
-_START = f"""
-import sys
-if sys.version_info < {_OLDEST}:
-    sys.exit({_TOO_OLD})
-import importlib.util, os, runpy, signal, threading
-pipe = os.dup(0)
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-def follow():
-    os.read(pipe, 1)
-    try:
-        from regraft.verify.descendants import MARK, end_descendants
-        end_descendants(os.getpid(), os.environ.get(MARK, ""))
-    finally:
-        if hasattr(os, "killpg"):
-            os.killpg(os.getpgrp(), signal.SIGKILL)
-        os._exit(1)
-threading.Thread(target=follow, daemon=True).start()
-place = sys.argv.pop(1)
-spec = importlib.util.spec_from_file_location("regraft", place + "/__init__.py", submodule_search_locations=[place])
-package = sys.modules["regraft"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
-runpy.run_module("regraft.verify.child", run_name="__main__", alter_sys=True)
-"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +50,42 @@ class Exit:
         return f"the process ended with exit status {self.code}"
 
 
-def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | None) -> Exit:
-    """Run the child on the request in `folder`; on return it has ended, and its process group with
+def run_child(
+    python: str,
+    folder: Path,
+    time_limit: float,
+    memory_limit: int | None,
+    imports: Sequence[str] = (),
+) -> Exit:
+    """Run a child on the request in `folder`; on return it has ended, and its process group with
     it.
 
     On Linux all processes that it started have ended, too, but for a process that left the group
-    with an environment of its own and outlived a child that crashed. Raises VerifyError where
+    with an environment of its own and outlived a launcher that crashed. Raises VerifyError where
     `python` cannot be started or is too old. `memory_limit` is in bytes of address space.
+    `imports` are modules that the child will import in any case.
     """
-    started, mark = time.monotonic(), secrets.token_hex(16)
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = _start(python, folder, memory_limit, mark, out, err)
-        try:
-            how = _wait(child, folder, started + time_limit)
-        finally:
-            _kill(child, mark)
-    if child.returncode == _TOO_OLD and not (folder / "journal.jsonl").exists():
+    started = time.monotonic()
+    environment = _environment()
+    (folder / "stderr").touch()
+    with (
+        (folder / "stderr").open("ab") as errors,
+        launcher_for(python, environment, errors) as launcher,
+    ):
+        pid = launcher.start_child(folder, environment, memory_limit, imports)
+        if pid is None:
+            how, code = "crashed", launcher.end()
+        else:
+            how, code = _wait(launcher, pid, folder, started + time_limit)
+    if code == TOO_OLD and pid is None:
         raise VerifyError(
-            "the Python interpreter is older than " + ".".join(map(str, _OLDEST)), file=python
+            "the Python interpreter is older than " + ".".join(map(str, OLDEST)), file=python
         )
     step = last_step(folder)
     seconds = time.monotonic() - started
     if how == "hang":
         seconds = time.time() - float(step.get("time", time.time()))
-    return Exit(how, child.returncode or 0, seconds, step, _tail(folder / "stderr"))
+    return Exit(how, code, seconds, step, _tail(folder / "stderr"))
 
 
 def last_step(folder: Path) -> Mapping[str, Any]:
@@ -115,29 +96,6 @@ def last_step(folder: Path) -> Mapping[str, Any]:
             step: Mapping[str, Any] = json.loads(line)
             return step
     return {}
-
-
-def _start(
-    python: str, folder: Path, memory_limit: int | None, mark: str, out: Any, err: Any
-) -> subprocess.Popen[bytes]:
-    """Start the child's interpreter with its output in two files; raises VerifyError where it does
-    not start."""
-    command = [python, "-c", _START, str(_PACKAGE), str(folder)]
-    if memory_limit is not None:
-        command.append(str(memory_limit))
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=err,
-            env={**_environment(), MARK: mark},
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise VerifyError(
-            f"cannot start the Python interpreter: {error.strerror}", file=python
-        ) from error
 
 
 def _environment() -> dict[str, str]:
@@ -161,19 +119,25 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **overrides}
 
 
-def _wait(child: subprocess.Popen[bytes], folder: Path, deadline: float) -> str:
-    """Wait for the end of the child; return "finished", "crashed", "time limit" or "hang"."""
+def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[str, int]:
+    """Wait for the end of the child, or end it where it hangs or the time is over; return how it
+    ended ("finished", "crashed", "time limit" or "hang") and its exit status.
+    """
     while True:
         try:
-            code = child.wait(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            work = _work(child.pid)
+            code = launcher.wait(min(0.5, max(0.01, deadline - time.monotonic())))
+        except TimeoutError:
+            work = _work(pid)
             if _hangs(last_step(folder), work):
-                return "hang"
+                return "hang", _kill(launcher, pid)
             if time.monotonic() >= deadline:
-                return "hang" if _hangs(last_step(folder), work, patience=0.1) else "time limit"
+                is_hang = _hangs(last_step(folder), work, patience=0.1)
+                return "hang" if is_hang else "time limit", _kill(launcher, pid)
             continue
-        return "finished" if code == 0 and (folder / "result.json").exists() else "crashed"
+        except BaseException:
+            _kill(launcher, pid)
+            raise
+        return "finished" if code == 0 and (folder / "result.json").exists() else "crashed", code
 
 
 def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -> bool:
@@ -205,22 +169,25 @@ def _work(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
 
 
-def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
-    """End the child's whole process group, and the descendants that left it."""
-    if child.returncode is None and hasattr(signal, "SIGSTOP"):
+def _kill(launcher: Launcher, pid: int) -> int:
+    """End the child with its whole process group and the descendants that left it, unless it has
+    ended by itself; return its exit status."""
+    with contextlib.suppress(TimeoutError):
+        return launcher.wait(0.0)
+    if hasattr(signal, "SIGSTOP"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             # a stopped child starts no process, and stays the parent of orphans
-            os.kill(child.pid, signal.SIGSTOP)
-        end_descendants(child.pid, mark)
+            os.kill(pid, signal.SIGSTOP)
+        end_descendants(pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
-            os.killpg(child.pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
         else:
-            child.kill()
-    child.wait()
-    end_descendants(child.pid, mark)
-    if child.stdin is not None:
-        child.stdin.close()
+            os.kill(pid, signal.SIGTERM)
+    try:
+        return launcher.wait(_PATIENCE)
+    except TimeoutError:
+        return launcher.end()
 
 
 def _tail(path: Path) -> str:
