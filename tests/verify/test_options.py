@@ -18,7 +18,7 @@ from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E40
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls  # noqa: E402
 from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
 from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
-from regraft.verify.child.drivers.vary import second_values  # noqa: E402
+from regraft.verify.child.drivers.config_variations import second_values  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
 from regraft.verify.child.weights import change_parameters  # noqa: E402

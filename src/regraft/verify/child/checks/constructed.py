@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verify.child.drivers.alone import Part, accepts
+from regraft.verify.child.drivers.standalone_parts import Part, accepts
 from regraft.verify.child.session import Session
 
 TRIES = 6  # the most combinations of constants that are tried for one instance

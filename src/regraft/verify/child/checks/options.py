@@ -18,8 +18,14 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
 from regraft.verify.child.checks.edited import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
-from regraft.verify.child.drivers import alone, source_hints, vary
-from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_fields
+from regraft.verify.child.drivers import config_variations, source_hints, standalone_parts
+from regraft.verify.child.drivers.standalone_parts import (
+    Part,
+    accepts,
+    fields_of,
+    is_config,
+    with_fields,
+)
 from regraft.verify.child.session import Session
 from regraft.verify.syntax import name_of
 
@@ -132,8 +138,8 @@ def _overrides(
     for name, argument in part.arguments.items():
         if is_config(argument):
             fields = fields_of(argument)
-            for override in vary.second_values(fields, words, choices):
-                path = vary.path_of(override, fields)
+            for override in config_variations.second_values(fields, words, choices):
+                path = config_variations.path_of(override, fields)
                 changed_part = _with_argument(part, name, with_fields(argument, override))
                 parts_by_option.setdefault(path[-1], []).extend(
                     _with_fitting_inputs(changed_part, part, path[-1])
@@ -180,7 +186,9 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
     old_size, new_size = _plain_value(part, name), _plain_value(changed_part, name)
     are_sizes = type(old_size) is int and type(new_size) is int and old_size > 2 and new_size > 0
     if are_sizes and all(is_affordable(call, {old_size: new_size}) for call in part.calls):
-        yield alone.with_calls(changed_part, lambda call: with_sizes(call, {old_size: new_size}))
+        yield standalone_parts.with_calls(
+            changed_part, lambda call: with_sizes(call, {old_size: new_size})
+        )
 
 
 def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
@@ -192,7 +200,7 @@ def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Itera
             for cls in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,))
             if cls is not value
         )
-    for override in vary.second_values({name: value}, frozenset({name}), choices):
+    for override in config_variations.second_values({name: value}, frozenset({name}), choices):
         yield override[name]
 
 

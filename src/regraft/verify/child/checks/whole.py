@@ -23,8 +23,8 @@ from regraft.verify.child.checks.options import note_options, varied_parts
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
 from regraft.verify.child.checks.turns import subject_in_turn
 from regraft.verify.child.checks.widths import widened_parts
-from regraft.verify.child.drivers.alone import Part, accepts, parts_of
 from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import Call

@@ -10,8 +10,9 @@ import torch
 
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
-from regraft.verify.child.drivers import tiny
-from regraft.verify.child.drivers.alone import (
+from regraft.verify.child.drivers import config_shrinking
+from regraft.verify.child.drivers.field_tables import NARROWEST
+from regraft.verify.child.drivers.standalone_parts import (
     Part,
     accepts,
     fields_of,
@@ -19,7 +20,6 @@ from regraft.verify.child.drivers.alone import (
     with_calls,
     with_fields,
 )
-from regraft.verify.child.drivers.config_fields import NARROWEST
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import is_mask, tensors
@@ -126,7 +126,7 @@ def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
     named_sizes = {
         number
         for name, number in _integer_arguments(part).items()
-        if tiny.is_size(name) and number >= NARROWEST
+        if config_shrinking.is_size(name) and number >= NARROWEST
     }
     related_sizes = {number for number in named_sizes if number % width == 0 or width % number == 0}
     return {

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from regraft.verify.child.drivers.slots import Spec, make
+from regraft.verify.child.drivers.slots import Spec, make_call
 from regraft.verify.child.replay import Plan, Target, execute
 
 # (batch, length), which differ from each other and from common sizes in an error message
@@ -75,7 +75,7 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
         # what copies the arguments is no progress
         handle = model.register_forward_pre_hook(counter.reset)
         try:
-            error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
+            error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
         finally:
             handle.remove()
     return Attempt(spec, counter.count, error, size, time.process_time() - start)

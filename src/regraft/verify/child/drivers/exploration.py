@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regraft.verify.child.drivers import bringup, further_calls, source_hints, vary
+from regraft.verify.child.drivers import bringup, config_variations, further_calls, source_hints
 from regraft.verify.child.drivers.candidates import (
     Candidate,
     built_variants,
@@ -62,7 +62,9 @@ class _Exploration:
         self._session = session
         self._deadline = session.ledger.share(SEARCH_SECONDS)
         self._is_over = False
-        self._leading_to = functools.cache(lambda names: source_hints.leading_to(names, source))
+        self._names_leading_to = functools.cache(
+            lambda names: source_hints.names_leading_to(names, source)
+        )
         around = _lines_around(session.wanted_definitions(), source)
         self._hints = replace(hints, text=hints.text + around)
         missing_names = self._missing_names()
@@ -128,7 +130,7 @@ class _Exploration:
         lead to them, then small ones."""
         return (
             -wanted_count(model, self._session),
-            model.cls not in self._leading_to(missing_names),
+            model.cls not in self._names_leading_to(missing_names),
             -len(model.used & missing_names),
             model.size,
             model.cls,
@@ -137,7 +139,7 @@ class _Exploration:
     def _can_wait(self, model: Candidate) -> bool:
         """Return whether a model neither contains nor leads to a missing definition."""
         names = self._missing_names()
-        return not (model.used & names or model.cls in self._leading_to(names))
+        return not (model.used & names or model.cls in self._names_leading_to(names))
 
 
 def _lines_around(names: frozenset[str], source: str) -> str:
@@ -177,7 +179,8 @@ def _with_longer_inputs(
 ) -> Iterator[Candidate]:
     """Yield a candidate with longer inputs, also with its inputs divided into shorter blocks."""
     block_overrides = (
-        (candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints)
+        (candidate.attention, override)
+        for override in config_variations.shorter_blocks(candidate.values, hints)
     )
     for variant in itertools.chain(
         [candidate], built_variants(candidate, block_overrides, session)
@@ -196,7 +199,7 @@ def _mentioned_variants(
     """Yield the variations of fields that the text mentions."""
     overrides = (
         (candidate.attention, override)
-        for override in vary.mentioned_variations(candidate.values, hints)
+        for override in config_variations.mentioned_variations(candidate.values, hints)
     )
     yield from built_variants(candidate, overrides, session)
 
@@ -216,4 +219,4 @@ def overrides_of(
         for other_attention in ATTENTIONS
         if other_attention != attention and hints.dispatches
     )
-    yield from ((attention, override) for override in vary.variations(values, hints))
+    yield from ((attention, override) for override in config_variations.variations(values, hints))

@@ -123,7 +123,7 @@ def _default_candidates(
     """Return the models that their default configurations bring to life, shrunk and then repaired.
 
     Among those that need no repair, models with wanted definitions and small ones come first;
-    `candidates` are those that were yielded, `failed_trials` those that are not brought to life.
+    `candidates` are those that were yielded, and trials that fail are noted in `failed_trials`.
     """
     quick_candidates = sorted(
         _quick_candidates(session, failed_trials),
@@ -172,7 +172,8 @@ def _repaired_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield the models among `failed_trials` that repairs bring to life.
+    """Yield the models that repairs bring to life, and remove them from `failed_trials`; those
+    without wanted definitions are skipped.
 
     Values that work for one model are tried for the next.
     """
@@ -203,9 +204,11 @@ def _repaired_candidate(
     working_values: dict[Any, Mapping[str, Any]],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield a model class among `failed_trials` if a repair brings it to life.
+    """Yield a model class if a repair brings it to life, and remove it from `failed_trials`;
+    otherwise note the last trial there.
 
-    `working_values` are the values, by model type, with which other models run.
+    `working_values` are the values, by model type, with which other models run; those of this model
+    are added.
     """
     first_trial, config_class = failed_trials[cls], config_class_of(cls, session)
     trials = [first_trial]
@@ -263,7 +266,8 @@ def _whole_models(
 ) -> Iterator[parts.WholeModel]:
     """Yield every model that is built.
 
-    Those that do not run to their end come first, with the inputs that they came furthest with.
+    Those that do not run to their end come first, with the inputs that they came furthest with. The
+    others come without inputs, unless the original does not run them in some mode.
     """
     for cls, trial in failed_trials.items():
         if trial.model is not None:
@@ -303,7 +307,8 @@ def _borrowing_subjects(
 def _varied_whole_models(
     whole_models: tuple[parts.WholeModel, ...], session: Session, hints: source_hints.Hints
 ) -> Iterator[parts.WholeModel]:
-    """Yield models that do not run to their end with other configurations."""
+    """Yield models with other configurations, of those that have inputs and do not run to their
+    end."""
     deadline = session.ledger.share(SEARCH_SECONDS)
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]

@@ -12,9 +12,9 @@ from regraft.verify.child.drivers import inputs
 from regraft.verify.child.drivers.attempts import Counter
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
-from regraft.verify.child.drivers.config_fields import IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.constructors import is_config
-from regraft.verify.child.drivers.flags import with_flags
+from regraft.verify.child.drivers.field_tables import IMAGE_SIDE_FIELDS
+from regraft.verify.child.drivers.module_flags import with_flags
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.replay import drop_traceback
 from regraft.verify.child.session import Session, build_seeded, in_mode

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from regraft.verify.child.drivers import tiny
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers import config_shrinking
+from regraft.verify.child.drivers.field_tables import (
     ACTIVATION_FIELDS,
     ACTIVATION_OR_PROJECTION_FIELDS,
     ACTIVATIONS,
@@ -80,7 +80,7 @@ def second_values(
     Several overrides of one field are alternatives: not every model can be built with each of them.
     """
     for name, value in config.items():
-        if tiny.is_config(name, value):
+        if config_shrinking.is_config(name, value):
             for override in second_values(value, words, choices):
                 yield {name: {**value, **override}}
         elif name in words:
@@ -135,7 +135,7 @@ def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
     a model."""
     if value in (0, -1):
         return (1, 2)
-    return () if tiny.is_hidden(name) else (value * 2, value // 2, value + 1)
+    return () if config_shrinking.is_hidden(name) else (value * 2, value // 2, value + 1)
 
 
 def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, ...]:
@@ -146,7 +146,8 @@ def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, 
 
 
 def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
-    """Return values for an unset field."""
+    """Return values for an unset field: sizes where its name says so, else a rate, a number and a
+    flag."""
     return SECOND_SIZES if name in SECOND_SIZE_FIELDS else SECOND_VALUES
 
 
@@ -187,8 +188,8 @@ def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides that cut blocks of positions short, because several blocks may run other
-    lines than one."""
+    """Yield the overrides of the fields that state the size of a block of positions, because
+    several blocks may run other lines than one."""
     yield from (override for name, override in _variations(config, hints) if _is_block(name))
 
 
@@ -218,7 +219,7 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
     """Yield pairs of a field's name, of nested configurations too, and an override that changes the
     field."""
     for name, value in config.items():
-        if tiny.is_config(name, value):
+        if config_shrinking.is_config(name, value):
             for inner_name, override in _variations(value, hints):
                 yield inner_name, {name: {**value, **override}}
         else:
@@ -253,13 +254,13 @@ def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
 def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
     """Return one layer more where the number is mentioned: a loop may run over those between the
     first and the last."""
-    is_count = name in hints.text and isinstance(value, int) and tiny.is_layers(name)
+    is_count = name in hints.text and isinstance(value, int) and config_shrinking.is_layers(name)
     return (value + 1,) if is_count else ()
 
 
 def _shared_heads(name: str, value: Any, _: Hints) -> tuple[int, ...]:
     """Return half of the heads of keys, which several heads of queries then share."""
-    is_count = tiny.is_key_value_heads(name) and type(value) is int and value > 1
+    is_count = config_shrinking.is_key_value_heads(name) and type(value) is int and value > 1
     return (value // 2,) if is_count else ()
 
 
