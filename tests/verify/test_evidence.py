@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from regraft.verify.child.checks import mutants  # noqa: E402
 from regraft.verify.child.checks.conditions import Conditions  # noqa: E402
 from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of  # noqa: E402
-from regraft.verify.child.checks.surroundings import reads_of_surroundings  # noqa: E402
+from regraft.verify.child.checks.process_reads import reads_of_surroundings  # noqa: E402
 from regraft.verify.child.compare import Largest  # noqa: E402
 from regraft.verify.child.isolated import Judge  # noqa: E402
 from regraft.verify.child.replay import Outcome  # noqa: E402

@@ -13,7 +13,7 @@ from regraft.verify.child import tree, weights
 from regraft.verify.child.checks.attributes import ATTRIBUTES, attribute_set
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.parameters import ALTERATIONS
-from regraft.verify.child.checks.symbolic import sizes_of_guards
+from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.doubts import reason_to_leave_out
@@ -55,7 +55,7 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
     for seed in SEEDS[: 1 if subject.once or brief else None]:
         for dtype in _formats(subject, session, seed, brief=brief):
             for training in (False, True):
-                if not session.ledger.open() or session.ledger.is_late():
+                if not session.ledger.unrefuted() or session.ledger.is_late():
                     return
                 if not _examine_setting(subject, session, seed, dtype, training):
                     return
@@ -123,7 +123,7 @@ def _replay_until_refuted(
     for number, entry in sorted(
         enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))
     ):
-        if number in replayed_entries or entry.definition not in session.ledger.open():
+        if number in replayed_entries or entry.definition not in session.ledger.unrefuted():
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
@@ -133,7 +133,7 @@ def _replay_until_refuted(
             continue
         _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
         kinds.add(kind)
-        if entry.definition not in session.ledger.open() and session.ledger.open():
+        if entry.definition not in session.ledger.unrefuted() and session.ledger.unrefuted():
             return False
     return True
 

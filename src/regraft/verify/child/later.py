@@ -35,7 +35,7 @@ from regraft.verify.child.variants import AS_RECORDED
 def examine_later(subject: Subject, session: Session) -> None:
     """Compare the behaviour that single calls do not show, for definitions that are not refuted by
     then."""
-    if subject.light or not session.ledger.open() or session.ledger.is_late():
+    if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
     _examine_lasting(subject, session)
@@ -45,7 +45,7 @@ def examine_later(subject: Subject, session: Session) -> None:
 def _examine_randomness(subject: Subject, session: Session) -> None:
     """Compare every recorded definition in training with dropout on, innermost first."""
     compared_calls: set[tuple[str, str]] = set()
-    while session.ledger.open():
+    while session.ledger.unrefuted():
         pair = make_pair(subject, SEEDS[0], session)
         if pair is None:
             return
@@ -99,7 +99,7 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
     graphs."""
     for check in (compare_training, compare_copies):
         first_pair = make_pair(subject, SEEDS[0], session)
-        if first_pair is None or not session.ledger.open():
+        if first_pair is None or not session.ledger.unrefuted():
             return
 
         def repeat_check(check: Lasting = check) -> Difference | None:
@@ -126,7 +126,7 @@ def _examine_capture(subject: Subject, session: Session) -> None:
     """Capture, script and trace one instance of each definition in both versions, and compare the
     results."""
     pair = make_pair(subject, SEEDS[0], session)
-    if pair is None or not session.ledger.open():
+    if pair is None or not session.ledger.unrefuted():
         return
     setting = Setting(subject, pair, SEEDS[0], "float32", False)
     with pair.mode(False, weights.RATE):

@@ -146,7 +146,7 @@ class Ledger:
             record.refuted = reason
             record.failure = failure
 
-    def open(self) -> tuple[str, ...]:
+    def unrefuted(self) -> tuple[str, ...]:
         """Return the definitions that are not refuted yet."""
         return tuple(name for name, record in self.records.items() if not record.refuted)
 

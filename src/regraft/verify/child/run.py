@@ -15,12 +15,12 @@ import torch
 from regraft.source.object_reference import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
-from regraft.verify.child.checks.declarations import is_returned, undecided_declarations
+from regraft.verify.child.checks.constructor_options import unvaried_options
+from regraft.verify.child.checks.declarations import is_bound_to_own_class, undecided_declarations
 from regraft.verify.child.checks.mutants import Mutants
-from regraft.verify.child.checks.options import unvaried_options
-from regraft.verify.child.checks.surroundings import reads_of_surroundings
-from regraft.verify.child.checks.tampering import Functions
-from regraft.verify.child.checks.whole import subjects_beyond
+from regraft.verify.child.checks.process_reads import reads_of_surroundings
+from regraft.verify.child.checks.tampering import FunctionsSnapshot
+from regraft.verify.child.checks.whole_models import subjects_beyond
 from regraft.verify.child.compare import describe_differences
 from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
@@ -128,7 +128,7 @@ def _load(
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))
     old_changes = tuple(Change.from_json(entry) for entry in request["before"])
-    functions, judge = Functions(), Judge()
+    functions, judge = FunctionsSnapshot(), Judge()
     try:
         with ledger.step("original", "", "import"):
             original = load_original(Path(request["original"]))
@@ -162,7 +162,7 @@ def _load(
     session.functions, session.replaced = functions, replaced_by_original
     undecided = request["same if returned"]
     ledger.returned_classes = frozenset(
-        name for name in undecided if is_returned(name, (original, changed))
+        name for name in undecided if is_bound_to_own_class(name, (original, changed))
     )
     session.only_same_programs = request["same"] and ledger.returned_classes.issuperset(undecided)
     session.beyond = request["effort"] != "low" and not session.only_same_programs
@@ -186,7 +186,7 @@ def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
     leaves alone."""
     names = sorted(replaced - session.replaced)
     if names:
-        for definition in session.ledger.open():
+        for definition in session.ledger.unrefuted():
             session.ledger.refute(
                 definition, f"the changed version replaces {', '.join(names[:3])}", {}
             )
@@ -194,7 +194,7 @@ def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
 
 def _compare_signatures(session: Session) -> None:
     """Refute definitions that take other arguments, or have lost a method."""
-    for name in session.ledger.open():
+    for name in session.ledger.unrefuted():
         sentence = signature_difference(
             getattr(session.original, name, None), getattr(session.changed, name, None)
         )
@@ -223,7 +223,7 @@ def _compare_variables(session: Session, path: Path) -> None:
     sentence = next(
         (sentence for name, sentence in differences.items() if name not in random_differences), ""
     )
-    names = session.ledger.open()
+    names = session.ledger.unrefuted()
     for name in (MODULE,) if MODULE in names else names:
         if sentence:
             session.ledger.refute(name, f"after import {sentence}", {})

@@ -241,7 +241,7 @@ def _challenge(comparison: _Comparison) -> None:
         return
     plan = replace(comparison.plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
-    for mutant in session.mutants.open(sides.definition, tree.structure(comparison.call)):
+    for mutant in session.mutants.pending(sides.definition, tree.structure(comparison.call)):
         with session.plant(mutant), session.trace_changed(mutant.definition, ""):
             mutant_outcome = execute(sides.changed, comparison.call, plan)
         difference = comparison.judge(mutant_outcome, Largest(), original_outcome)

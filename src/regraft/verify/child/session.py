@@ -17,7 +17,7 @@ import torch
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.mutants import Mutant, Mutants, mutant_in_place
-from regraft.verify.child.checks.tampering import Functions
+from regraft.verify.child.checks.tampering import FunctionsSnapshot
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.ledger import Ledger
@@ -71,7 +71,7 @@ class Session:
     domains: dict[str, Any] = field(default_factory=dict)
     widened: set[tuple[str, str]] = field(default_factory=set)
     varied_fields: set[str] = field(default_factory=set)
-    functions: Functions = field(default_factory=Functions)
+    functions: FunctionsSnapshot = field(default_factory=FunctionsSnapshot)
     replaced: frozenset[str] = frozenset()
     conditions: tuple[Conditions, Conditions] | None = None
     mutants: Mutants | None = None
@@ -283,7 +283,7 @@ class Session:
 
     def _unrefuted_changes(self) -> tuple[Change, ...]:
         """Return the changes that are not refuted and whose definition still exists."""
-        names = self.ledger.open()
+        names = self.ledger.unrefuted()
         return tuple(
             change
             for change in self.changes
@@ -397,7 +397,7 @@ class Session:
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
         """Return the definitions that cause a difference by themselves, or all unrefuted ones where
         none does."""
-        names = self.ledger.open()
+        names = self.ledger.unrefuted()
         if len(names) == 1:
             return names
         guilty = []

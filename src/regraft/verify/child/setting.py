@@ -76,7 +76,7 @@ def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
                 name, result.sentence, describe(subject, seed, None, None, result)
             )
         session.restore(guilty)
-        result = build(subject, seed, session) if session.ledger.open() else None
+        result = build(subject, seed, session) if session.ledger.unrefuted() else None
     return result
 
 
@@ -94,7 +94,7 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     if calls is None:
         return None
     relative_names = frozenset(relative.name for relative in session.relatives_to_run())
-    with recording(session.original, session.ledger.open(), model, relative_names) as recorder:
+    with recording(session.original, session.ledger.unrefuted(), model, relative_names) as recorder:
         for call in calls:
             with session.ledger.step(
                 "original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"

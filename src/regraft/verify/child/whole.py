@@ -38,7 +38,7 @@ def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) 
         fitted_call = cast_to_format(call, setting)
         fitted_call = fitted_call if fitted_call.beyond else replace(fitted_call, label=AS_RECORDED)
         result = _compare_call(setting, session, fitted_call)
-        while isinstance(result, Difference) and session.ledger.open():
+        while isinstance(result, Difference) and session.ledger.unrefuted():
             result = _refute_causes(result, fitted_call, setting, session)
         if isinstance(result, Outcome):
             _count_for_definitions(setting, session, fitted_call, result, recorded)
@@ -51,7 +51,7 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
     if session.mutants is None:
         return
     call = cast_to_format(setting.subject.calls(setting.seed)[0], setting)
-    for mutant in session.mutants.open("", "", constructing=True):
+    for mutant in session.mutants.pending("", "", constructing=True):
         with session.plant(mutant):
             pair = build(setting.subject, setting.seed, session)
             mutant.killed = isinstance(pair, Difference)
@@ -101,7 +101,7 @@ def _compare_call(
     """Compare one call of the whole model, which is built anew if `fresh` or if definitions were
     restored; None where it does not run.
     """
-    if not fresh and len(session.ledger.open()) == len(session.ledger.records):
+    if not fresh and len(session.ledger.unrefuted()) == len(session.ledger.records):
         return _run(setting.pair, setting, session, call)
     built = build(setting.subject, setting.seed, session)
     if not isinstance(built, Pair):

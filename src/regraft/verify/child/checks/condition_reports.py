@@ -19,7 +19,7 @@ from regraft.verify.child.checks.condition_kinds import (
     required_of_operands,
     required_results,
 )
-from regraft.verify.child.checks.influence import deciding_parameters
+from regraft.verify.child.checks.deciding_parameters import deciding_parameters
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"

@@ -50,7 +50,7 @@ def _own_parts() -> tuple[tuple[str, Any], ...]:
     return (*modules, *classes)
 
 
-class Functions:
+class FunctionsSnapshot:
     """A snapshot of the callables of PyTorch, of Python's own modules and of the verifier."""
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ def _has_integers(leaf: Any) -> bool:
 
 def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
     """Return a call with every `every`-th element of its floating point tensors replaced by the
-    values in turn."""
+    values in turn; masks stay as they are."""
 
     def replace_in_leaf(leaf: Any) -> Any:
         if (
@@ -139,7 +139,8 @@ def _make_tiny(call: Call) -> Call:
 def _replace_integers(
     call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
 ) -> Call:
-    """Return a call with every fifth element of its integer tensors replaced by each of the values.
+    """Return a call in whose integer tensors each of the values stands in every fifth place, one
+    value after the other.
 
     With `tokens`, tensors that contain only smaller numbers stay as they are.
     """

@@ -78,8 +78,8 @@ def _accepted_part(part: Part, width: int, target: int, session: Session) -> Par
 
 
 def _widths(part: Part) -> list[int]:
-    """Return the last and second dimensions of floating point inputs that an argument of the
-    constructor also has."""
+    """Return at most `_WIDTHS` last and second dimensions of floating point inputs that an argument
+    of the constructor also has."""
     argument_sizes = set(_integer_arguments(part).values())
     feature_tensors = [
         tensor for call in part.calls for tensor in tensors(call) if _has_features(tensor)
@@ -91,7 +91,8 @@ def _widths(part: Part) -> list[int]:
 
 
 def _result_widths(part: Part, session: Session) -> list[int]:
-    """Return the last dimensions of the results of a part's original; [] where it does not run."""
+    """Return at most `_WIDTHS` last dimensions of the results of a part's original; [] where it
+    does not run."""
     try:
         model = in_mode(build_seeded(0, part.build, session.original), False)
         outcome = execute(Target(model), part.calls[-1], Plan(gradients=False))

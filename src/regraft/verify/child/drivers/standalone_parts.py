@@ -174,7 +174,7 @@ def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
 def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
     """Return the file's classes that are changed, or inherit from changed ones, with the names of
     the changed ones; refuted changes do not count."""
-    values = {name: getattr(session.original, name, None) for name in session.ledger.open()}
+    values = {name: getattr(session.original, name, None) for name in session.ledger.unrefuted()}
     changed = {
         name: cls
         for name, cls in values.items()
@@ -237,7 +237,7 @@ def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, 
     """Return the calls that the parts of a model get in its last call, by path; those that refer to
     modules of the model are left out."""
     calls: dict[str, list[Call]] = {}
-    with recording(session.original, session.ledger.open(), model) as recorder:
+    with recording(session.original, session.ledger.unrefuted(), model) as recorder:
         for call in subject.calls(0)[-1:]:
             with session.ledger.step("original", "", f"run {subject.name}"):
                 execute(Target(model, scope=session.original), call, Plan(gradients=False))

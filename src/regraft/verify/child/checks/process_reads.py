@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from regraft.verify.changes import Change
-from regraft.verify.child.checks.edited import definition_node, syntax_tree
+from regraft.verify.child.checks.edited_code import definition_node, syntax_tree
 from regraft.verify.types import MODULE
 
 _MODULES = frozenset(

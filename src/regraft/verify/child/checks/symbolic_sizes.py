@@ -29,8 +29,8 @@ _MOST = 4
 def sizes_of_guards(
     original: Target, changed: Target, call: Call, name: str, ledger: Ledger
 ) -> tuple[int, ...]:
-    """Return the sizes in guards that only one version has; () where a version does not run on
-    symbolic sizes."""
+    """Return at most `_MOST` sizes in guards that only one version has, without those of the call;
+    () where a version does not run on symbolic sizes."""
     with ledger.step("original", name, "sizes as symbols"):
         original_guards = _guards(original, call)
     with ledger.step("changed", name, "sizes as symbols"):

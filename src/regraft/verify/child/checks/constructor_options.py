@@ -16,7 +16,7 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
-from regraft.verify.child.checks.edited import syntax_tree
+from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import config_variations, source_hints, standalone_parts
 from regraft.verify.child.drivers.standalone_parts import (
@@ -49,7 +49,7 @@ _SIMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A constructor argument, or a field of the configuration that is the argument `config`."""
+    """A constructor argument or, where `config` is True, a field of a configuration."""
 
     name: str
     config: bool
@@ -74,7 +74,8 @@ class Variation:
 
 
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
-    """Note in the session the values that options of a definition take in a comparison."""
+    """Note in `session.options` the values, as text, that the options of a definition take in a
+    comparison."""
     for name, value in _plain_values(arguments):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
 
@@ -95,7 +96,7 @@ def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterator[Variation]:
     """Yield a part with other values of the options whose names are in `words`, where its original
-    takes them.
+    takes them; options that are tried are noted in `session.fixed`.
 
     Options that are floating point numbers change together where that is accepted; every other
     option changes by itself.
@@ -133,7 +134,8 @@ def _plain_value(part: Part, name: str) -> Any:
 def _overrides(
     part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
-    """Return, by option, the parts with another value of it, at most six for each option."""
+    """Return pairs of an option's names and the parts with another value of it, at most six; those
+    of `_pair_overrides` come first."""
     parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
         if is_config(argument):
@@ -150,14 +152,14 @@ def _overrides(
                     _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
                 )
     return [
-        *_pairs(part, session),
+        *_pair_overrides(part, session),
         *(((name,), parts[:6]) for name, parts in parts_by_option.items()),
     ]
 
 
-def _pairs(part: Part, session: Session) -> Overrides:
+def _pair_overrides(part: Part, session: Session) -> Overrides:
     """Return the part with a pair of unlike values for each argument from which the file makes a
-    tuple.
+    tuple, once in each order.
 
     Such a tuple may have one value for each layer.
     """
@@ -380,10 +382,11 @@ def _is_config(node: ast.expr) -> bool:
 
 
 def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
-    """Return the options, as shown, that changed lines of a definition read and that had one value
-    in all comparisons.
+    """Return the options, as shown and sorted, that changed lines of a definition read and that had
+    one value in all comparisons.
 
-    A size of which the original took no other value is left out, since the inputs have that size.
+    A size of which the original took no other value is left out, since the inputs have that size,
+    and so is a constructor argument of which no value was noted.
     """
     constant_options = []
     for name, option in options_read(definition, session).items():
