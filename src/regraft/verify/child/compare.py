@@ -75,7 +75,8 @@ class Check:
 def compare(
     original: Mapping[str, Any], changed: Mapping[str, Any], check: Check
 ) -> Difference | None:
-    """Compare two flattened results; return the first difference or None."""
+    """Compare two flattened results; return the first difference or None. Another order of the
+    paths is a difference."""
     if list(original) != list(changed):
         new = [path for path in changed if path not in original]
         gone = [path for path in original if path not in changed]

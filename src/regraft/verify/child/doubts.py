@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.verify.child.call_comparison import Sides, compare_runs, is_altered
 from regraft.verify.child.compare import (
     ERROR_RATIO,
     HALVES,
@@ -18,7 +19,6 @@ from regraft.verify.child.compare import (
 )
 from regraft.verify.child.modes import AUTOCAST
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
-from regraft.verify.child.runs import Sides, compare_runs, is_altered
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 

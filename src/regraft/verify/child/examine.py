@@ -10,6 +10,12 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.call_comparison import (
+    Sides,
+    compare_runs,
+    count_comparison,
+    sides_of,
+)
 from regraft.verify.child.checks.attributes import ATTRIBUTES, attribute_set
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.parameters import ALTERATIONS
@@ -18,30 +24,24 @@ from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.doubts import reason_to_leave_out
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.failure import describe
+from regraft.verify.child.failure import describe_failure
 from regraft.verify.child.minimise import minimise_call
+from regraft.verify.child.model_comparison import challenge_constructors, compare_model
 from regraft.verify.child.modes import INFERENCE, MODES
 from regraft.verify.child.record import Recorded, Recorder
 from regraft.verify.child.replay import Plan, Target
-from regraft.verify.child.runs import (
-    Sides,
-    compare_runs,
-    count_comparison,
-    sides_of,
-)
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import (
     SEEDS,
     Setting,
     depth,
-    describe_place,
     has_counterpart,
     make_pair,
     record_calls,
+    sentence_with_place,
 )
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out_calls, variants
-from regraft.verify.child.whole import challenge_constructors, compare_model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -75,7 +75,9 @@ def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> t
 def _examine_setting(
     subject: Subject, session: Session, seed: int, dtype: Any, training: bool
 ) -> bool:
-    """Compare a subject under one setting; return False where the subject is of no further use."""
+    """Compare a subject under one setting. Definitions that are refuted are restored, and the
+    comparison starts again. Return False where no model can be built, or where the original does
+    not run in float32."""
     replayed_entries: set[int] = set()
     kinds: set[str] = set()
     recorder: Recorder | None = None
@@ -179,8 +181,8 @@ def _describe_leaf(leaf: Any) -> Any:
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:
-    """Replay all variants, the recorded call first, until one differs; differences in a mode of
-    PyTorch come last."""
+    """Replay all variants, the recorded call first, until one differs, and refute the definition by
+    that difference. A difference in a mode of PyTorch counts only where no other shows."""
     if not has_counterpart(entry, setting, session):
         session.ledger.records[entry.definition].note(
             f"no counterpart of {entry.path!r} to replay on"
@@ -225,15 +227,15 @@ def _refute(
         return smaller_difference if is_alike else None
 
     call, difference = minimise_call(call, difference, check, session.ledger)
-    recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
+    recipe = describe_failure(setting.subject, setting.seed, setting, (entry, call), difference)
     session.ledger.refute(
-        entry.definition, describe_place(entry, call, setting, difference), recipe
+        entry.definition, sentence_with_place(entry, call, setting, difference), recipe
     )
 
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Return calls with other masks, sizes and values, for a few calls of a definition with
-    different arguments."""
+    different arguments; () where calls with such arguments were widened before."""
     kinds = tree.map_leaves(
         (entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__
     )

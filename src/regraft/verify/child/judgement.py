@@ -116,8 +116,9 @@ def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
 def _compare_gradients(
     original: Outcome, changed: Outcome, standard: _Standard
 ) -> Difference | None:
-    """Compare the gradients, or the second derivatives, of two runs; return the first
-    difference."""
+    """Return the first difference of the gradients, or the second derivatives, of two runs. None
+    also where the original has none or its backward raises, and, unless the standard is strict,
+    where some of its gradients are not finite."""
     has_no_gradients = original.gradients is None and original.second is None
     if original.backward_error is not None or has_no_gradients:
         return None
@@ -197,7 +198,7 @@ def _is_equal(first: Any, second: Any) -> bool:
 
 
 def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:
-    """Return an outcome without some paths of its state."""
+    """Return an outcome without some paths of its state, in both calls."""
     if not paths:
         return outcome
     outputs, repeated = (

@@ -17,7 +17,8 @@ from regraft.verify.child.compare import Largest
 
 @dataclass(slots=True)
 class Record:
-    """Evidence about one definition; sets are written sorted."""
+    """Evidence about one definition; sets are written sorted. `refuted` is the reason for a
+    refutation, "" for none, and `failure` the recipe of its reproducer."""
 
     refuted: str = ""
     failure: dict[str, Any] = field(default_factory=dict)
@@ -159,10 +160,9 @@ class Ledger:
         then the result."""
         return time.process_time() > self.deadline or time.monotonic() > self.clock
 
-    def share(self, seconds: float) -> float:
+    def deadline_within(self, seconds: float) -> float:
         """Return the processor time at which a task has to end that may take `seconds`, or a
-        quarter of the time left if that is less.
-        """
+        quarter of the time left if that is less."""
         now = time.process_time()
         return now + max(0.0, min(seconds, (self.deadline - now) / 4))
 

@@ -14,6 +14,7 @@ import torch
 
 from regraft.source.object_reference import find_function
 from regraft.verify.changes import Change
+from regraft.verify.child.beyond_single_calls import examine_beyond_calls
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.constructor_options import unvaried_options
 from regraft.verify.child.checks.declarations import is_bound_to_own_class, undecided_declarations
@@ -22,15 +23,14 @@ from regraft.verify.child.checks.process_reads import reads_of_surroundings
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
 from regraft.verify.child.checks.whole_models import subjects_beyond
 from regraft.verify.child.compare import describe_differences
-from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
 from regraft.verify.child.drivers.base import Driver, Subject, Task, yield_until_error
 from regraft.verify.child.examine import examine
-from regraft.verify.child.isolated import Judge
-from regraft.verify.child.later import examine_later
+from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_changed, load_copy, load_original
 from regraft.verify.child.session import Session
+from regraft.verify.child.signatures import signature_difference
 from regraft.verify.child.state import variable_leaves
 from regraft.verify.child.trace import Tracer, leave_kernels_out
 from regraft.verify.types import MODULE
@@ -45,7 +45,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     deadline = time.process_time() + float(request["seconds"])
     clock = time.monotonic() + float(request["clock"])
     ledger = Ledger(folder, names, deadline, clock, frozenset(request["avoided"]))
-    session = _load(request, changes, ledger)
+    session = _start_session(request, changes, ledger)
     if session is not None:
         _refute_excluded(session, request["excluded"])
         factory = _load_driver(request, ledger)
@@ -65,7 +65,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
                 further_subjects, ledger, f"{subject.name} under other conditions"
             ):
                 examine(further_subject, session)
-            examine_later(subject, session)
+            examine_beyond_calls(subject, session)
             _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
             _save_evidence(session)
             if session.is_finished():
@@ -118,7 +118,7 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from reads_of_surroundings(change, session.changed, session.original)
 
 
-def _load(
+def _start_session(
     request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger
 ) -> Session | None:
     """Import both versions and start their session; return None, with the reason in the ledger,
@@ -203,9 +203,8 @@ def _compare_signatures(session: Session) -> None:
 
 
 def _compare_variables(session: Session, path: Path) -> None:
-    """Refute definitions where the import leaves the file's variables with other values, except
-    values that differ at each import.
-    """
+    """Refute definitions, or the module level if it is changed, where the import leaves the file's
+    variables with other values, except values that differ at each import."""
     differences = describe_differences(
         variable_leaves(session.original), variable_leaves(session.changed)
     )

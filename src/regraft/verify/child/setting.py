@@ -12,8 +12,8 @@ import torch
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.failure import describe
-from regraft.verify.child.pair import Pair, build
+from regraft.verify.child.failure import describe_failure
+from regraft.verify.child.pair import Pair, build_both
 from regraft.verify.child.record import Recorded, Recorder, recording
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session
@@ -68,15 +68,15 @@ def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
     """Build both models; definitions that cause a difference are refuted and restored first. Return
     None where no model can be built.
     """
-    result = build(subject, seed, session)
+    result = build_both(subject, seed, session)
     while isinstance(result, Difference):
-        guilty = session.blame(lambda: as_difference(build(subject, seed, session)))
+        guilty = session.blame(lambda: as_difference(build_both(subject, seed, session)))
         for name in guilty:
             session.ledger.refute(
-                name, result.sentence, describe(subject, seed, None, None, result)
+                name, result.sentence, describe_failure(subject, seed, None, None, result)
             )
         session.restore(guilty)
-        result = build(subject, seed, session) if session.ledger.unrefuted() else None
+        result = build_both(subject, seed, session) if session.ledger.unrefuted() else None
     return result
 
 
@@ -166,7 +166,9 @@ def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool
     )
 
 
-def describe_place(entry: Recorded, call: Call, setting: Setting, difference: Difference) -> str:
+def sentence_with_place(
+    entry: Recorded, call: Call, setting: Setting, difference: Difference
+) -> str:
     """Return the sentence of a difference with its definition, model and conditions."""
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
     condition = f", with {difference.mode}" if difference.mode else ""

@@ -90,8 +90,9 @@ def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:
 
 
 def _contents(value: Any, home: str) -> list[Any]:
-    """Return the objects in a container, in the defaults of a function of the file, or in a partial
-    call."""
+    """Return the elements of a container, the values of a dictionary, the function of a static or
+    class method, the parts of a partial call, or the defaults of a function of the file; else
+    []."""
     if type(value) in _CONTAINERS:
         return list(value)
     if isinstance(value, dict):

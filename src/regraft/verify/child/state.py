@@ -168,7 +168,8 @@ def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str
 
 class _Namespace:
     """One dictionary of names that is watched: a module's attributes, layers or buffers, or the
-    file's variables."""
+    file's variables. Its changes are effects of a call if it is `reported`; it is restored in any
+    case."""
 
     def __init__(
         self, prefix: str, owner: dict[str, Any], home: str, skipped: frozenset[str], reported: bool
@@ -336,12 +337,17 @@ def _leaves(
     """Return the comparable leaves of a value by path; without `number_format` decimal numbers stay
     numbers."""
     return {
-        name: _leaf(leaf, scope, number_format) for name, leaf in tree.flatten(value, path).items()
+        name: _comparable_leaf(leaf, scope, number_format)
+        for name, leaf in tree.flatten(value, path).items()
     }
 
 
-def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None) -> Any:
-    """Return a leaf in a form that is equal in both versions."""
+def _comparable_leaf(
+    leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None
+) -> Any:
+    """Return a leaf in a form that can be compared between the versions: a tensor as a copy, a
+    float as a tensor if there is a number format, text without addresses and paths, anything else
+    as it is."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     if isinstance(leaf, float) and number_format is not None:

@@ -173,8 +173,8 @@ class Tracer:
 
 
 def leave_kernels_out(files: Collection[str]) -> None:
-    """Run Triton's interpreter, where it is in use, without tracing, except for kernels of these
-    files.
+    """Change Triton's interpreter, where it is in use, so that it runs without tracing, except for
+    kernels of these files.
 
     Each of its kernels makes many thousands of calls, and a tracer that is told of them takes
     longer than the kernel.

@@ -135,8 +135,8 @@ def thaw(
 
 
 def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
-    """Give a private copy, and the objects in it, the classes that `scope`, another version of
-    their file, defines."""
+    """Give a private copy, and the objects in it, in place the classes that `scope`, another
+    version of their file, defines; return the copy."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
@@ -165,8 +165,8 @@ def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> 
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:
-    """Cast tensors held by an object such as a key-value cache (the object is already a private
-    copy)."""
+    """Cast in place the floating tensors held by an object such as a key-value cache (the object is
+    already a private copy); return the object."""
     for owner, key, tensor in _tensors_inside(value, _DEPTH, set()):
         if tensor.is_floating_point():
             if isinstance(owner, list | dict):

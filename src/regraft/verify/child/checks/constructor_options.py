@@ -101,7 +101,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     Options that are floating point numbers change together where that is accepted; every other
     option changes by itself.
     """
-    deadline = session.ledger.share(SECONDS)
+    deadline = session.ledger.deadline_within(SECONDS)
     choices = source_hints.compared_strings(inspect.getsource(session.original))
     overrides = _overrides(part, words, choices, session)
     varied_names: set[str] = set()

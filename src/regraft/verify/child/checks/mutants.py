@@ -28,7 +28,7 @@ from regraft.verify.child.checks.edited_code import (
     definition_node,
     edited_codes,
 )
-from regraft.verify.child.limits import limit_time
+from regraft.verify.child.time_limit import limit_time
 from regraft.verify.definitions import Definition
 
 MOST = 10  # the most mutants of a definition

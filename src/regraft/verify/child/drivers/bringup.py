@@ -161,7 +161,7 @@ def repair_trial(
 ) -> Trial:
     """Repair a configuration, or the inputs for it, as long as each repair leads further; return
     the last trial."""
-    deadline = session.ledger.share(REPAIR_SECONDS)
+    deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     while (
         best.error is not None and time.process_time() < deadline and not session.ledger.is_late()
     ):

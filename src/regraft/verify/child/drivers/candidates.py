@@ -83,7 +83,7 @@ def _with_second_values(
 ) -> Iterator[Subject]:
     """Yield the model with another value of each field of its configuration that `words` name: the
     first value with which it builds and runs. A field without such a value is skipped."""
-    deadline = session.ledger.share(SECOND_SECONDS)
+    deadline = session.ledger.deadline_within(SECOND_SECONDS)
     tried_paths: set[tuple[str, ...]] = set()
     choices = source_hints.compared_strings(inspect.getsource(session.original))
     for override in config_variations.second_values(candidate.values, words, choices):

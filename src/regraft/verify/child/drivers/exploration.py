@@ -60,7 +60,7 @@ class _Exploration:
         self, candidates: list[Candidate], session: Session, hints: source_hints.Hints, source: str
     ) -> None:
         self._session = session
-        self._deadline = session.ledger.share(SEARCH_SECONDS)
+        self._deadline = session.ledger.deadline_within(SEARCH_SECONDS)
         self._is_over = False
         self._names_leading_to = functools.cache(
             lambda names: source_hints.names_leading_to(names, source)

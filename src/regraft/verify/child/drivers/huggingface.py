@@ -180,7 +180,7 @@ def _repaired_candidates(
     working_values = {
         candidate.values.get("model_type"): candidate.values for candidate in candidates
     }
-    deadline = session.ledger.share(REPAIR_SECONDS)
+    deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     for cls, first_trial in sorted(
         failed_trials.items(),
         key=lambda name_and_trial: -_wanted_in_failed(name_and_trial[1], session),
@@ -309,7 +309,7 @@ def _varied_whole_models(
 ) -> Iterator[parts.WholeModel]:
     """Yield models with other configurations, of those that have inputs and do not run to their
     end."""
-    deadline = session.ledger.share(SEARCH_SECONDS)
+    deadline = session.ledger.deadline_within(SEARCH_SECONDS)
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]
         for other_attention, override in (

@@ -155,7 +155,7 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
     Lists and dictionaries that these functions give their classes are added to `facts.noted`.
     """
     session = task.session
-    deadline = session.ledger.share(BUILT_SECONDS)
+    deadline = session.ledger.deadline_within(BUILT_SECONDS)
     inputless_models: list[parts.WholeModel] = []
     for builder in builders(session.original, session.ledger):
         for key, value in builder.values.items():

@@ -91,7 +91,11 @@ def compare_runs(
     sides: Sides, call: Call, plan: Plan, session: Session
 ) -> Difference | Outcome | None:
     """Return a difference, or the changed version's equal outcome, or None where the original does
-    not run."""
+    not run.
+
+    Second derivatives and an order of hooks that the changed version loses are noted in the record
+    and are no difference.
+    """
     ledger, name = session.ledger, sides.definition
     original_outcome = _run_original(sides, call, plan, session)
     if original_outcome is None:
