@@ -34,7 +34,7 @@ from regraft.verify.child.variants import AS_RECORDED
 
 def examine_beyond_calls(subject: Subject, session: Session) -> None:
     """Compare the behaviour that single calls do not show, and refute definitions by it; nothing
-    for a light subject."""
+    for a light subject, or where time is up."""
     if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
@@ -65,9 +65,9 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
 def _compare_with_dropout(
     entry: Recorded, compared_calls: set[tuple[str, str]], setting: Setting, session: Session
 ) -> bool:
-    """Compare a recorded call with dropout on; return False once its definition is refuted, because
-    modules that hold an instance of it have to be built anew.
-    """
+    """Compare a recorded call with dropout on, unless an equal one is in `compared_calls`, to which
+    it is added. Return False once its definition is refuted, because modules that hold an instance
+    of it have to be built anew."""
     record = session.ledger.records[entry.definition]
     key = entry.definition, f"{entry.path} {tree.shapes(entry.call)}"
     if key in compared_calls or record.refuted or not has_counterpart(entry, setting, session):
@@ -105,7 +105,8 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
             return
 
         def repeat_check(check: Lasting = check) -> Difference | None:
-            """Return the difference of a new pair, or the difference that its building shows."""
+            """Return the difference of a new pair, or the difference that its building shows, or
+            None."""
             pair = build_both(subject, SEEDS[0], session)
             return (
                 check(subject, pair, session)[0] if isinstance(pair, Pair) else as_difference(pair)

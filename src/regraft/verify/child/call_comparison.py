@@ -263,7 +263,7 @@ def _missing_derivative(outcome: Outcome) -> str:
 def count_comparison(
     record: Record, setting: Setting, call: Call, outcome: Outcome, mode: str = ""
 ) -> None:
-    """Add a comparison without a difference to the evidence of a definition."""
+    """Add a comparison without a difference to `record`, the evidence of a definition."""
     if not setting.subject.once:
         record.models.add(setting.subject.name)
     record.drivers.add(setting.subject.driver)

@@ -53,8 +53,8 @@ Capture = Callable[[Target, tree.Live], Any]
 
 
 def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
-    """Return the flat results of a captured target on a call, or the error that capturing or
-    running it raised."""
+    """Return by path the flat results of a captured target on a call, or the error that capturing
+    or running it raised."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):

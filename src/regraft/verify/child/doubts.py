@@ -110,7 +110,7 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     """
 
     def gradients(target: Target, plan: Plan) -> Mapping[str, Any]:
-        """Return the first or second derivatives of a run."""
+        """Return the first or second derivatives of a run by path, {} for none."""
         outcome = execute(target, call, plan)
         return (outcome.second if plan.twice else outcome.gradients) or {}
 

@@ -47,8 +47,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Run a subject with both seeds, all number formats and modes; definitions that are refuted on
-    the way are restored.
+    """Run a subject with both seeds, all number formats and modes, while there is time; definitions
+    that are refuted on the way are restored.
 
     A brief examination takes one seed and float32.
     """

@@ -30,10 +30,11 @@ def judge(
     jittered: Run = Outcome,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
-    return the first difference.
+    return the first difference or None.
 
-    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding.
-    `strict` also compares values where the original's own result is not finite.
+    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
+    differences that rounding explains are added to `largest`. `strict` also compares values where
+    the original's own result is not finite.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {describe_error(changed.error)}")
@@ -77,7 +78,7 @@ class _Standard:
 
 def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -> Difference | None:
     """Compare the outputs of two runs, those of the second call and those that hooks saw; return
-    the first difference."""
+    the first difference or None."""
     for words, kind, name in _RESULTS:
         check = standard.check(kind, name)
         difference = compare(getattr(original, name), getattr(changed, name), check)
@@ -87,8 +88,8 @@ def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -
 
 
 def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
-    """Compare what two calls do beside their results: random numbers, shared memory and calls of
-    submodules."""
+    """Compare what two calls do beside their results, random numbers, shared memory and calls of
+    submodules; return the first difference or None."""
     new_sources = [name for name in changed.drew if name not in original.drew]
     if new_sources:
         return Difference(

@@ -131,7 +131,7 @@ class Ledger:
             self._journal.flush()
 
     def reach(self, level: str) -> None:
-        """Note that a level of evidence was reached."""
+        """Note that a level of evidence was reached, unless it is noted."""
         if level not in self.levels:
             self.levels.append(level)
 
@@ -148,11 +148,11 @@ class Ledger:
             record.failure = failure
 
     def unrefuted(self) -> tuple[str, ...]:
-        """Return the definitions that are not refuted yet."""
+        """Return the names of the definitions that are not refuted yet."""
         return tuple(name for name, record in self.records.items() if not record.refuted)
 
     def refuted(self) -> tuple[str, ...]:
-        """Return the refuted definitions."""
+        """Return the names of the refuted definitions."""
         return tuple(name for name, record in self.records.items() if record.refuted)
 
     def is_late(self) -> bool:

@@ -102,18 +102,21 @@ def _compare_call(
     restored. Return a difference, or the changed version's equal outcome, or None where the
     original does not run."""
     if not fresh and len(session.ledger.unrefuted()) == len(session.ledger.records):
-        return _run(setting.pair, setting, session, call)
+        return _compare_on_pair(setting.pair, setting, session, call)
     built = build_both(setting.subject, setting.seed, session)
     if not isinstance(built, Pair):
         return built
     pair = built.cast(getattr(torch, setting.dtype))
     with pair.mode(setting.training, 0.0 if setting.training else weights.RATE):
-        return _run(pair, setting, session, call)
+        return _compare_on_pair(pair, setting, session, call)
 
 
-def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
-    """Compare one call on a pair; return None where the original does not run or the difference is
-    no evidence."""
+def _compare_on_pair(
+    pair: Pair, setting: Setting, session: Session, call: Call
+) -> Difference | Outcome | None:
+    """Compare one call on a pair. Return a difference, or the changed version's equal outcome, or
+    None where the original does not run or, with the reason recorded, the difference is no
+    evidence."""
     plan = setting.plan(recorded=not setting.brief)
     sides = module_sides(pair, "", "", session)
     result = compare_runs(sides, call, plan, session)

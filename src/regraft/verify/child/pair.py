@@ -87,7 +87,7 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
 
 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:
-    """Return the original's model, or None where it cannot be built."""
+    """Return the original's model; None, with the reason recorded, where it cannot be built."""
     try:
         with (
             session.ledger.step("original", "", f"build {subject.name}"),

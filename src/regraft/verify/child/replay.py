@@ -272,7 +272,7 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
 
 
 def _effects(target: Target, arguments: tree.Live, watch: Watch) -> dict[str, Any]:
-    """Return the state that a call has left behind, empty where effects do not count."""
+    """Return by path the state that a call has left behind, empty where effects do not count."""
     return watch.effects(lambda: _number_format(target, arguments)) if target.effects else {}
 
 

@@ -37,7 +37,7 @@ from regraft.verify.types import MODULE
 
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
-    """Answer a request; the result is written to `folder`/result.json."""
+    """Answer a request while there is time; the result is written to `folder`/result.json."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])

@@ -213,7 +213,7 @@ class Session:
 
     def condition_gaps(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each condition in changed lines of either version that did not take
-        all results."""
+        all results; () where conditions are not watched."""
         if self.conditions is None:
             return ()
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
@@ -305,7 +305,8 @@ class Session:
         )
 
     def constructions_to_try(self, definition: str) -> tuple[Construction, ...]:
-        """Return how builders that have not run build a definition, if that is all they do."""
+        """Return the calls with which builders that have not run build a definition, where a
+        builder adds nothing else."""
         return tuple(
             construction
             for change in self._unrefuted_changes()

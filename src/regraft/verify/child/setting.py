@@ -86,8 +86,8 @@ def as_difference(result: Pair | Difference | None) -> Difference | None:
 
 
 def record_calls(setting: Setting, session: Session) -> Recorder | None:
-    """Run the original on all calls and return the recorded calls of its definitions; None where it
-    does not run."""
+    """Run the original on all calls and return the recorded calls of its definitions; None, with
+    the reason recorded, where it does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
     calls = _calls(setting, session)
@@ -117,9 +117,8 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
 
 
 def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
-    """Return the calls of a subject; None where making them raises, as may happen for a call that
-    continues from another.
-    """
+    """Return the calls of a subject; None, with the reason recorded, where making them raises, as
+    may happen for a call that continues from another."""
     try:
         return setting.subject.calls(setting.seed)
     except Exception as error:  # noqa: BLE001 - calls may run the model; recorded as the reason to skip

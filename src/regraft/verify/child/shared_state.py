@@ -54,7 +54,8 @@ class SharedState:
 
 
 def _class_numbers(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the plain values among the attributes of a class by name, special names aside."""
+    """Yield pairs of a name and a plain value among the attributes of a class, special names
+    aside."""
     for name, value in vars(cls).items():
         if isinstance(value, _NUMBERS) and not name.startswith("__"):
             yield name, value

@@ -153,7 +153,7 @@ def _restore(saved: _Saved) -> None:
 
 
 def _restore_tensor(value: Any, content: Any) -> None:
-    """Restore the content of a tensor, or its shape and format."""
+    """Restore in place the content of a tensor, or its shape and format."""
     if value.shape != content.shape or value.dtype != content.dtype:
         value.data = content.clone()
     elif not identical(value.detach(), content):
@@ -203,8 +203,8 @@ class _Namespace:
         return not holds_saved_objects
 
     def changed(self) -> Iterator[tuple[str, Any]]:
-        """Yield the names that are new or hold another value, with the value, and those that are
-        gone, with `GONE`."""
+        """Yield, sorted, the names that are new or hold another value, with the value, and those
+        that are gone, with `GONE`."""
         if not self._saved and not self._has_new_objects():
             return
         current, old_values, saved = self._now(), self._before, self._saved
@@ -369,14 +369,14 @@ def normalise_text(text: str, scope: ModuleType | None) -> str:
 
 
 def variable_leaves(scope: ModuleType) -> dict[str, Any]:
-    """Return the plain values among a file's variables as flat leaves: numbers, strings, tensors,
-    containers."""
+    """Return by path the plain values among a file's variables as flat leaves: numbers, strings,
+    tensors, containers."""
     return _plain_leaves(VARIABLE, vars(scope), scope, frozenset())
 
 
 def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any]:
-    """Return the plain values among the attributes of one module, which is at `path` in its model,
-    as flat leaves."""
+    """Return by path the plain values among the attributes of one module, which is at `path` in its
+    model, as flat leaves."""
     return _plain_leaves(
         f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, _INTERNAL
     )

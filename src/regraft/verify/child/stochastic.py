@@ -109,7 +109,7 @@ def _compare_distributions(
     original: Target, changed: Target, call: Call, noise: frozenset[str] = frozenset()
 ) -> Difference | None:
     """Compare the distributions of all values that a call and its repetition return, each alone and
-    all jointly."""
+    all jointly; return the difference that fresh runs confirm, or None."""
     start = time.monotonic()
     execute(original, call, Plan(gradients=False, repeat=True))
     seconds_per_run = max(1e-5, time.monotonic() - start)

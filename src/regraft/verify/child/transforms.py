@@ -74,15 +74,15 @@ def _first_line(error: BaseException) -> str:
 
 def _script(target: Target, arguments: tree.Live) -> Any:
     """Return the result of the scripted target."""
-    return _run(torch.jit.script, target, arguments)
+    return _run_transformed(torch.jit.script, target, arguments)
 
 
 def _trace(target: Target, arguments: tree.Live) -> Any:
     """Return the result of the target traced by `torch.fx`."""
-    return _run(torch.fx.symbolic_trace, target, arguments)
+    return _run_transformed(torch.fx.symbolic_trace, target, arguments)
 
 
-def _run(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
+def _run_transformed(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
     """Return the result of a transformed target; raises TimeoutError after SECONDS."""
     with limit_time(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
         warnings.simplefilter("ignore")

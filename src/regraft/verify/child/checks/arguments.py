@@ -75,7 +75,8 @@ def rated_calls(call: Call, target: Target) -> Iterator[Call]:
 def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
     """Yield a call with dropout rates around each value between 0 and 1 and around its complement.
 
-    The rates are a tenth below and above; each is tried for every parameter that holds a rate.
+    The rates, at most `_LIMIT` below 1, are a tenth below and above; each is tried for every
+    parameter that holds a rate.
     """
     bound = bound_arguments(call, function)
     if bound is None:

@@ -127,7 +127,8 @@ def _is_bound_or_choice(node: ast.expr) -> bool:
 
 
 def is_predicate(node: ast.expr) -> bool:
-    """Return whether an expression is a negation, a comparison or a call with a truth value."""
+    """Return whether an expression is a negation by `not`, a comparison or a call with a truth
+    value."""
     is_negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     return (
         is_negation

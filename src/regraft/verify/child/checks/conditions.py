@@ -154,8 +154,8 @@ class Conditions:
             self._edited[name] = ast.fix_missing_locations(edited)
 
     def _reporting_codes(self, name: str) -> dict[FunctionType, CodeType]:
-        """Return the reporting code of a definition's present functions, since a definition may be
-        restored."""
+        """Return by function the reporting code of a definition's present functions, which are
+        others once the definition is restored."""
         value = vars(self._module).get(name.partition("#")[0])
         key = name, id(value)
         if key not in self._codes:

@@ -81,8 +81,8 @@ def note_options(definition: str, arguments: Mapping[str, Any], session: Session
 
 
 def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a constructor by name, with the fields of configurations, nested ones
-    included."""
+    """Yield pairs of a name and a value: the arguments of a constructor, with the fields of
+    configurations, nested ones included, in their place."""
     for name, value in arguments.items():
         if is_config(value):
             yield from _plain_values(fields_of(value))
@@ -227,7 +227,8 @@ def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
 def _with_values_of(
     changed_part: Part, names: tuple[str, ...], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return arguments with the values that a changed part has for the options `names`."""
+    """Return `arguments` by name with the values that a changed part has for the options `names`,
+    those in configurations too."""
     values: dict[str, Any] = {}
     for name, value in changed_part.arguments.items():
         if is_config(value):

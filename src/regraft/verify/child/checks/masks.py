@@ -100,8 +100,8 @@ def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Ite
 
 
 def _padding_masks(inputs: list[Any]) -> dict[str, Any]:
-    """Return masks for inputs padded on the left: one to add to scores, one of booleans, one of
-    ones and zeros."""
+    """Return by description masks for inputs padded on the left: one to add to scores, one of
+    booleans, one of ones and zeros."""
     first = inputs[0]
     with_keys = inputs[-1] if first.dim() == 4 else first
     rows, queries, keys = first.shape[0], first.shape[-2], with_keys.shape[-2]

@@ -64,7 +64,7 @@ def reads_of_surroundings(
     change: Change, changed: ModuleType, original: ModuleType
 ) -> tuple[str, ...]:
     """Return a sentence for each read of the process in changed lines that the original's
-    definition does not have."""
+    definition does not have, sorted by line."""
     node, original_node = _tree(change.definition, changed), _tree(change.definition, original)
     if node is None:
         return ()

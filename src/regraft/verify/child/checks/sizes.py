@@ -57,7 +57,8 @@ def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[in
 
 
 def _lengths_for_counts(size: int, tensors: list[Any], counts: Iterable[int]) -> tuple[int, ...]:
-    """Return the sizes at which the largest tensor of a size has more elements than some counts."""
+    """Return the sizes at which the largest tensor of a size has more elements than some counts; ()
+    where another size of it is 0, or the size itself."""
     if size == 0:
         return ()
     elements_per_size = max(

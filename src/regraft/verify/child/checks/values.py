@@ -59,8 +59,8 @@ def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) 
 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
-    """Yield the tokens that stand for no word, with the names that a model or its configuration has
-    for them.
+    """Yield at most `_TOKENS` tokens that stand for no word, each after the name that a model or
+    its configuration has for it.
 
     Inputs are generated without these tokens: only such tokens show how code treats padding inside
     of a row. Numbers below 3 come last, under the name `number`, because files compare tokens with

@@ -256,8 +256,8 @@ def _decoding(
 def _longer_calls(
     call: Call, length: int, definitions: tuple[str, ...], session: Session
 ) -> list[Call]:
-    """Return decoding calls with more tokens: beyond the constants of the definitions, and for a
-    long cache."""
+    """Return decoding calls with more tokens: beyond at most `_LONGER` constants of the
+    definitions, and for a long cache."""
     constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
     lengths = [
         size + _BEYOND_CONSTANT for size in constants if length < size + _BEYOND_CONSTANT < _CACHED

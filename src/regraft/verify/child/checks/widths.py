@@ -49,7 +49,8 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
 
 
 def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> list[int]:
-    """Return the widths to try in the place of a width, the large one first."""
+    """Return at most `_TARGETS` widths to try in the place of a width: the large one, those that
+    give results of the sizes around constants, then these sizes."""
     large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
     widths_for_results = [
         size * width // result_width
@@ -160,8 +161,8 @@ def _resize_argument(name: str, value: Any, sizes: dict[int, int]) -> Any:
 
 
 def _is_small(part: Part, session: Session) -> bool:
-    """Return whether the original of a part has at most _LARGEST parameters, counted without
-    allocating them."""
+    """Return whether the original of a part has at most `_LARGEST` parameters, counted without
+    allocating them; True where they cannot be counted so."""
     try:
         with torch.device("meta"):
             model = part.build(session.original)

@@ -29,6 +29,7 @@ class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
         self.count = 0
 
     def reset(self, *_: Any) -> None:
+        """Start counting from 0; a hook may pass any arguments."""
         self.count = 0
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -159,8 +159,8 @@ def repair_trial(
     session: Session,
     choices: source_hints.Choices,
 ) -> Trial:
-    """Repair a configuration, or the inputs for it, as long as each repair leads further; return
-    the last trial."""
+    """Repair a configuration, or the inputs for it, as long as each repair leads further and there
+    is time; return the last trial."""
     deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     while (
         best.error is not None and time.process_time() < deadline and not session.ledger.is_late()
@@ -186,8 +186,8 @@ def _better_trials(
     session: Session,
     deadline: float,
 ) -> Iterator[Trial]:
-    """Yield trials that lead further than the best so far: with inputs searched for, and with other
-    values, which come first where the error blames them."""
+    """Yield trials that lead further than the best so far, until the deadline: with inputs searched
+    for, and with other values, which come first where the error blames them."""
     search = (
         [(best.values, input_repairs.SECONDS)]
         if best.progress[0] == RUNNING and not best.searched

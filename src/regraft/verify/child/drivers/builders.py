@@ -160,7 +160,8 @@ def _names_in_results(function: FunctionType) -> set[str]:
 
 
 def _result_expressions(body: ast.Module) -> list[ast.expr | None]:
-    """Return the expressions that are returned, or assigned to a variable that is returned."""
+    """Return the expressions that are returned (None for a bare `return`), or assigned to a
+    variable that is returned."""
     nodes = list(ast.walk(body))
     results = [node.value for node in nodes if isinstance(node, ast.Return)]
     variables = {result.id for result in results if isinstance(result, ast.Name)}

@@ -81,8 +81,9 @@ def subject_of(candidate: Candidate) -> Subject:
 def _with_second_values(
     candidate: Candidate, session: Session, words: frozenset[str]
 ) -> Iterator[Subject]:
-    """Yield the model with another value of each field of its configuration that `words` name: the
-    first value with which it builds and runs. A field without such a value is skipped."""
+    """Yield the model with another value of each field of its configuration that `words` name, for
+    `SECOND_SECONDS`: the first value with which it builds and runs. A field without such a value is
+    skipped."""
     deadline = session.ledger.deadline_within(SECOND_SECONDS)
     tried_paths: set[tuple[str, ...]] = set()
     choices = source_hints.compared_strings(inspect.getsource(session.original))

@@ -131,8 +131,8 @@ def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> 
 
 
 def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return empty mappings for the keywords of a model that was replaced by one which does not
-    take them."""
+    """Return, by field, an empty mapping for the keywords of a model that was replaced by one which
+    does not take them."""
     return {
         name: {}
         for name, value in fields.items()
@@ -141,7 +141,8 @@ def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
-    """Return as many heads of keys and values as of queries, where they were equally many."""
+    """Return, by field, as many heads of keys and values as of queries, where they were equally
+    many; {} where the number of heads is not stated."""
     heads = fields.get(ATTENTION_HEADS_FIELD)
     if heads is None:
         return {}

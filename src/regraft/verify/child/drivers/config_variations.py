@@ -119,7 +119,7 @@ def _alternatives(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
 
 
 def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
-    """Return the opposite of a flag."""
+    """Return the opposite of a flag as the only alternative."""
     return (not value,)
 
 
@@ -238,7 +238,8 @@ def _field_variations(name: str, value: Any, hints: Hints) -> Iterator[Any]:
 
 
 def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]:
-    """Return strings for a field that has one, or that is unset and compared with strings."""
+    """Return the strings that the file compares a field with, and activations for a field of one;
+    () where it holds no string and is not unset."""
     if not isinstance(value, str) and (value is not None or name not in hints.choices):
         return ()
     activations = ACTIVATIONS if name in ACTIVATION_OR_PROJECTION_FIELDS else ()
@@ -246,31 +247,34 @@ def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]
 
 
 def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
-    """Return numbers for a mentioned field that is unset or has a number which stands for none."""
+    """Return numbers for a mentioned field that is unset or has a number which stands for none (0,
+    -1); () for others."""
     is_none = value is None or value in (0, -1)
     return (1, 2, 0.5) if name in hints.text and is_none else ()
 
 
 def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return one layer more where the number is mentioned: a loop may run over those between the
-    first and the last."""
+    """Return one layer more where the number is mentioned, since a loop may run over those between
+    the first and the last; () elsewhere."""
     is_count = name in hints.text and isinstance(value, int) and config_shrinking.is_layers(name)
     return (value + 1,) if is_count else ()
 
 
 def _shared_heads(name: str, value: Any, _: Hints) -> tuple[int, ...]:
-    """Return half of the heads of keys, which several heads of queries then share."""
+    """Return half of the heads of keys, which several heads of queries then share; () for other
+    fields."""
     is_count = config_shrinking.is_key_value_heads(name) and type(value) is int and value > 1
     return (value // 2,) if is_count else ()
 
 
 def _half_of_compared(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return half of a number that the file compares with another."""
+    """Return half of a number that the file compares with another; () for others."""
     return (value // 2,) if name in hints.compared and type(value) is int and value > 2 else ()
 
 
 def _short_block(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return a short block of positions, where the text mentions the field of a longer one."""
+    """Return a short block of positions, where the text mentions the field of a longer one; ()
+    elsewhere."""
     is_long_block = _is_block(name) and type(value) is int and value > WINDOW
     return (WINDOW,) if name in hints.text and is_long_block else ()
 

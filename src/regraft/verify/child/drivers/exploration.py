@@ -86,8 +86,8 @@ class _Exploration:
             yield from self._take_turn(self._turns.popleft())
 
     def _take_turn(self, turn: _Turn) -> Iterator[Candidate]:
-        """Yield the useful variations of a model, as long as each runs lines of the file that none
-        did before."""
+        """Yield the useful variations of a model while there is time, as long as each runs lines of
+        the file that none did before; then the turn goes to the end of the queue."""
         while turn.searches:
             if not self._has_postponed_only and self._can_wait(turn.model):
                 self._postponed.append(turn)

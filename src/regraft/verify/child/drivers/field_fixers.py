@@ -34,7 +34,8 @@ _WANTS_LIST = re.compile(r"'NoneType' object is not (subscriptable|iterable)|'No
 
 
 def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield other values for fields that the error or its line names.
+    """Yield other values for fields that the error names, then for those that its line names; unset
+    fields and long names come first.
 
     Unset fields that only make sense together, by their names, get values together; a list of
     strings has one string for each layer.
@@ -51,8 +52,8 @@ def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Ch
 
 
 def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) -> tuple[Any, ...]:
-    """Return values for a field that an error names; an unset one may hold a list, or a name that
-    another field lists."""
+    """Return values for a field that an error names, likely ones first; an unset one may hold a
+    list, or a name that another field lists."""
     value = problem.small[name]
     alternatives = _alternatives(name, value, problem.original.get(name))
     if value is not None:

@@ -142,8 +142,8 @@ def _is_useful(candidate: Candidate, session: Session) -> bool:
 
 
 def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield the model classes that a shrunk configuration builds; note the trials of the others in
-    `failed_trials`."""
+    """Yield the model classes that a shrunk configuration builds, while there is time; note the
+    trials of the others in `failed_trials`."""
     for cls in _model_classes(session.original):
         if session.ledger.is_late():
             return
@@ -172,8 +172,9 @@ def _repaired_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield the models that repairs bring to life, and remove them from `failed_trials`; those
-    without wanted definitions are skipped.
+    """Yield the models that repairs bring to life, those with most wanted definitions first and
+    while there is time, and remove them from `failed_trials`; those without wanted definitions are
+    skipped.
 
     Values that work for one model are tried for the next.
     """
@@ -250,7 +251,8 @@ def _wanted_in_failed(trial: Trial, session: Session) -> int:
 
 
 def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
-    """Return the configuration that a model class has by default, or None where there is none."""
+    """Return the configuration that a model class has by default, as a dictionary; None, with the
+    reason recorded, where there is none."""
     try:
         values: dict[str, Any] = config_class_of(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
@@ -308,7 +310,7 @@ def _varied_whole_models(
     whole_models: tuple[parts.WholeModel, ...], session: Session, hints: source_hints.Hints
 ) -> Iterator[parts.WholeModel]:
     """Yield models with other configurations, of those that have inputs and do not run to their
-    end."""
+    end, for `SEARCH_SECONDS`."""
     deadline = session.ledger.deadline_within(SEARCH_SECONDS)
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]

@@ -150,7 +150,7 @@ def _relative_subjects(
 
 def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
     """Yield the models that functions of the file build, where they are of use, and parts of those
-    that do not run.
+    that do not run, for `BUILT_SECONDS`.
 
     Lists and dictionaries that these functions give their classes are added to `facts.noted`.
     """
@@ -298,8 +298,8 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
 def _repaired_instance(
     name: str, guess: Guess, failure: Failure, facts: FileFacts, session: Session, deadline: float
 ) -> Instance | Failure:
-    """Change the values as the error suggests, as long as each change leads further; then search
-    for inputs again.
+    """Change the values as the error suggests, as long as each change leads further, for
+    `MENDING_SECONDS`; then search for inputs once more.
 
     Return the failure that came furthest where nothing helps.
     """
@@ -332,7 +332,7 @@ def _repaired_instance(
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     """Yield a function of the file with inputs that it accepts, then with further inputs that reach
-    new lines."""
+    new lines; nothing, with the reason recorded, where it accepts none."""
 
     def build(module: ModuleType) -> Any:
         return FunctionModule(module, name)

@@ -202,8 +202,8 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
 
 
 def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
-    """Return the slot of images for the first parameter whose name tells nothing, of a model
-    without a configuration whose first layer is a convolution; {} for others."""
+    """Return by name the slot of images for the first parameter whose name tells nothing, of a
+    model without a configuration whose first layer is a convolution; {} for others."""
     dims = () if hasattr(model, "config") else _image_dims(model, side)
     for name, slot in slots.items() if dims else ():
         if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):
@@ -212,8 +212,8 @@ def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, 
 
 
 def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
-    """Return slots with the patches of all images in one row, where a model takes a grid; {} for
-    others."""
+    """Return by name slots with the patches of all images in one row, where a model takes a grid;
+    {} for others."""
     if not any(name in GRID_INPUTS for name in slots):
         return {}
     images = [name for name in slots if name in PACKED_INPUTS]

@@ -98,8 +98,8 @@ def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str
 
 
 def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of its own fields, not of nested
-    configurations."""
+    """Return a copy of a configuration with other values of its own fields, even such as it
+    refuses; those of nested configurations are left out."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
         if isinstance(value, Mapping):

@@ -38,6 +38,7 @@ class Instance:
     function_values: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, module: ModuleType) -> Any:
+        """Build the model from one version of the file, with the changed flags."""
         return with_flags(builder_of(self.name, self.values), self.flags)(module)
 
 

@@ -58,7 +58,7 @@ class MethodsDriver:
 
     def subjects(self, task: Task) -> Iterator[Subject]:
         """Yield changed methods of the model that were never entered, where inputs are found for
-        them."""
+        them; each is tried on at most `MODELS` models."""
         session = task.session
         for change in session.uncovered_changes():
             cls = getattr(session.original, change.definition, None)
@@ -94,8 +94,8 @@ def _method_subjects(
     text: str,
     tried: Counter[tuple[str, str]],
 ) -> Iterator[Subject]:
-    """Yield a method of the first part of a model that is of `cls`, with inputs found for it; the
-    attempt is counted in `tried`.
+    """Yield a method of the first part of a model that is of `cls`, with inputs found for it, or
+    else record the reason; the attempt is counted in `tried`.
 
     Further calls follow that reach new lines.
     """

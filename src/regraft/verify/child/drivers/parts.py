@@ -263,7 +263,7 @@ def _record_end(run: _Run, path: str, *_: Any) -> None:
 
 def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
     """Yield a part of each class that is still wanted, or that calls a wanted function, with inputs
-    found for it."""
+    found for it; the reason is recorded where none are."""
     tried_classes = set()
     for path, part in model.named_modules():
         cls = type(part)

@@ -325,7 +325,7 @@ def dimension_of(dim: str | int, sizes: Sizes) -> Dim:
 
 
 def _all_dimensions(dims: Dimensions, sizes: Sizes) -> tuple[Dim, ...]:
-    """Return the dimensions with names of the tables."""
+    """Return the dimensions that have names of the tables, in order."""
     return tuple(dimension_of(dim, sizes) for dim in dims)
 
 

@@ -116,7 +116,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
 
 def accepts(part: Part, session: Session) -> bool:
     """Return whether the original of a part is built, and runs on all its calls in evaluation and
-    in training."""
+    in training; an error means that it does not."""
     try:
         model = build_seeded(0, part.build, session.original)
         targets = [
@@ -144,8 +144,8 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 
 def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of fields, those of nested configurations
-    included."""
+    """Return a copy of a configuration with other values of fields, even such as it refuses, those
+    of nested configurations included."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
         nested, new_value = getattr(changed, name, None), value
