@@ -185,7 +185,7 @@ class _Comparison:
 
     def jittered(self) -> Outcome:
         """Return the original's outcome for inputs, and in half precision parameters, that are off
-        by one rounding."""
+        by one rounding; of several runs the values that lie farthest from its own."""
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         if original.module is None or not _is_half_precision(self.original_outcome):

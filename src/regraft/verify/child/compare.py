@@ -47,7 +47,8 @@ class Largest:
     relative: dict[str, float] = field(default_factory=dict)
 
     def add(self, dtype: str, absolute: float, relative: float) -> None:
-        """Add the absolute and relative difference of one comparison."""
+        """Note the absolute and relative difference of one comparison where they are the largest of
+        their number format."""
         self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
         self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
 

@@ -89,9 +89,8 @@ def _are_like_halves(value: Any, counterpart: Any) -> bool:
 
 
 def _is_far_apart(value: Any, counterpart: Any) -> bool:
-    """Return whether rounding alone took two results far apart, as at a saturated softmax:
-    gradients say nothing there.
-    """
+    """Return whether two results lie further apart than `_FAR_APART`, as rounding alone takes them
+    at a saturated softmax: gradients say nothing there."""
     if (
         not isinstance(value, torch.Tensor)
         or not isinstance(counterpart, torch.Tensor)

@@ -16,7 +16,7 @@ from regraft.verify.child.call_comparison import (
     count_comparison,
     sides_of,
 )
-from regraft.verify.child.checks.attributes import ATTRIBUTES, attribute_set
+from regraft.verify.child.checks.attributes import ATTRIBUTES, set_labelled_attribute
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
@@ -63,7 +63,9 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
 
 
 def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> tuple[Any, ...]:
-    """Return the number formats to run a subject in with a seed."""
+    """Return the number formats to run a subject in with a seed: for the first seed all, or
+    `subject.formats` of them if it is compared once; two for other seeds, float32 for a brief
+    examination."""
     if seed != SEEDS[0]:
         return DTYPES[:2]  # float16 and float64 once
     if brief:
@@ -113,14 +115,14 @@ def _replay_until_refuted(
     setting: Setting,
     session: Session,
 ) -> bool:
-    """Replay the entries that were not replayed yet, innermost and largest first; return False once
-    a definition is refuted.
+    """Replay the entries that are not in `replayed_entries`, innermost and largest first, and add
+    them; return False once a definition is refuted, since modules that hold an instance of it have
+    to be built anew then.
 
-    Modules that hold an instance of that definition have to be built anew then, so that they are
-    judged without its fault. Every instance is replayed as recorded (unless the setting is brief);
-    on other inputs only the first of those with equal layers, settings and shapes. Other inputs are
-    made from a large call, as a mix-up of rows needs more than one. An entry that an earlier
-    subject has replayed is not replayed once more: the heads of a family contain the same model.
+    Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
+    as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
+    rows needs more than one. An entry that an earlier subject has replayed is skipped: the heads of
+    a family contain the same model.
     """
     for number, entry in sorted(
         enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))
@@ -271,7 +273,7 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             stack.enter_context(weights.change_parameters(target.module, ALTERATIONS[call.label]))
         if call.beyond == ATTRIBUTES:
             stack.enter_context(
-                attribute_set(tuple(target.module for target in targets), call.label)
+                set_labelled_attribute(tuple(target.module for target in targets), call.label)
             )
         yield
 

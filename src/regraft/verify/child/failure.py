@@ -70,7 +70,8 @@ def _encode_tensors(setting: Setting, call: Call) -> str:
 
 
 def _without_references(value: Any) -> Any:
-    """Replace references by plain dictionaries, so that loading does not need this package."""
+    """Return a value with references replaced by plain dictionaries, so that loading does not need
+    this package."""
     return tree.map_leaves(
         value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf
     )

@@ -106,8 +106,8 @@ class Ledger:
 
     @contextmanager
     def step(self, side: str, definition: str, description: str) -> Iterator[None]:
-        """Announce a step in the journal; the original's duration is kept as the measure for the
-        changed version's."""
+        """Announce a step in the journal, and its end unless it is the original's, whose duration
+        is the measure for the changed version's."""
         started = time.time()
         entry = {
             "time": started,

@@ -41,12 +41,12 @@ class Setting:
     @property
     def first(self) -> bool:
         """Return whether comparisons that need one seed and one number format only run in this
-        setting."""
+        setting: with the first seed, in float32, of a subject that is not light."""
         return self.seed == SEEDS[0] and self.dtype == "float32" and not self.subject.light
 
     @property
     def brief(self) -> bool:
-        """Return whether fewer comparisons run in this setting.
+        """Return whether fewer comparisons run in this setting, as in float16 and float64.
 
         On CPU a convolution's backward pass in float16 may take a hundred times as long as in
         bfloat16, where all comparisons run.

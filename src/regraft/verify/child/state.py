@@ -162,7 +162,8 @@ def _restore_tensor(value: Any, content: Any) -> None:
 
 @functools.cache
 def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of a dictionary that are watched; thousands of modules have equal names."""
+    """Return the names of a dictionary without those that are skipped or begin with two
+    underscores; cached, since thousands of modules have equal names."""
     return tuple(name for name in names if name not in skipped and name[:2] != "__")
 
 

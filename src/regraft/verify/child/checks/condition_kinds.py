@@ -144,7 +144,7 @@ def _called_name(node: ast.Call) -> str:
 
 
 def _is_namespace_call(node: ast.Call) -> bool:
-    """Return whether a call is of a function of torch and not of a method."""
+    """Return whether a call is of a plain name or of a function of torch, and not of a method."""
     owner = getattr(node.func, "value", None)
     name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
     return not isinstance(node.func, ast.Attribute) or name in _NAMESPACES

@@ -18,8 +18,8 @@ _ABSENT = 2  # the most parameters that get masks where they had none
 
 
 def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
-    """Yield a call with every mask in it replaced; `names` are the arguments by the names of their
-    parameters.
+    """Yield for each of PATTERNS a call with every mask in it replaced; `names` are the arguments
+    by the names of their parameters.
 
     A mask is a tensor of at least two dimensions that has `mask` in its name, or that contains only
     zeros and very low numbers. Integers and booleans are combined with the pattern by `and`;

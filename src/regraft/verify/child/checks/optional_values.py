@@ -39,13 +39,12 @@ _NO_TENSORS = (
 
 
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a value for each parameter that may be left out, where the original takes
-    it and uses it.
+    """Yield a call with a value for each of at most `_PARAMETERS` parameters that may be left out,
+    where the original takes it and uses it; then calls without a mask, which may hide the effect.
 
-    The value is a tensor; or a number, a list of one or a pair of tensors where the annotation
-    names such. Further calls leave out a mask, since it may hide the effect of the value. Shapes
-    are those of the other inputs, as a whole or in part. Where the original refuses two inputs
-    together, the first integer tensor is left out (embeddings in the place of tokens).
+    The value is a tensor whose shape follows from the other inputs; or a number, a list of one or a
+    pair of tensors where the annotation names such. Where the original refuses two inputs together,
+    the first integer tensor is left out (embeddings in the place of tokens).
     """
     bound = bound_arguments(call, target.callable)
     if bound is None:

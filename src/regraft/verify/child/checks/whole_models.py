@@ -97,7 +97,7 @@ def _has_method(module: ModuleType, definition: str, method: str) -> bool:
 
 def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield instances of the definitions by themselves, built with other arguments and
-    configurations."""
+    configurations; the values of their options are noted in the session."""
     parts = parts_of(subject, session)
     for definition, arguments in parts.built:
         note_options(definition, arguments, session)
@@ -134,7 +134,8 @@ def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
 def _with_other_fields(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with another value of each field that decides what the definitions do."""
+    """Yield the subject with another value of each field that decides what the definitions do;
+    these fields are noted in `session.varied_fields`."""
     words = frozenset(
         word
         for name in definitions

@@ -157,11 +157,11 @@ def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
     """Return the numbers of layers with the target: `LAYERS`, or as many as there are kinds listed
     by layer or layers in a repeated pattern, if these are more and at most `KINDS`."""
     counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
-    kinds = (*_listed_kinds(config, counts), *_pattern_lengths(config, counts))
+    kinds = (*_listed_kind_counts(config, counts), *_pattern_lengths(config, counts))
     return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
 
 
-def _listed_kinds(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
+def _listed_kind_counts(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
     """Return the numbers of different strings in lists with a string for each layer."""
     lists = (value for value in config.values() if _is_string_list(value))
     return [len(set(value)) for value in lists if len(value) in counts]

@@ -26,8 +26,8 @@ _EPSILON = 1e-3  # floating point numbers below this are added to avoid a divisi
 
 
 def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield overrides that may reach other branches; those of fields that the text mentions come
-    first."""
+    """Yield overrides, fields with other values, that may reach other branches; those of fields
+    that the text mentions come first."""
     yield from mentioned_variations(config, hints)
     if set(DECODER_FLAGS) <= set(config):
         yield dict.fromkeys(DECODER_FLAGS, True)
@@ -131,8 +131,8 @@ def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
 
 
 def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
-    """Return numbers instead of one that stands for none, or related numbers; () for the width of
-    a model."""
+    """Return numbers instead of one that stands for none (0, -1), or related numbers; () for the
+    width of a model."""
     if value in (0, -1):
         return (1, 2)
     return () if config_shrinking.is_hidden(name) else (value * 2, value // 2, value + 1)

@@ -120,7 +120,7 @@ class _Exploration:
         return _variants(model, self._session, self._hints)
 
     def _missing_names(self) -> frozenset[str]:
-        """Return the definitions that are not finished or wanted."""
+        """Return the names of the definitions that are unfinished or wanted."""
         changes = self._session.unfinished_changes()
         names = frozenset(change.definition for change in changes)
         return names | self._session.wanted_definitions()

@@ -166,7 +166,7 @@ def derived_fields(original: Config) -> Change:
 
 
 def invert_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that invert one flag."""
+    """Yield a change for each flag, which inverts it."""
     for name, value in problem.small.items():
         if isinstance(value, bool):
             yield {**problem.small, name: not value}
@@ -189,7 +189,7 @@ def fill_empty_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Chang
 
 
 def set_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a number for an unset field that has the name of one."""
+    """Yield a number for each unset field that has the name of one: 8 for sizes, 1 for others."""
     for name in _unset_names(problem.small):
         if name in UNSET_NUMBER_FIELDS:
             yield {**problem.small, name: 8 if name in UNSET_SIZE_FIELDS else 1}
@@ -205,7 +205,8 @@ def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 
 
 def invert_kind_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that invert a flag for the kind of a model, as `is_decoder`."""
+    """Yield a change for each flag for the kind of a model, such as `is_decoder`, which inverts
+    it."""
     for name, value in problem.small.items():
         if isinstance(value, bool) and name in KIND_FLAGS:
             yield {**problem.small, name: not value}

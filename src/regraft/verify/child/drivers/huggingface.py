@@ -287,9 +287,10 @@ def _whole_models(
 def _borrowing_subjects(
     candidates: list[Candidate], failed_trials: dict[str, Trial], session: Session
 ) -> Iterator[Subject]:
-    """Yield models that take no generated inputs, with the calls that another model makes of them.
+    """Yield models that take no generated inputs, with the calls that another model makes of them,
+    where they are of use.
 
-    They are removed from `failed_trials`.
+    All that another model calls are removed from `failed_trials`.
     """
     for caller in candidates:
         whole_model = whole_model_of(caller.cls, caller, caller.accepted.spec)

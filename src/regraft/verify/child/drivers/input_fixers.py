@@ -80,10 +80,8 @@ def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec
 
 
 def fill_shape_by_length(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of the one length that fills the shape of a sample.
-
-    The shape has another number of elements than the sample.
-    """
+    """Yield inputs of the one length at which a sample fills the shape that the error names;
+    nothing where there is no such length up to `_LONGEST`."""
     batch, length = problem.failed.size
     rows, shape, element_count = match[1], match[2], int(match[3])
     if rows not in ("-1", str(batch)) or not element_count:

@@ -50,7 +50,7 @@ def _row_labels(model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
 
 
 def _span_labels(_: Call, model: Any, size: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return start and end positions of a span in each row, each (batch,)."""
+    """Return `start_positions` and `end_positions` of a span in each row, each (batch,)."""
     start = _row_labels(model, size, seed)
     return {"start_positions": start, "end_positions": start + 1}
 
