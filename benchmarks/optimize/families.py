@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from regraft.verify.child import tree, weights
-from regraft.verify.child.drivers import bringup, guess, inputs, tiny
+from regraft.verify.child.drivers import bringup, config_shrinking, guessed_values, inputs
 from regraft.verify.child.session import build_seeded
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "proof199"))
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "proof199"))
 import environment
 
 SEARCH_SECONDS = 4.0  # for inputs of one model
-SCALES = tuple(one for one in tiny.SCALES if not one.mild)
+SCALES = tuple(one for one in config_shrinking.SCALES if not one.mild)
 
 
 class NotBuilt(Exception):
@@ -127,18 +127,18 @@ def _builds(package: ModuleType, model_class: Any) -> Iterator[Callable[[ModuleT
         raise NotBuilt from error
     for scale in SCALES:
         config = bringup.make_config(
-            model_class.config_class, tiny.shrink(values, scale), bringup.EAGER
+            model_class.config_class, config_shrinking.shrink(values, scale), bringup.EAGER
         )
         yield bringup.builder(model_class.__name__, config)
 
 
-def _arguments(model_class: Any, scale: tiny.Scale) -> dict[str, Any]:
+def _arguments(model_class: Any, scale: config_shrinking.Scale) -> dict[str, Any]:
     """Arguments of a constructor: its defaults made small, and guesses where it has none."""
     values = {}
     for one in inputs.parameters(inspect.signature(model_class)):
         if one.default is one.empty:
-            values[one.name] = guess.value_for(one.name, inputs.annotation(one))
+            values[one.name] = guessed_values.value_for(one.name, inputs.annotation(one))
         elif isinstance(one.default, bool | int | float | str | list | tuple):
             values[one.name] = one.default
-    small = tiny.shrink(values, scale)
+    small = config_shrinking.shrink(values, scale)
     return {name: type(value)(small.get(name, value)) for name, value in values.items()}

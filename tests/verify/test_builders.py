@@ -11,7 +11,7 @@ from regraft.verify import verify
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import builders, flags, inference, instances
+from regraft.verify.child.drivers import builders, inference, instances, module_flags
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_source
 
@@ -156,11 +156,13 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     module = loaded(tmp_path, SOURCE)
     model = module.stages()
     vars(model).update(unread=True, many=3)
-    assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [
-        ("fused", False)
-    ]
+    assert list(
+        module_flags.inverted_flags(model, module, "if self.fused and self.many and self.training:")
+    ) == [("fused", False)]
     assert (
-        flags.with_flags(lambda namespace: namespace.stages(), {"fused": False})(module).fused
+        module_flags.with_flags(lambda namespace: namespace.stages(), {"fused": False})(
+            module
+        ).fused
         is False
     )
 

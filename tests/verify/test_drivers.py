@@ -21,17 +21,17 @@ from torch import nn  # noqa: E402
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
 from regraft.verify.child.drivers import (  # noqa: E402
-    config_fields,
+    config_repairs,
+    config_shrinking,
+    config_variations,
     constructors,
-    fit,
+    error_statements,
+    field_tables,
+    input_repairs,
     inputs,
-    repair,
     source_hints,
-    tiny,
-    vary,
-    where,
 )
-from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
+from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for  # noqa: E402
 from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
@@ -117,7 +117,7 @@ def test_a_model_that_takes_nothing_says_why() -> None:
 def test_a_search_prefers_what_comes_furthest() -> None:
     model = nn.Sequential(nn.Linear(12, 5), nn.Linear(5, 3))
     start = {"input": Slot("normal", (Dim(1, "batch"), Dim(32)))}
-    best = repair.search(model, start, {})
+    best = input_repairs.search(model, start, {})
     assert best.error is None
     assert best.spec["input"].dims == (Dim(1, "batch"), Dim(12))
 
@@ -129,13 +129,13 @@ def test_inputs_that_would_take_long_are_not_enlarged(
     tried: list[int] = []
 
     def attempt(_: Any, spec: Any) -> Any:
-        tried.append(repair._elements(spec))
-        return repair.Attempt(
+        tried.append(input_repairs._element_count(spec))
+        return input_repairs.Attempt(
             spec, 1, ValueError("Expected input size (64) to match size (256)"), took=took
         )
 
-    monkeypatch.setattr(repair, "attempt", attempt)
-    repair.search(nn.Identity(), {"values": Slot("normal", (Dim(1, "batch"), Dim(64)))}, {})
+    monkeypatch.setattr(input_repairs, "attempt", attempt)
+    input_repairs.search(nn.Identity(), {"values": Slot("normal", (Dim(1, "batch"), Dim(64)))}, {})
     assert len(tried) > 1
     assert (max(tried) > tried[0]) == larger
 
@@ -156,15 +156,20 @@ def test_inputs_that_would_take_long_are_not_enlarged(
 def test_slots_by_name(name: str, inner: bool, kind: str, rank: int) -> None:
     slot = slot_for(name, "Tensor", Sizes(None), inner)
     assert (slot.kind, len(slot.dims)) == (kind, rank)
-    value = make({name: slot}, (2, 5), 0).kwargs[name]
+    value = make_call({name: slot}, (2, 5), 0).kwargs[name]
     assert (value[0] if kind == "pair" else value).shape[0] == 2
 
 
 def test_repairs_try_what_the_error_names_first() -> None:
     original = {"num_layers": 24, "hidden_size": 768, "window": None, "kinds": ["a"] * 24}
-    small = tiny.shrink(original, tiny.SCALES[0])
-    assert next(fit.repairs(original, small, "ValueError: `window` needs to be set"))["window"] == 2
-    assert {**small, "num_layers": 24} in fit.repairs(
+    small = config_shrinking.shrink(original, config_shrinking.SCALES[0])
+    assert (
+        next(config_repairs.repairs(original, small, "ValueError: `window` needs to be set"))[
+            "window"
+        ]
+        == 2
+    )
+    assert {**small, "num_layers": 24} in config_repairs.repairs(
         original, small, "IndexError: list index out of range"
     )
 
@@ -172,7 +177,9 @@ def test_repairs_try_what_the_error_names_first() -> None:
 def test_models_that_are_too_large_are_cut_down() -> None:
     small = {"width": 2.0, "repeats": [16, 32], "size": 64}
     proposals = list(
-        fit.repairs(small, small, "it still has 99 parameters when its configuration is shrunk")
+        config_repairs.repairs(
+            small, small, "it still has 99 parameters when its configuration is shrunk"
+        )
     )
     assert proposals[0]["width"] == 0.5
     assert proposals[1]["repeats"] == [4, 8]
@@ -183,7 +190,7 @@ def test_strings_are_varied_by_what_the_file_compares_them_with() -> None:
         "if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n"
     )
     assert choices["kind"] == ("plain", "sum", "mean")
-    assert {"kind": "mean"} in vary.variations(
+    assert {"kind": "mean"} in config_variations.variations(
         {"kind": "plain"}, source_hints.Hints(choices=choices)
     )
 
@@ -257,8 +264,8 @@ def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
         "conv_dim": [512] * 7,
         "conv_stride": [5, *[2] * 6],
     }
-    small = tiny.shrink(wide, tiny.SCALES[0])
-    assert len(small["conv_dim"]) == len(small["conv_stride"]) == tiny.LAYERS
+    small = config_shrinking.shrink(wide, config_shrinking.SCALES[0])
+    assert len(small["conv_dim"]) == len(small["conv_stride"]) == config_shrinking.LAYERS
     assert max(small["conv_dim"]) <= 32
     assert small["conv_stride"] == [5, 2]
 
@@ -269,7 +276,9 @@ def test_repairs_exchange_the_sizes_that_an_error_names() -> None:
         {"inner_config": {"mit_size": 20}},
     )
     tried = list(
-        fit.repairs(wide, small, "The size of tensor a (32) must match the size of tensor b (20)")
+        config_repairs.repairs(
+            wide, small, "The size of tensor a (32) must match the size of tensor b (20)"
+        )
     )
     assert {"inner_config": {"mit_size": 32}} in tried
 
@@ -283,7 +292,11 @@ def test_repairs_give_a_backbone_all_its_stages_back() -> None:
     wide = {"backbone_config": backbone}
     first = next(
         iter(
-            fit.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")
+            config_repairs.repairs(
+                wide,
+                config_shrinking.shrink(wide, config_shrinking.SCALES[0]),
+                "size of tensor a (4) and b (12)",
+            )
         )
     )
     assert first["backbone_config"] == backbone
@@ -299,8 +312,11 @@ def test_a_backbone_that_loses_no_stage_keeps_what_it_returns() -> None:
         stages | {"out_features": ["stem", "stage2"]},
         {"num_hidden_layers": 12, "out_indices": [3, 11]},
     )
-    assert tiny.shrink(staged, tiny.SCALES[0])["out_features"] == ["stem", "stage2"]
-    assert "out_indices" not in tiny.shrink(cut, tiny.SCALES[0])
+    assert config_shrinking.shrink(staged, config_shrinking.SCALES[0])["out_features"] == [
+        "stem",
+        "stage2",
+    ]
+    assert "out_indices" not in config_shrinking.shrink(cut, config_shrinking.SCALES[0])
 
 
 def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
@@ -311,7 +327,9 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
     model_names = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
     vars(timm)["is_model"] = model_names.__contains__
     monkeypatch.setitem(sys.modules, "timm", timm)
-    monkeypatch.setattr(tiny, "_named", tiny._named.__wrapped__)
+    monkeypatch.setattr(
+        config_shrinking, "_small_timm_model", config_shrinking._small_timm_model.__wrapped__
+    )
     replacements = {
         "vit_base": "test_vit",
         "resnet50": "test_resnet",
@@ -319,20 +337,27 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
         "own": "own",
     }
     for name, small in replacements.items():
-        assert tiny.shrink({"backbone": name, "title": name}, tiny.SCALES[0]) == {
+        assert config_shrinking.shrink(
+            {"backbone": name, "title": name}, config_shrinking.SCALES[0]
+        ) == {
             "backbone": small,
             "title": name,
         }
-    assert tiny.shrink({"backbone": "vit_base"}, tiny.SCALES[-1]) == {"backbone": "vit_base"}
+    assert config_shrinking.shrink({"backbone": "vit_base"}, config_shrinking.SCALES[-1]) == {
+        "backbone": "vit_base"
+    }
     own = {"architecture": "swin_tiny", "model_args": {"window": 7}}
-    assert tiny.shrink(own, tiny.SCALES[0]) == {"architecture": "test_resnet", "model_args": {}}
-    assert tiny.shrink(own, tiny.SCALES[-1]) == own
+    assert config_shrinking.shrink(own, config_shrinking.SCALES[0]) == {
+        "architecture": "test_resnet",
+        "model_args": {},
+    }
+    assert config_shrinking.shrink(own, config_shrinking.SCALES[-1]) == own
 
 
 def test_no_weights_are_fetched() -> None:
     config = {"use_pretrained_backbone": True, "pretrained": True, "use_timm_backbone": True}
     wanted = {"use_pretrained_backbone": False, "pretrained": False, "use_timm_backbone": True}
-    assert tiny.shrink(config, tiny.SCALES[0]) == wanted
+    assert config_shrinking.shrink(config, config_shrinking.SCALES[0]) == wanted
 
 
 @pytest.mark.parametrize("heads", [{"head_dim": 8, "hidden_size": 32}, {"hidden_size": 32}])
@@ -342,7 +367,7 @@ def test_repairs_widen_heads_that_are_cut_into_sections(heads: dict[str, int]) -
         " split_sizes=[8, 12, 12]"
     )
     name = min(heads)
-    assert next(fit.repairs(heads, heads, text)) == {**heads, name: 8 * heads[name]}
+    assert next(config_repairs.repairs(heads, heads, text)) == {**heads, name: 8 * heads[name]}
 
 
 class Detector(torch.nn.Module):
@@ -388,7 +413,9 @@ def test_labels_of_images(kind: str) -> None:
 
 def test_repairs_set_an_attribute_that_a_configuration_misses() -> None:
     text = "AttributeError: 'SmallConfig' object has no attribute 'initializer_range'"
-    assert {"d": 1, "initializer_range": 0.02} in list(fit.repairs({"d": 1}, {"d": 1}, text))
+    assert {"d": 1, "initializer_range": 0.02} in list(
+        config_repairs.repairs({"d": 1}, {"d": 1}, text)
+    )
 
 
 class Video:
@@ -410,12 +437,12 @@ class Video:
     ],
 )
 def test_shapes_follow_the_configuration(name: str, shape: tuple[int, ...]) -> None:
-    call = make({name: slot_for(name, "", Sizes(Video()))}, (2, 7), 0)
+    call = make_call({name: slot_for(name, "", Sizes(Video()))}, (2, 7), 0)
     assert tuple(call.kwargs[name].shape) == shape
 
 
 def test_masked_positions_are_equally_many_in_every_row() -> None:
-    mask = make({"m": slot_for("bool_masked_pos", "", Sizes(Video()))}, (3, 8), 0).kwargs["m"]
+    mask = make_call({"m": slot_for("bool_masked_pos", "", Sizes(Video()))}, (3, 8), 0).kwargs["m"]
     assert mask.sum(-1).tolist() == [4, 4, 4]
 
 
@@ -426,9 +453,12 @@ def test_windows_of_attention_and_images_shrink_where_layers_do_not() -> None:
         "attention_window": [512, 512],
         "conv_in_channels": 256,
     }
-    assert tiny.shrink(config, tiny.SCALES[-2]) == {**config, "image_size": 64}
-    assert tiny.shrink(config, tiny.SCALES[-1]) == config
-    small = tiny.shrink(config, tiny.SCALES[0])
+    assert config_shrinking.shrink(config, config_shrinking.SCALES[-2]) == {
+        **config,
+        "image_size": 64,
+    }
+    assert config_shrinking.shrink(config, config_shrinking.SCALES[-1]) == config
+    small = config_shrinking.shrink(config, config_shrinking.SCALES[0])
     assert small["attention_window"] == [4, 4]
     assert small["conv_in_channels"] < 48
 
@@ -471,20 +501,23 @@ def test_a_layer_of_each_kind_and_a_whole_pattern_are_kept() -> None:
         "num_hidden_layers": 8,
         "layer_types": ["slow", "slow", "fast", "wide", "slow", "slow", "slow", "slow"],
     }
-    small = tiny.shrink(listed, tiny.SCALES[0])
+    small = config_shrinking.shrink(listed, config_shrinking.SCALES[0])
     assert (small["num_hidden_layers"], small["layer_types"]) == (3, ["slow", "fast", "wide"])
     repeated = {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]}
-    small = tiny.shrink(repeated, tiny.SCALES[0])
+    small = config_shrinking.shrink(repeated, config_shrinking.SCALES[0])
     assert (small["num_hidden_layers"], small["block_types"]) == (3, repeated["block_types"])
     many = {"num_hidden_layers": 8, "layer_types": list("abcdefgh")}
-    assert tiny.shrink(many, tiny.SCALES[0])["num_hidden_layers"] == tiny.LAYERS
+    assert (
+        config_shrinking.shrink(many, config_shrinking.SCALES[0])["num_hidden_layers"]
+        == config_shrinking.LAYERS
+    )
 
 
 def test_repairs_follow_the_line_that_raised_and_the_strings_of_the_file() -> None:
     small = {"num_layers": 3, "mlp_kinds": None, "limit": None}
     text = "TypeError: 'NoneType' object is not subscriptable"
     tried = list(
-        fit.repairs(
+        config_repairs.repairs(
             small,
             small,
             text,
@@ -494,7 +527,9 @@ def test_repairs_follow_the_line_that_raised_and_the_strings_of_the_file() -> No
     )
     assert {**small, "mlp_kinds": ["dense", "moe", "dense"]} in tried
     assert (
-        next(fit.repairs(small, small, "RuntimeError: no", "x.clamp(max=config.limit)"))["limit"]
+        next(config_repairs.repairs(small, small, "RuntimeError: no", "x.clamp(max=config.limit)"))[
+            "limit"
+        ]
         == 2
     )
 
@@ -513,33 +548,38 @@ def check(config):
         check(SimpleNamespace(default_language=None))
     line = next(
         text
-        for name, text in where.statements(drop_traceback(error.value), conditions=True)
+        for name, text in error_statements.statements_of_error(
+            drop_traceback(error.value), conditions=True
+        )
         if name == str(path)
     )
     assert line.split() == path.read_text().split()[2:]
     small = {"default_language": None, "languages": ["en_XX", "de_DE"], "layers": [1, 2]}
     tried = [
-        config["default_language"] for config in fit.repairs(small, small, str(error.value), line)
+        config["default_language"]
+        for config in config_repairs.repairs(small, small, str(error.value), line)
     ]
     assert tried[:5] == [2, 1, 8, True, "en_XX"]
 
 
 def test_repairs_give_a_plain_backbone_where_a_package_is_missing() -> None:
     small = {"use_timm_backbone": True, "backbone_config": None}
-    tried = list(fit.repairs(small, small, "ImportError: TimmBackbone requires the timm library"))
-    assert {"use_timm_backbone": False, "backbone_config": config_fields.BACKBONE} in tried
+    tried = list(
+        config_repairs.repairs(small, small, "ImportError: TimmBackbone requires the timm library")
+    )
+    assert {"use_timm_backbone": False, "backbone_config": field_tables.BACKBONE} in tried
 
 
 def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
     small = {"table": None, "factors": [], "head_width": 8}
     wide = {**small, "head_width": 64}
-    assert {**small, "table": {}} in fit.repairs(
+    assert {**small, "table": {}} in config_repairs.repairs(
         wide, small, "AttributeError: 'NoneType' object has no attribute 'get'"
     )
-    assert {**small, "factors": [1.0]} in fit.repairs(
+    assert {**small, "factors": [1.0]} in config_repairs.repairs(
         wide, small, "ValueError: expected a non-empty list"
     )
-    assert {**small, "head_width": 16} in fit.repairs(
+    assert {**small, "head_width": 16} in config_repairs.repairs(
         wide, small, "ValueError: dimensions do not match"
     )
 
@@ -581,7 +621,7 @@ def test_repairs_change_a_part_of_what_is_concatenated() -> None:
         " got 960 channels"
     )
     small = {"hidden_size": 384, "convs": [48, 96, 192]}
-    assert {**small, "hidden_size": 768} in fit.repairs(small, small, text)
+    assert {**small, "hidden_size": 768} in config_repairs.repairs(small, small, text)
 
 
 class Tiles(torch.nn.Module):
@@ -598,8 +638,8 @@ def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
     hints = source_hints.hints(
         'getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)'
     )
-    assert {"kernel": 2} in vary.variations({"width": 8}, hints)
-    assert {"kernel": 1} not in vary.variations({"kernel": 1}, hints)
+    assert {"kernel": 2} in config_variations.variations({"width": 8}, hints)
+    assert {"kernel": 1} not in config_variations.variations({"kernel": 1}, hints)
 
 
 def test_what_the_changed_lines_mention_is_varied_first() -> None:
@@ -610,14 +650,18 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     config = {"encoder_config": {"act": "relu"}, "scale": 0, "act": "relu", "plain": False}
     config["activation_function"] = "relu"
     hints = source_hints.hints("self.act_fn(x) * scale", source)
-    first = [next(iter(override)) for override in vary.mentioned_variations(config, hints)]
+    first = [
+        next(iter(override)) for override in config_variations.mentioned_variations(config, hints)
+    ]
     assert list(dict.fromkeys(first)) == ["activation_function", "act", "encoder_config", "scale"]
-    assert next(iter(list(vary.variations(config, hints))[-1])) == "plain"
+    assert next(iter(list(config_variations.variations(config, hints))[-1])) == "plain"
     assert not hints.dispatches
     assert source_hints.hints("", "config._attn_implementation").dispatches
     ends = {"tf_legacy": False, "use_shared_position_bias": False, "prune": False}
     first = next(
-        vary.variations(ends, source_hints.hints("if shared_position_bias is not None:", source))
+        config_variations.variations(
+            ends, source_hints.hints("if shared_position_bias is not None:", source)
+        )
     )
     assert first == {"use_shared_position_bias": True}
 
@@ -649,7 +693,7 @@ def test_a_vocabulary_of_one_word_has_ids_of_it() -> None:
 
 def test_token_types_differ_within_a_call() -> None:
     slot = slot_for("token_type_ids", "", Sizes(SimpleNamespace(type_vocab_size=2, vocab_size=99)))
-    types = make({"token_type_ids": slot}, (3, 8), 0).kwargs["token_type_ids"]
+    types = make_call({"token_type_ids": slot}, (3, 8), 0).kwargs["token_type_ids"]
     assert (
         set(types.flatten().tolist()) == {0, 1} and len({tuple(row) for row in types.tolist()}) == 3
     )

@@ -19,9 +19,9 @@ torch = pytest.importorskip("torch")
 from regraft.verify.child.checks import mutants  # noqa: E402
 from regraft.verify.child.checks.conditions import Conditions  # noqa: E402
 from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of  # noqa: E402
-from regraft.verify.child.checks.surroundings import reads_of_surroundings  # noqa: E402
+from regraft.verify.child.checks.process_reads import reads_of_surroundings  # noqa: E402
 from regraft.verify.child.compare import Largest  # noqa: E402
-from regraft.verify.child.isolated import Judge  # noqa: E402
+from regraft.verify.child.judge_process import Judge  # noqa: E402
 from regraft.verify.child.replay import Outcome  # noqa: E402
 
 NORM = """\
@@ -57,7 +57,8 @@ PATCHES = {
         "import regraft.verify.child.compare as judge\njudge.close = lambda *_: True"
     ),
     "a method of the verifier": (
-        "import regraft.verify.child.isolated as own\nown.Judge.__call__ = lambda *_, **__: None"
+        "import regraft.verify.child.judge_process as own\n"
+        "own.Judge.__call__ = lambda *_, **__: None"
     ),
     "what reads the judge's answers": (
         "import json\njson.loads = lambda _: {'difference': None, 'largest': {}}"

@@ -15,7 +15,7 @@ from regraft.verify import Verdict, verify
 
 torch = pytest.importorskip("torch")
 
-from regraft.verify.child.checks import whole  # noqa: E402
+from regraft.verify.child.checks import whole_models  # noqa: E402
 from regraft.verify.child.drivers.base import yield_until_error  # noqa: E402
 from regraft.verify.child.ledger import Ledger  # noqa: E402
 
@@ -137,10 +137,10 @@ def test_a_condition_that_raises_leaves_the_others(
         "with_other_fields",
     )
     for name in makers:
-        monkeypatch.setattr(whole, f"_{name}", raises)
+        monkeypatch.setattr(whole_models, f"_{name}", raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
     session = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
     subject = SimpleNamespace(name="model", light=False, recipe={})
-    assert list(whole.subjects_beyond(subject, session)) == []
+    assert list(whole_models.subjects_beyond(subject, session)) == []
     assert ["has no attribute 'calls'" in reason for reason in ledger.skipped] == [True]

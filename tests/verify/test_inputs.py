@@ -10,17 +10,17 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from regraft.verify.child.drivers import (  # noqa: E402
-    described,
-    fit,
+    config_repairs,
+    config_shrinking,
+    config_variations,
+    described_shapes,
     further_calls,
     inputs,
     source_hints,
-    tiny,
-    vary,
 )
+from regraft.verify.child.drivers.error_statements import statements_of_error  # noqa: E402
 from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
 from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot  # noqa: E402
-from regraft.verify.child.drivers.where import statements  # noqa: E402
 from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
@@ -116,7 +116,9 @@ def test_the_statements_that_an_error_came_through_are_given_whole() -> None:
         Layer()(torch.ones(1, 3, 32))
     except TypeError as error:
         (_, innermost), *_ = [
-            statement for statement in statements(drop_traceback(error)) if statement[0] == __file__
+            statement
+            for statement in statements_of_error(drop_traceback(error))
+            if statement[0] == __file__
         ]
     assert innermost.split() == [
         "cos,",
@@ -182,12 +184,12 @@ def test_a_size_that_is_a_multiple_of_the_batch_follows_the_batch() -> None:
 
 def test_unset_sizes_are_multiples_of_eight_and_come_before_others() -> None:
     small = {"hidden_size": 32, "expert_size": None, "num_experts": None}
-    first, *_ = fit.repairs(
+    first, *_ = config_repairs.repairs(
         small, small, "TypeError: no", "torch.empty(config.hidden_size, config.expert_size)"
     )
     assert first == {**small, "expert_size": 8}
     tried = list(
-        fit.repairs(
+        config_repairs.repairs(
             small, small, "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"
         )
     )
@@ -200,13 +202,13 @@ def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers() -> No
         "ValueError: Net requires config.out_indices to be a list of 4 integers, specifying which"
         " features to use"
     )
-    first, *_ = fit.repairs(wide, {"num_hidden_layers": 2}, text)
+    first, *_ = config_repairs.repairs(wide, {"num_hidden_layers": 2}, text)
     assert first == {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}
 
 
 def test_what_an_index_of_the_code_lies_beyond_is_enlarged() -> None:
     small = {"hidden_size": 32, "text_config": {"vocab_size": 99}}
-    tried = fit.repairs(
+    tried = config_repairs.repairs(
         small, small, "IndexError: index 10784 is out of bounds for dimension 0 with size 99"
     )
     assert {**small, "text_config": {"vocab_size": 10785}} in tried
@@ -218,7 +220,7 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables() -> N
         " A}\nclass C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x):"
         " return isinstance(x, A)\n"
     )
-    assert source_hints.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
+    assert source_hints.names_leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
 
 
 @pytest.mark.parametrize(
@@ -240,14 +242,16 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables() -> N
     ids=lambda config: next(iter(config)),
 )
 def test_a_shrunk_model_keeps_layers_of_both_kinds(wide: Any, small: Any) -> None:
-    shrunk = tiny.shrink({"num_hidden_layers": 12, "hidden_size": 768, **wide}, tiny.SCALES[0])
+    shrunk = config_shrinking.shrink(
+        {"num_hidden_layers": 12, "hidden_size": 768, **wide}, config_shrinking.SCALES[0]
+    )
     assert {name: shrunk[name] for name in small} == small and shrunk["num_hidden_layers"] == 2
 
 
 def test_sizes_that_had_to_be_equal_are_exchanged_first() -> None:
     small = {"hidden_size": 32, "heads": 4, "audio_config": {"hidden_size": 32, "patches": 32}}
     text = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)"
-    first, second, *_ = fit.repairs(
+    first, second, *_ = config_repairs.repairs(
         {**small, "audio_config": dict(small["audio_config"])}, small, text
     )
     assert first == {**small, "hidden_size": 16}
@@ -263,21 +267,23 @@ def test_sizes_that_were_equal_at_different_levels_are_made_equal_again() -> Non
             "blocks_per_stage": [2, 7],
         },
     }
-    small = tiny.shrink(original, tiny.SCALES[0])
+    small = config_shrinking.shrink(original, config_shrinking.SCALES[0])
     assert small["backbone_config"] == {
         "hidden_size": 32,
         "embed_dim_per_stage": [32, 256],
         "blocks_per_stage": [2, 2],
     }
     repaired = list(
-        fit.repairs(original, small, "RuntimeError: to have 768 channels, but got 256 channels")
+        config_repairs.repairs(
+            original, small, "RuntimeError: to have 768 channels, but got 256 channels"
+        )
     )
     assert {**small, "channel_list": [256, 32]} in repaired
 
 
 def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_stays_so() -> None:
     inside = {"model_type": "", "num_hidden_layers": 12, "hidden_size": 768, "rope_head_dim": 0}
-    small = tiny.shrink({"atoms": inside}, tiny.SCALES[0])["atoms"]
+    small = config_shrinking.shrink({"atoms": inside}, config_shrinking.SCALES[0])["atoms"]
     assert small == {
         "model_type": "",
         "num_hidden_layers": 2,
@@ -287,10 +293,10 @@ def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_st
 
 
 def test_one_layer_more_is_tried_where_the_text_mentions_their_number() -> None:
-    assert {"num_layers": 3} in vary.variations(
+    assert {"num_layers": 3} in config_variations.variations(
         {"num_layers": 2}, source_hints.Hints("range(num_layers - 2)")
     )
-    assert not list(vary.variations({"num_layers": 2}, source_hints.Hints()))
+    assert not list(config_variations.variations({"num_layers": 2}, source_hints.Hints()))
 
 
 def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: torch.dtype) -> Any:
@@ -366,22 +372,22 @@ def test_what_words_stand_for() -> None:
         flag (`bool`): No tensor.
         """
 
-    slots = described.documented_slots(function, Sizes(Config()))
+    slots = described_shapes.documented_slots(function, Sizes(Config()))
     assert slots == {
         "x": Slot("ids", (BATCH, LENGTH), 2),
         "images": Slot("normal", (BATCH, Dim(3), Dim(8), Dim(8)), 2),
     }
     slot = Slot("ids", (BATCH, LENGTH), 5)
-    (other,) = described.slots_from_message(
+    (other,) = described_shapes.slots_from_message(
         "Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot
     )
     assert other == Slot("ids", (BATCH, Dim(1024)), 5)
     assert not [
-        *described.slots_from_message(
+        *described_shapes.slots_from_message(
             "argument 'shape' (position 1) must be ints; shape (3, 4)", slot
         )
     ]
-    assert not [*described.slots_from_message("shape (batch_size, height)", slot)]
+    assert not [*described_shapes.slots_from_message("shape (batch_size, height)", slot)]
 
 
 def test_unset_fields_that_belong_together_or_hold_lists() -> None:
@@ -393,10 +399,12 @@ def test_unset_fields_that_belong_together_or_hold_lists() -> None:
         "out_channels": None,
     }
     error = "TypeError: unsupported operand type(s) for //: 'NoneType' and 'NoneType'"
-    tried = list(fit.repairs(small, small, error, "config.index_heads // config.index_size"))
+    tried = list(
+        config_repairs.repairs(small, small, error, "config.index_heads // config.index_size")
+    )
     assert {**small, "index_heads": 2, "index_size": 8} in tried
     assert {**small, "index_heads": 2, "index_kv_heads": 1, "index_size": 8} in tried
-    lists = fit.repairs(
+    lists = config_repairs.repairs(
         small,
         small,
         "TypeError: object of type 'NoneType' has no len()",
@@ -417,7 +425,7 @@ def test_widths_of_features_are_no_names_of_stages() -> None:
         "out_features": [64, 128, 256],
         "out_indices": [1, 2],
     }
-    small = tiny.shrink(wide, tiny.SCALES[0])
+    small = config_shrinking.shrink(wide, config_shrinking.SCALES[0])
     assert small == {"hidden_size": 32, "num_layers": 2, "out_features": [8, 16, 32]}
 
 
@@ -448,8 +456,10 @@ def test_numbers_that_the_text_compares_with_each_other_are_varied() -> None:
     )
     hints = source_hints.hints("self.marks", source)
     assert hints.compared == {"marks", "length"}
-    assert {"marks": 32} in [*vary.variations({"marks": 64, "rate": 8, "flag": True}, hints)]
-    assert {"rate": 4} not in [*vary.variations({"marks": 64, "rate": 8}, hints)]
+    assert {"marks": 32} in [
+        *config_variations.variations({"marks": 64, "rate": 8, "flag": True}, hints)
+    ]
+    assert {"rate": 4} not in [*config_variations.variations({"marks": 64, "rate": 8}, hints)]
 
 
 class Continues(nn.Module):

@@ -14,11 +14,11 @@ from regraft.verify import Verdict, verify
 torch = pytest.importorskip("torch")
 
 from regraft.verify.child.checks.constants import Constants  # noqa: E402
-from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E402
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls  # noqa: E402
 from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
+from regraft.verify.child.checks.repeated_calls import Generating, InTurn  # noqa: E402
 from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
-from regraft.verify.child.drivers.vary import second_values  # noqa: E402
+from regraft.verify.child.drivers.config_variations import second_values  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
 from regraft.verify.child.weights import change_parameters  # noqa: E402

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import fit, repair, tiny
+from regraft.verify.child.drivers import config_repairs, config_shrinking, input_repairs
 from regraft.verify.child.drivers.attempts import Attempt
-from regraft.verify.child.drivers.config_fields import BACKBONE
+from regraft.verify.child.drivers.field_tables import BACKBONE
 from regraft.verify.child.drivers.input_fixers import InputProblem
 from regraft.verify.child.drivers.repair_rows import ANY_ERROR, Repair, changes
 from regraft.verify.child.drivers.size_fixers import (
@@ -155,7 +155,7 @@ STAGES = {
     "channel_list": [768, 96],
     "backbone_config": {"hidden_size": 96, "embed_dim_per_stage": [96, 768]},
 }
-SMALL_STAGES = tiny.shrink(STAGES, tiny.SCALES[0])
+SMALL_STAGES = config_shrinking.shrink(STAGES, config_shrinking.SCALES[0])
 BACKBONE_STAGES = {"depths": [2, 2, 6], "num_layers": 3, "out_features": ["stage1", "stage2"]}
 DEEP = {"depths": [2, 2, 6], "num_layers": 3, "units": 64}
 FITS = {
@@ -183,11 +183,11 @@ FITS = {
     "restore_groups": ConfigCase({"depths": [2], "num_layers": 1, "units": 16}, DEEP, DEEP),
 }
 TABLES = {
-    "completions": (repair.COMPLETIONS, COMPLETIONS),
-    "suggestions": (repair.SUGGESTIONS, SUGGESTIONS),
-    "fillings": (fit.FILLINGS, FILLINGS),
-    "cuts": (fit.CUTS, CUTS),
-    "fits": (fit.FITS, FITS),
+    "completions": (input_repairs.COMPLETIONS, COMPLETIONS),
+    "suggestions": (input_repairs.SUGGESTIONS, SUGGESTIONS),
+    "fillings": (config_repairs.FILLINGS, FILLINGS),
+    "cuts": (config_repairs.CUTS, CUTS),
+    "fits": (config_repairs.FITS, FITS),
 }
 ROWS = [(table, row.name) for table, (rows, _) in TABLES.items() for row in rows]
 
@@ -211,11 +211,11 @@ def test_the_expected_change_comes_from_its_row(table: Any, name: Any) -> None:
 
 @pytest.mark.parametrize("name", COMPLETIONS)
 def test_a_completion_is_the_first_change_of_its_message(name: Any) -> None:
-    (text,) = (row.example for row in repair.COMPLETIONS if row.name == name)
+    (text,) = (row.example for row in input_repairs.COMPLETIONS if row.name == name)
     case = COMPLETIONS[name]
     problem = case.problem(text)
     assert problem.failed.text == text
-    assert repair.complete_spec(problem.failed, case.optional, case.config) == case.expected
+    assert input_repairs.complete_spec(problem.failed, case.optional, case.config) == case.expected
 
 
 @pytest.mark.parametrize("place", range(len(SIZE_MISMATCHES)))
@@ -223,7 +223,7 @@ def test_two_sizes_that_had_to_be_equal_are_read_from_each_message(place: Any) -
     text = SIZE_MISMATCHES[place][1]
     matching = [bool(re.search(pattern, text)) for pattern, _ in SIZE_MISMATCHES]
     assert matching.index(True) == place
-    sizes = ConfigProblem({}, {}, text, "", {}).unlike
+    sizes = ConfigProblem({}, {}, text, "", {}).mismatched_sizes
     assert sizes is not None and sorted(sizes) == [16, 32]
 
 
@@ -243,6 +243,6 @@ def test_a_repair_that_fails_does_not_end_the_search() -> None:
 def test_a_repair_is_tried_in_nested_configurations_before_the_next() -> None:
     small = {"hidden_size": 32, "text_config": {"hidden_size": 32}}
     text = SIZE_MISMATCHES[0][1]
-    first, second, *_ = fit.repairs(small, small, text)
+    first, second, *_ = config_repairs.repairs(small, small, text)
     assert first == {**small, "hidden_size": 16}
     assert second == {**small, "text_config": {"hidden_size": 16}}

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from regraft.verify import Verdict, verify
-from regraft.verify.child.checks.influence import deciding_parameters
+from regraft.verify.child.checks.deciding_parameters import deciding_parameters
 
 ATTENTION = """\
 import math

@@ -12,7 +12,7 @@ from typing import Any
 
 FOLDER = Path(".cache", "regraft", "reproducers")
 _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
-_DECODING = Path(__file__).parent / "child" / "checks" / "decoding.py"
+_DECODING = Path(__file__).parent / "child" / "checks" / "repeated_calls.py"
 
 
 def write_reproducer(

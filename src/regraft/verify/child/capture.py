@@ -12,9 +12,9 @@ from torch import nn
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.limits import limit_time
 from regraft.verify.child.replay import Target, reseed
 from regraft.verify.child.state import Watch
+from regraft.verify.child.time_limit import limit_time
 from regraft.verify.child.tree import Call
 
 
@@ -22,10 +22,7 @@ def compare_captures(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> tuple[Difference | None, tuple[str, ...]]:
     """Return a difference if the original is captured and the changed version is not, or has
-    another result; else None.
-
-    Also return the means by which both were captured.
-    """
+    another result; else None. Also return the means by which both were captured until then."""
     agreeing: list[str] = []
     for means, capture in (("torch.compile(fullgraph=True)", _compile), ("torch.export", _export)):
         with ledger.step("original", definition, means):
@@ -56,8 +53,8 @@ Capture = Callable[[Target, tree.Live], Any]
 
 
 def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
-    """Return the flat results of a captured target on a call, or the error that capturing or
-    running it raised."""
+    """Return by path the flat results of a captured target on a call, or the error that capturing
+    or running it raised."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):

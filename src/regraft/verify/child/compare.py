@@ -47,7 +47,8 @@ class Largest:
     relative: dict[str, float] = field(default_factory=dict)
 
     def add(self, dtype: str, absolute: float, relative: float) -> None:
-        """Add the absolute and relative difference of one comparison."""
+        """Note the absolute and relative difference of one comparison where they are the largest of
+        their number format."""
         self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
         self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
 
@@ -75,7 +76,8 @@ class Check:
 def compare(
     original: Mapping[str, Any], changed: Mapping[str, Any], check: Check
 ) -> Difference | None:
-    """Compare two flattened results; return the first difference or None."""
+    """Compare two flattened results; return the first difference or None. Another order of the
+    paths is a difference."""
     if list(original) != list(changed):
         new = [path for path in changed if path not in original]
         gone = [path for path in original if path not in changed]

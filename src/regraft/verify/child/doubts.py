@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.verify.child.call_comparison import Sides, compare_runs, is_altered
 from regraft.verify.child.compare import (
     ERROR_RATIO,
     HALVES,
@@ -18,7 +19,6 @@ from regraft.verify.child.compare import (
 )
 from regraft.verify.child.modes import AUTOCAST
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
-from regraft.verify.child.runs import Sides, compare_runs, is_altered
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 
@@ -89,9 +89,8 @@ def _are_like_halves(value: Any, counterpart: Any) -> bool:
 
 
 def _is_far_apart(value: Any, counterpart: Any) -> bool:
-    """Return whether rounding alone took two results far apart, as at a saturated softmax:
-    gradients say nothing there.
-    """
+    """Return whether two results lie further apart than `_FAR_APART`, as rounding alone takes them
+    at a saturated softmax: gradients say nothing there."""
     if (
         not isinstance(value, torch.Tensor)
         or not isinstance(counterpart, torch.Tensor)
@@ -110,7 +109,7 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     """
 
     def gradients(target: Target, plan: Plan) -> Mapping[str, Any]:
-        """Return the first or second derivatives of a run."""
+        """Return the first or second derivatives of a run by path, {} for none."""
         outcome = execute(target, call, plan)
         return (outcome.second if plan.twice else outcome.gradients) or {}
 

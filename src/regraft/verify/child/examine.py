@@ -10,52 +10,52 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree, weights
-from regraft.verify.child.checks.attributes import ATTRIBUTES, attribute_set
-from regraft.verify.child.checks.domain import calls_beyond, domain_of
-from regraft.verify.child.checks.parameters import ALTERATIONS
-from regraft.verify.child.checks.symbolic import sizes_of_guards
-from regraft.verify.child.checks.values import EXTREME, UNDEFINED
-from regraft.verify.child.compare import Difference
-from regraft.verify.child.doubts import reason_to_leave_out
-from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.failure import describe
-from regraft.verify.child.minimise import minimise_call
-from regraft.verify.child.modes import INFERENCE, MODES
-from regraft.verify.child.record import Recorded, Recorder
-from regraft.verify.child.replay import Plan, Target
-from regraft.verify.child.runs import (
+from regraft.verify.child.call_comparison import (
     Sides,
     compare_runs,
     count_comparison,
     sides_of,
 )
+from regraft.verify.child.checks.attributes import ATTRIBUTES, set_labelled_attribute
+from regraft.verify.child.checks.domain import calls_beyond, domain_of
+from regraft.verify.child.checks.parameters import ALTERATIONS
+from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
+from regraft.verify.child.checks.values import EXTREME, UNDEFINED
+from regraft.verify.child.compare import Difference
+from regraft.verify.child.doubts import reason_to_leave_out
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.failure import describe_failure
+from regraft.verify.child.minimise import minimise_call
+from regraft.verify.child.model_comparison import challenge_constructors, compare_model
+from regraft.verify.child.modes import INFERENCE, MODES
+from regraft.verify.child.record import Recorded, Recorder
+from regraft.verify.child.replay import Plan, Target
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import (
     SEEDS,
     Setting,
     depth,
-    describe_place,
     has_counterpart,
     make_pair,
     record_calls,
+    sentence_with_place,
 )
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out_calls, variants
-from regraft.verify.child.whole import challenge_constructors, compare_model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Run a subject with both seeds, all number formats and modes; definitions that are refuted on
-    the way are restored.
+    """Run a subject with both seeds, all number formats and modes, while there is time; definitions
+    that are refuted on the way are restored.
 
     A brief examination takes one seed and float32.
     """
     for seed in SEEDS[: 1 if subject.once or brief else None]:
         for dtype in _formats(subject, session, seed, brief=brief):
             for training in (False, True):
-                if not session.ledger.open() or session.ledger.is_late():
+                if not session.ledger.unrefuted() or session.ledger.is_late():
                     return
                 if not _examine_setting(subject, session, seed, dtype, training):
                     return
@@ -63,7 +63,9 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
 
 
 def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> tuple[Any, ...]:
-    """Return the number formats to run a subject in with a seed."""
+    """Return the number formats to run a subject in with a seed: for the first seed all, or
+    `subject.formats` of them if it is compared once; two for other seeds, float32 for a brief
+    examination."""
     if seed != SEEDS[0]:
         return DTYPES[:2]  # float16 and float64 once
     if brief:
@@ -75,7 +77,9 @@ def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> t
 def _examine_setting(
     subject: Subject, session: Session, seed: int, dtype: Any, training: bool
 ) -> bool:
-    """Compare a subject under one setting; return False where the subject is of no further use."""
+    """Compare a subject under one setting. Definitions that are refuted are restored, and the
+    comparison starts again. Return False where no model can be built, or where the original does
+    not run in float32."""
     replayed_entries: set[int] = set()
     kinds: set[str] = set()
     recorder: Recorder | None = None
@@ -111,19 +115,19 @@ def _replay_until_refuted(
     setting: Setting,
     session: Session,
 ) -> bool:
-    """Replay the entries that were not replayed yet, innermost and largest first; return False once
-    a definition is refuted.
+    """Replay the entries that are not in `replayed_entries`, innermost and largest first, and add
+    them; return False once a definition is refuted, since modules that hold an instance of it have
+    to be built anew then.
 
-    Modules that hold an instance of that definition have to be built anew then, so that they are
-    judged without its fault. Every instance is replayed as recorded (unless the setting is brief);
-    on other inputs only the first of those with equal layers, settings and shapes. Other inputs are
-    made from a large call, as a mix-up of rows needs more than one. An entry that an earlier
-    subject has replayed is not replayed once more: the heads of a family contain the same model.
+    Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
+    as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
+    rows needs more than one. An entry that an earlier subject has replayed is skipped: the heads of
+    a family contain the same model.
     """
     for number, entry in sorted(
         enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))
     ):
-        if number in replayed_entries or entry.definition not in session.ledger.open():
+        if number in replayed_entries or entry.definition not in session.ledger.unrefuted():
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
@@ -133,7 +137,7 @@ def _replay_until_refuted(
             continue
         _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
         kinds.add(kind)
-        if entry.definition not in session.ledger.open() and session.ledger.open():
+        if entry.definition not in session.ledger.unrefuted() and session.ledger.unrefuted():
             return False
     return True
 
@@ -179,8 +183,8 @@ def _describe_leaf(leaf: Any) -> Any:
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:
-    """Replay all variants, the recorded call first, until one differs; differences in a mode of
-    PyTorch come last."""
+    """Replay all variants, the recorded call first, until one differs, and refute the definition by
+    that difference. A difference in a mode of PyTorch counts only where no other shows."""
     if not has_counterpart(entry, setting, session):
         session.ledger.records[entry.definition].note(
             f"no counterpart of {entry.path!r} to replay on"
@@ -225,15 +229,15 @@ def _refute(
         return smaller_difference if is_alike else None
 
     call, difference = minimise_call(call, difference, check, session.ledger)
-    recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
+    recipe = describe_failure(setting.subject, setting.seed, setting, (entry, call), difference)
     session.ledger.refute(
-        entry.definition, describe_place(entry, call, setting, difference), recipe
+        entry.definition, sentence_with_place(entry, call, setting, difference), recipe
     )
 
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Return calls with other masks, sizes and values, for a few calls of a definition with
-    different arguments."""
+    different arguments; () where calls with such arguments were widened before."""
     kinds = tree.map_leaves(
         (entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__
     )
@@ -269,7 +273,7 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             stack.enter_context(weights.change_parameters(target.module, ALTERATIONS[call.label]))
         if call.beyond == ATTRIBUTES:
             stack.enter_context(
-                attribute_set(tuple(target.module for target in targets), call.label)
+                set_labelled_attribute(tuple(target.module for target in targets), call.label)
             )
         yield
 

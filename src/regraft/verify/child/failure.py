@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 MODULE_KEY = "__module_at__"
 
 
-def describe(
+def describe_failure(
     subject: Subject,
     seed: int,
     setting: Setting | None,
     run: tuple[Recorded | None, Call] | None,
     difference: Difference,
 ) -> dict[str, Any]:
-    """Return a JSON-able failure; tensors are a base64 text of `torch.save`. Without `setting` and
-    `run` it is a failure to build.
-    """
+    """Return a JSON-able failure; tensors are a base64 text of `torch.save`. `run` is the recorded
+    call, None for the whole model, with the call that fails; without `setting` and `run` it is a
+    failure to build."""
     failure: dict[str, Any] = {
         "recipe": dict(subject.recipe),
         "seed": seed,
@@ -70,7 +70,8 @@ def _encode_tensors(setting: Setting, call: Call) -> str:
 
 
 def _without_references(value: Any) -> Any:
-    """Replace references by plain dictionaries, so that loading does not need this package."""
+    """Return a value with references replaced by plain dictionaries, so that loading does not need
+    this package."""
     return tree.map_leaves(
         value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf
     )

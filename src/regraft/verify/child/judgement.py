@@ -30,10 +30,11 @@ def judge(
     jittered: Run = Outcome,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
-    return the first difference.
+    return the first difference or None.
 
-    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding.
-    `strict` also compares values where the original's own result is not finite.
+    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
+    differences that rounding explains are added to `largest`. `strict` also compares values where
+    the original's own result is not finite.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {describe_error(changed.error)}")
@@ -77,7 +78,7 @@ class _Standard:
 
 def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -> Difference | None:
     """Compare the outputs of two runs, those of the second call and those that hooks saw; return
-    the first difference."""
+    the first difference or None."""
     for words, kind, name in _RESULTS:
         check = standard.check(kind, name)
         difference = compare(getattr(original, name), getattr(changed, name), check)
@@ -87,8 +88,8 @@ def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -
 
 
 def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
-    """Compare what two calls do beside their results: random numbers, shared memory and calls of
-    submodules."""
+    """Compare what two calls do beside their results, random numbers, shared memory and calls of
+    submodules; return the first difference or None."""
     new_sources = [name for name in changed.drew if name not in original.drew]
     if new_sources:
         return Difference(
@@ -116,8 +117,9 @@ def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
 def _compare_gradients(
     original: Outcome, changed: Outcome, standard: _Standard
 ) -> Difference | None:
-    """Compare the gradients, or the second derivatives, of two runs; return the first
-    difference."""
+    """Return the first difference of the gradients, or the second derivatives, of two runs. None
+    also where the original has none or its backward raises, and, unless the standard is strict,
+    where some of its gradients are not finite."""
     has_no_gradients = original.gradients is None and original.second is None
     if original.backward_error is not None or has_no_gradients:
         return None
@@ -197,7 +199,7 @@ def _is_equal(first: Any, second: Any) -> bool:
 
 
 def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:
-    """Return an outcome without some paths of its state."""
+    """Return an outcome without some paths of its state, in both calls."""
     if not paths:
         return outcome
     outputs, repeated = (

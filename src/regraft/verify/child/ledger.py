@@ -17,7 +17,8 @@ from regraft.verify.child.compare import Largest
 
 @dataclass(slots=True)
 class Record:
-    """Evidence about one definition; sets are written sorted."""
+    """Evidence about one definition; sets are written sorted. `refuted` is the reason for a
+    refutation, "" for none, and `failure` the recipe of its reproducer."""
 
     refuted: str = ""
     failure: dict[str, Any] = field(default_factory=dict)
@@ -105,8 +106,8 @@ class Ledger:
 
     @contextmanager
     def step(self, side: str, definition: str, description: str) -> Iterator[None]:
-        """Announce a step in the journal; the original's duration is kept as the measure for the
-        changed version's."""
+        """Announce a step in the journal, and its end unless it is the original's, whose duration
+        is the measure for the changed version's."""
         started = time.time()
         entry = {
             "time": started,
@@ -130,7 +131,7 @@ class Ledger:
             self._journal.flush()
 
     def reach(self, level: str) -> None:
-        """Note that a level of evidence was reached."""
+        """Note that a level of evidence was reached, unless it is noted."""
         if level not in self.levels:
             self.levels.append(level)
 
@@ -146,12 +147,12 @@ class Ledger:
             record.refuted = reason
             record.failure = failure
 
-    def open(self) -> tuple[str, ...]:
-        """Return the definitions that are not refuted yet."""
+    def unrefuted(self) -> tuple[str, ...]:
+        """Return the names of the definitions that are not refuted yet."""
         return tuple(name for name, record in self.records.items() if not record.refuted)
 
     def refuted(self) -> tuple[str, ...]:
-        """Return the refuted definitions."""
+        """Return the names of the refuted definitions."""
         return tuple(name for name, record in self.records.items() if record.refuted)
 
     def is_late(self) -> bool:
@@ -159,10 +160,9 @@ class Ledger:
         then the result."""
         return time.process_time() > self.deadline or time.monotonic() > self.clock
 
-    def share(self, seconds: float) -> float:
+    def deadline_within(self, seconds: float) -> float:
         """Return the processor time at which a task has to end that may take `seconds`, or a
-        quarter of the time left if that is less.
-        """
+        quarter of the time left if that is less."""
         now = time.process_time()
         return now + max(0.0, min(seconds, (self.deadline - now) / 4))
 

@@ -65,7 +65,7 @@ def plain_module_name(name: str) -> str:
 
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
     """Return a definition of the original, executed in the changed module, whose other definitions
-    it then uses.
+    it then uses; names that this module lacks are added to it from the original.
 
     Returns the original's own object where its text cannot be executed there.
     """

@@ -18,7 +18,8 @@ Cut = tuple[int, int, slice]
 def minimise_call(
     call: Call, difference: Difference, differs: Callable[[Call], Difference | None], ledger: Ledger
 ) -> tuple[Call, Difference]:
-    """Return the smallest call that still differs, of those tried, and its difference.
+    """Return the smallest call that still differs, of those tried while there is time, and its
+    difference.
 
     Sizes are cut greedily: first rows, then every size that tensors share, to one, to two, by half.
     Inputs that the original does not take show no difference, so a cut that goes too far is not

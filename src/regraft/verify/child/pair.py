@@ -58,7 +58,7 @@ class Pair:
         self._exact = None
 
 
-def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
+def build_both(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
     """Return both models with equal redrawn weights, the difference between them, or None where the
     original cannot be built.
     """
@@ -87,7 +87,7 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
 
 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:
-    """Return the original's model, or None where it cannot be built."""
+    """Return the original's model; None, with the reason recorded, where it cannot be built."""
     try:
         with (
             session.ledger.step("original", "", f"build {subject.name}"),
@@ -117,8 +117,8 @@ def _fill_uninitialised() -> Iterator[None]:
 def _attribute_difference(
     original: Any, changed: Any, subject: Subject, seed: int, session: Session
 ) -> Difference | None:
-    """Compare the plain attributes that construction leaves on the modules that are of one class in
-    both versions.
+    """Return the first difference of the plain attributes that construction leaves on the modules
+    that are of one class in both versions, or None.
 
     Attributes that differ between two originals of different seeds depend on chance, and do not
     count. Where only results count, an attribute may be missing, but not hold another value: a rate
@@ -178,8 +178,8 @@ def _describe_attribute_differences(
 
 
 def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
-    """Compare two models right after construction: names, shapes and every value that does not
-    depend on chance.
+    """Return the first difference of two models right after construction, or None: names, shapes
+    and every value that does not depend on chance.
 
     Names of submodules without a part in the checkpoint count only where the comparison is
     `strict`.
@@ -213,8 +213,8 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
 
 
 def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
-    """Compare the names by which callers reach into a model: submodules, and parameters in their
-    order.
+    """Return the first difference of the names by which callers reach into a model, or None:
+    submodules, and parameters in their order.
 
     Optimizers save their state by the order of the parameters. A submodule may be of another type;
     a subclass, say.
@@ -251,7 +251,7 @@ def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | 
 
 def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
     """Return whether random initial values have one mean and spread; they may be drawn in another
-    order.
+    order. Integers, and fewer than `FEWEST` values, count as equal.
 
     Both are to lie within eight standard errors of each other, for distributions with tails no
     heavier than a Laplace's.

@@ -132,9 +132,8 @@ def _has_accelerator() -> bool:
 
 
 def drop_traceback(error: BaseException) -> BaseException:
-    """Return the error without its frames and causes, which would keep tensors alive; `frames_of`
-    still returns the file names and lines.
-    """
+    """Remove an error's frames and causes, which would keep tensors alive, and return the error;
+    `frames_of` still returns the file names and lines."""
     if error.__traceback__ is not None:
         frames = traceback.walk_tb(error.__traceback__)
         error.came_through = traceback.StackSummary.extract(frames, lookup_lines=False)  # type: ignore[attr-defined]
@@ -273,7 +272,7 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
 
 
 def _effects(target: Target, arguments: tree.Live, watch: Watch) -> dict[str, Any]:
-    """Return the state that a call has left behind, empty where effects do not count."""
+    """Return by path the state that a call has left behind, empty where effects do not count."""
     return watch.effects(lambda: _number_format(target, arguments)) if target.effects else {}
 
 
@@ -309,8 +308,8 @@ def _backward(
     flat_result: Mapping[str, Any], arguments: tree.Live, module: Any, plan: Plan
 ) -> Outcome:
     """Return an outcome with the gradients, or second derivatives, of a result with respect to
-    inputs and parameters. An error in backward is in the outcome.
-    """
+    inputs and parameters; without either where nothing depends on them. An error in backward is in
+    the outcome."""
     outputs = {
         p: v for p, v in flat_result.items() if isinstance(v, torch.Tensor) and v.requires_grad
     }

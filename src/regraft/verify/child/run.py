@@ -14,30 +14,30 @@ import torch
 
 from regraft.source.object_reference import find_function
 from regraft.verify.changes import Change
+from regraft.verify.child.beyond_single_calls import examine_beyond_calls
 from regraft.verify.child.checks.conditions import Conditions
-from regraft.verify.child.checks.declarations import is_returned, undecided_declarations
+from regraft.verify.child.checks.constructor_options import unvaried_options
+from regraft.verify.child.checks.declarations import is_bound_to_own_class, undecided_declarations
 from regraft.verify.child.checks.mutants import Mutants
-from regraft.verify.child.checks.options import unvaried_options
-from regraft.verify.child.checks.surroundings import reads_of_surroundings
-from regraft.verify.child.checks.tampering import Functions
-from regraft.verify.child.checks.whole import subjects_beyond
+from regraft.verify.child.checks.process_reads import reads_of_surroundings
+from regraft.verify.child.checks.tampering import FunctionsSnapshot
+from regraft.verify.child.checks.whole_models import subjects_beyond
 from regraft.verify.child.compare import describe_differences
-from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
 from regraft.verify.child.drivers.base import Driver, Subject, Task, yield_until_error
 from regraft.verify.child.examine import examine
-from regraft.verify.child.isolated import Judge
-from regraft.verify.child.later import examine_later
+from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_changed, load_copy, load_original
 from regraft.verify.child.session import Session
+from regraft.verify.child.signatures import signature_difference
 from regraft.verify.child.state import variable_leaves
 from regraft.verify.child.trace import Tracer, leave_kernels_out
 from regraft.verify.types import MODULE
 
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
-    """Answer a request; the result is written to `folder`/result.json."""
+    """Answer a request while there is time; the result is written to `folder`/result.json."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])
@@ -45,7 +45,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     deadline = time.process_time() + float(request["seconds"])
     clock = time.monotonic() + float(request["clock"])
     ledger = Ledger(folder, names, deadline, clock, frozenset(request["avoided"]))
-    session = _load(request, changes, ledger)
+    session = _start_session(request, changes, ledger)
     if session is not None:
         _refute_excluded(session, request["excluded"])
         factory = _load_driver(request, ledger)
@@ -65,7 +65,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
                 further_subjects, ledger, f"{subject.name} under other conditions"
             ):
                 examine(further_subject, session)
-            examine_later(subject, session)
+            examine_beyond_calls(subject, session)
             _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
             _save_evidence(session)
             if session.is_finished():
@@ -118,7 +118,7 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from reads_of_surroundings(change, session.changed, session.original)
 
 
-def _load(
+def _start_session(
     request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger
 ) -> Session | None:
     """Import both versions and start their session; return None, with the reason in the ledger,
@@ -128,7 +128,7 @@ def _load(
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))
     old_changes = tuple(Change.from_json(entry) for entry in request["before"])
-    functions, judge = Functions(), Judge()
+    functions, judge = FunctionsSnapshot(), Judge()
     try:
         with ledger.step("original", "", "import"):
             original = load_original(Path(request["original"]))
@@ -162,7 +162,7 @@ def _load(
     session.functions, session.replaced = functions, replaced_by_original
     undecided = request["same if returned"]
     ledger.returned_classes = frozenset(
-        name for name in undecided if is_returned(name, (original, changed))
+        name for name in undecided if is_bound_to_own_class(name, (original, changed))
     )
     session.only_same_programs = request["same"] and ledger.returned_classes.issuperset(undecided)
     session.beyond = request["effort"] != "low" and not session.only_same_programs
@@ -186,7 +186,7 @@ def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
     leaves alone."""
     names = sorted(replaced - session.replaced)
     if names:
-        for definition in session.ledger.open():
+        for definition in session.ledger.unrefuted():
             session.ledger.refute(
                 definition, f"the changed version replaces {', '.join(names[:3])}", {}
             )
@@ -194,7 +194,7 @@ def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
 
 def _compare_signatures(session: Session) -> None:
     """Refute definitions that take other arguments, or have lost a method."""
-    for name in session.ledger.open():
+    for name in session.ledger.unrefuted():
         sentence = signature_difference(
             getattr(session.original, name, None), getattr(session.changed, name, None)
         )
@@ -203,9 +203,8 @@ def _compare_signatures(session: Session) -> None:
 
 
 def _compare_variables(session: Session, path: Path) -> None:
-    """Refute definitions where the import leaves the file's variables with other values, except
-    values that differ at each import.
-    """
+    """Refute definitions, or the module level if it is changed, where the import leaves the file's
+    variables with other values, except values that differ at each import."""
     differences = describe_differences(
         variable_leaves(session.original), variable_leaves(session.changed)
     )
@@ -223,7 +222,7 @@ def _compare_variables(session: Session, path: Path) -> None:
     sentence = next(
         (sentence for name, sentence in differences.items() if name not in random_differences), ""
     )
-    names = session.ledger.open()
+    names = session.ledger.unrefuted()
     for name in (MODULE,) if MODULE in names else names:
         if sentence:
             session.ledger.refute(name, f"after import {sentence}", {})

@@ -17,9 +17,9 @@ import torch
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.mutants import Mutant, Mutants, mutant_in_place
-from regraft.verify.child.checks.tampering import Functions
+from regraft.verify.child.checks.tampering import FunctionsSnapshot
 from regraft.verify.child.compare import Difference
-from regraft.verify.child.isolated import Judge
+from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import define_again, rebind
 from regraft.verify.child.replay import reseed
@@ -50,10 +50,10 @@ class Session:
     original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that
     runs in place of the changed version. `beyond` says whether definitions are also compared beyond
     their first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
-    attributes are compared, too, and `same` whether every change is the same program. `shared` is
-    the state that the definitions of either version keep from one model to the next, `options`
-    holds the values that constructor arguments and fields of configurations took, by definition and
-    name, `fixed` the arguments and fields for which other values were tried.
+    attributes are compared, too, and `only_same_programs` whether every change is the same program.
+    `shared` is the state that the definitions of either version keep from one model to the next,
+    `options` holds the values that constructor arguments and fields of configurations took, by
+    definition and name, `fixed` the arguments and fields for which other values were tried.
     """
 
     original: ModuleType
@@ -71,7 +71,7 @@ class Session:
     domains: dict[str, Any] = field(default_factory=dict)
     widened: set[tuple[str, str]] = field(default_factory=set)
     varied_fields: set[str] = field(default_factory=set)
-    functions: Functions = field(default_factory=Functions)
+    functions: FunctionsSnapshot = field(default_factory=FunctionsSnapshot)
     replaced: frozenset[str] = frozenset()
     conditions: tuple[Conditions, Conditions] | None = None
     mutants: Mutants | None = None
@@ -213,7 +213,7 @@ class Session:
 
     def condition_gaps(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each condition in changed lines of either version that did not take
-        all results."""
+        all results; () where conditions are not watched."""
         if self.conditions is None:
             return ()
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
@@ -283,7 +283,7 @@ class Session:
 
     def _unrefuted_changes(self) -> tuple[Change, ...]:
         """Return the changes that are not refuted and whose definition still exists."""
-        names = self.ledger.open()
+        names = self.ledger.unrefuted()
         return tuple(
             change
             for change in self.changes
@@ -305,7 +305,8 @@ class Session:
         )
 
     def constructions_to_try(self, definition: str) -> tuple[Construction, ...]:
-        """Return how builders that have not run build a definition, if that is all they do."""
+        """Return the calls with which builders that have not run build a definition, where a
+        builder adds nothing else."""
         return tuple(
             construction
             for change in self._unrefuted_changes()
@@ -322,12 +323,12 @@ class Session:
         if relative.constructions is None or set(self.ledger.records[definition].modes) < MODES:
             return False
         return all(
-            self._took(definition, name, constant)
+            self._has_taken_value(definition, name, constant)
             for construction in relative.constructions
             for name, constant in construction
         )
 
-    def _took(self, definition: str, name: str, constant: str) -> bool:
+    def _has_taken_value(self, definition: str, name: str, constant: str) -> bool:
         """Return whether a constructor's argument took the value with the repr `constant`; if this
         is "", a number, a boolean or a string."""
         values = self.options.get((definition, name), set())
@@ -396,8 +397,8 @@ class Session:
 
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
         """Return the definitions that cause a difference by themselves, or all unrefuted ones where
-        none does."""
-        names = self.ledger.open()
+        none does; a single unrefuted one is returned without a check."""
+        names = self.ledger.unrefuted()
         if len(names) == 1:
             return names
         guilty = []

@@ -12,8 +12,8 @@ import torch
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.failure import describe
-from regraft.verify.child.pair import Pair, build
+from regraft.verify.child.failure import describe_failure
+from regraft.verify.child.pair import Pair, build_both
 from regraft.verify.child.record import Recorded, Recorder, recording
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session
@@ -41,12 +41,12 @@ class Setting:
     @property
     def first(self) -> bool:
         """Return whether comparisons that need one seed and one number format only run in this
-        setting."""
+        setting: with the first seed, in float32, of a subject that is not light."""
         return self.seed == SEEDS[0] and self.dtype == "float32" and not self.subject.light
 
     @property
     def brief(self) -> bool:
-        """Return whether fewer comparisons run in this setting.
+        """Return whether fewer comparisons run in this setting, as in float16 and float64.
 
         On CPU a convolution's backward pass in float16 may take a hundred times as long as in
         bfloat16, where all comparisons run.
@@ -68,15 +68,15 @@ def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
     """Build both models; definitions that cause a difference are refuted and restored first. Return
     None where no model can be built.
     """
-    result = build(subject, seed, session)
+    result = build_both(subject, seed, session)
     while isinstance(result, Difference):
-        guilty = session.blame(lambda: as_difference(build(subject, seed, session)))
+        guilty = session.blame(lambda: as_difference(build_both(subject, seed, session)))
         for name in guilty:
             session.ledger.refute(
-                name, result.sentence, describe(subject, seed, None, None, result)
+                name, result.sentence, describe_failure(subject, seed, None, None, result)
             )
         session.restore(guilty)
-        result = build(subject, seed, session) if session.ledger.open() else None
+        result = build_both(subject, seed, session) if session.ledger.unrefuted() else None
     return result
 
 
@@ -86,15 +86,15 @@ def as_difference(result: Pair | Difference | None) -> Difference | None:
 
 
 def record_calls(setting: Setting, session: Session) -> Recorder | None:
-    """Run the original on all calls and return the recorded calls of its definitions; None where it
-    does not run."""
+    """Run the original on all calls and return the recorded calls of its definitions; None, with
+    the reason recorded, where it does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
     calls = _calls(setting, session)
     if calls is None:
         return None
     relative_names = frozenset(relative.name for relative in session.relatives_to_run())
-    with recording(session.original, session.ledger.open(), model, relative_names) as recorder:
+    with recording(session.original, session.ledger.unrefuted(), model, relative_names) as recorder:
         for call in calls:
             with session.ledger.step(
                 "original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"
@@ -117,9 +117,8 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
 
 
 def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
-    """Return the calls of a subject; None where making them raises, as may happen for a call that
-    continues from another.
-    """
+    """Return the calls of a subject; None, with the reason recorded, where making them raises, as
+    may happen for a call that continues from another."""
     try:
         return setting.subject.calls(setting.seed)
     except Exception as error:  # noqa: BLE001 - calls may run the model; recorded as the reason to skip
@@ -166,7 +165,9 @@ def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool
     )
 
 
-def describe_place(entry: Recorded, call: Call, setting: Setting, difference: Difference) -> str:
+def sentence_with_place(
+    entry: Recorded, call: Call, setting: Setting, difference: Difference
+) -> str:
     """Return the sentence of a difference with its definition, model and conditions."""
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
     condition = f", with {difference.mode}" if difference.mode else ""

@@ -54,7 +54,8 @@ class SharedState:
 
 
 def _class_numbers(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the plain values among the attributes of a class by name, special names aside."""
+    """Yield pairs of a name and a plain value among the attributes of a class, special names
+    aside."""
     for name, value in vars(cls).items():
         if isinstance(value, _NUMBERS) and not name.startswith("__"):
             yield name, value
@@ -90,8 +91,9 @@ def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:
 
 
 def _contents(value: Any, home: str) -> list[Any]:
-    """Return the objects in a container, in the defaults of a function of the file, or in a partial
-    call."""
+    """Return the elements of a container, the values of a dictionary, the function of a static or
+    class method, the parts of a partial call, or the defaults of a function of the file; else
+    []."""
     if type(value) in _CONTAINERS:
         return list(value)
     if isinstance(value, dict):

@@ -153,7 +153,7 @@ def _restore(saved: _Saved) -> None:
 
 
 def _restore_tensor(value: Any, content: Any) -> None:
-    """Restore the content of a tensor, or its shape and format."""
+    """Restore in place the content of a tensor, or its shape and format."""
     if value.shape != content.shape or value.dtype != content.dtype:
         value.data = content.clone()
     elif not identical(value.detach(), content):
@@ -162,13 +162,15 @@ def _restore_tensor(value: Any, content: Any) -> None:
 
 @functools.cache
 def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of a dictionary that are watched; thousands of modules have equal names."""
+    """Return the names of a dictionary without those that are skipped or begin with two
+    underscores; cached, since thousands of modules have equal names."""
     return tuple(name for name in names if name not in skipped and name[:2] != "__")
 
 
 class _Namespace:
     """One dictionary of names that is watched: a module's attributes, layers or buffers, or the
-    file's variables."""
+    file's variables. Its changes are effects of a call if it is `reported`; it is restored in any
+    case."""
 
     def __init__(
         self, prefix: str, owner: dict[str, Any], home: str, skipped: frozenset[str], reported: bool
@@ -202,8 +204,8 @@ class _Namespace:
         return not holds_saved_objects
 
     def changed(self) -> Iterator[tuple[str, Any]]:
-        """Yield the names that are new or hold another value, with the value, and those that are
-        gone, with `GONE`."""
+        """Yield, sorted, the names that are new or hold another value, with the value, and those
+        that are gone, with `GONE`."""
         if not self._saved and not self._has_new_objects():
             return
         current, old_values, saved = self._now(), self._before, self._saved
@@ -336,12 +338,17 @@ def _leaves(
     """Return the comparable leaves of a value by path; without `number_format` decimal numbers stay
     numbers."""
     return {
-        name: _leaf(leaf, scope, number_format) for name, leaf in tree.flatten(value, path).items()
+        name: _comparable_leaf(leaf, scope, number_format)
+        for name, leaf in tree.flatten(value, path).items()
     }
 
 
-def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None) -> Any:
-    """Return a leaf in a form that is equal in both versions."""
+def _comparable_leaf(
+    leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None
+) -> Any:
+    """Return a leaf in a form that can be compared between the versions: a tensor as a copy, a
+    float as a tensor if there is a number format, text without addresses and paths, anything else
+    as it is."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     if isinstance(leaf, float) and number_format is not None:
@@ -363,14 +370,14 @@ def normalise_text(text: str, scope: ModuleType | None) -> str:
 
 
 def variable_leaves(scope: ModuleType) -> dict[str, Any]:
-    """Return the plain values among a file's variables as flat leaves: numbers, strings, tensors,
-    containers."""
+    """Return by path the plain values among a file's variables as flat leaves: numbers, strings,
+    tensors, containers."""
     return _plain_leaves(VARIABLE, vars(scope), scope, frozenset())
 
 
 def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any]:
-    """Return the plain values among the attributes of one module, which is at `path` in its model,
-    as flat leaves."""
+    """Return by path the plain values among the attributes of one module, which is at `path` in its
+    model, as flat leaves."""
     return _plain_leaves(
         f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, _INTERNAL
     )

@@ -13,7 +13,7 @@ import torch
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference, Largest, close
 from regraft.verify.child.distributions import describe_confirmed_difference, find_suspect
-from regraft.verify.child.isolated import Judge
+from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.judgement import unsteady_paths, without_paths
 from regraft.verify.child.replay import (
     Outcome,
@@ -109,7 +109,7 @@ def _compare_distributions(
     original: Target, changed: Target, call: Call, noise: frozenset[str] = frozenset()
 ) -> Difference | None:
     """Compare the distributions of all values that a call and its repetition return, each alone and
-    all jointly."""
+    all jointly; return the difference that fresh runs confirm, or None."""
     start = time.monotonic()
     execute(original, call, Plan(gradients=False, repeat=True))
     seconds_per_run = max(1e-5, time.monotonic() - start)
@@ -145,8 +145,8 @@ def _compare_distributions(
 
 
 def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> dict[str, Any]:
-    """Return a row of values per run for every floating result that all runs return in one
-    shape."""
+    """Return by path a row of values per run for every floating result that all runs return in one
+    shape, of the first and the repeated call; without buffers and the paths in `noise`."""
     rows: dict[str, list[Any]] = {}
     for seed in seeds:
         # the repetition takes the next seed
@@ -177,7 +177,7 @@ def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> 
 
 def _check_backward(original: Target, changed: Target, call: Call) -> Difference | None:
     """Check that backward drops what forward dropped: the gradient predicts finite differences
-    under one seed."""
+    under one seed. Return None where it does, or where the original's does not either."""
     mismatches = 0
     for seed in range(3):
         original_error = _prediction_error(original, call, seed)
@@ -194,8 +194,7 @@ def _check_backward(original: Target, changed: Target, call: Call) -> Difference
 
 def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
     """Return the relative error of a directional derivative against a finite difference; None where
-    inputs have no gradients.
-    """
+    inputs have no gradients, or only zeros."""
     plan = Plan(seed=seed)
     outcome = execute(target, call, plan)
     names = [name for name in outcome.gradients or {} if name.startswith("input ")]

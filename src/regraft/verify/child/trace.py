@@ -115,7 +115,8 @@ class Tracer:
         )
 
     def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
-        """Return the trace function for a call in the traced file, None for other files."""
+        """Return the trace function for a call in the traced file, None for other files; note
+        functions of `regraft.ops` and the first lines of those of the file."""
         code = frame.f_code
         filename = code.co_filename
         if filename in self._foreign:
@@ -157,9 +158,8 @@ class Tracer:
         return on_event
 
     def _arm_offsets(self, code: CodeType) -> dict[int, Arm]:
-        """Return the watched arm of each instruction offset; needs the columns that code objects
-        have since Python 3.11.
-        """
+        """Return the watched arm of each instruction offset; {} without watched arms, or before
+        Python 3.11, whose code objects have no columns."""
         if not self._arms or sys.version_info < (3, 11):
             return {}
         if code not in self._offsets:
@@ -173,8 +173,8 @@ class Tracer:
 
 
 def leave_kernels_out(files: Collection[str]) -> None:
-    """Run Triton's interpreter, where it is in use, without tracing, except for kernels of these
-    files.
+    """Change Triton's interpreter, where it is in use, so that it runs without tracing, except for
+    kernels of these files.
 
     Each of its kernels makes many thousands of calls, and a tracer that is told of them takes
     longer than the kernel.

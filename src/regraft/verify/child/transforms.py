@@ -15,8 +15,8 @@ from regraft.verify.child import tree
 from regraft.verify.child.capture import LATE, run_capture
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.limits import limit_time
 from regraft.verify.child.replay import Target
+from regraft.verify.child.time_limit import limit_time
 from regraft.verify.child.tree import Call
 from regraft.verify.types import TRANSFORMS
 
@@ -37,7 +37,9 @@ class Transformed:
 def compare_transformed(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> Transformed:
-    """Script and trace both versions where the original can be, and compare the results."""
+    """Script and trace both versions where the original can be, and compare the results up to the
+    first difference. A transform that ended an earlier process, or is too slow for the changed
+    version, is left out."""
     losses: list[str] = []
     agreeing: list[str] = []
     for name in TRANSFORMS.values():
@@ -72,15 +74,15 @@ def _first_line(error: BaseException) -> str:
 
 def _script(target: Target, arguments: tree.Live) -> Any:
     """Return the result of the scripted target."""
-    return _run(torch.jit.script, target, arguments)
+    return _run_transformed(torch.jit.script, target, arguments)
 
 
 def _trace(target: Target, arguments: tree.Live) -> Any:
     """Return the result of the target traced by `torch.fx`."""
-    return _run(torch.fx.symbolic_trace, target, arguments)
+    return _run_transformed(torch.fx.symbolic_trace, target, arguments)
 
 
-def _run(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
+def _run_transformed(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
     """Return the result of a transformed target; raises TimeoutError after SECONDS."""
     with limit_time(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -135,8 +135,8 @@ def thaw(
 
 
 def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
-    """Give a private copy, and the objects in it, the classes that `scope`, another version of
-    their file, defines."""
+    """Give a private copy, and the objects in it, in place the classes that `scope`, another
+    version of their file, defines; return the copy."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
@@ -165,8 +165,8 @@ def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> 
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:
-    """Cast tensors held by an object such as a key-value cache (the object is already a private
-    copy)."""
+    """Cast in place the floating tensors held by an object such as a key-value cache (the object is
+    already a private copy); return the object."""
     for owner, key, tensor in _tensors_inside(value, _DEPTH, set()):
         if tensor.is_floating_point():
             if isinstance(owner, list | dict):
@@ -178,7 +178,7 @@ def _cast_inside(value: Any, dtype: Any) -> Any:
 
 def _tensors_inside(value: Any, depth: int, visited: set[int]) -> list[tuple[Any, Any, Any]]:
     """Return (owner, key, tensor) for every tensor in an object, in its lists, dictionaries and
-    attributes."""
+    attributes, down to `depth`; objects in `visited` are left out."""
     if depth == 0 or id(value) in visited or isinstance(value, nn.Module | type):
         return []
     visited.add(id(value))
@@ -229,7 +229,8 @@ def flatten(
 
 
 def _children(value: Any) -> list[tuple[Any, Any]]:
-    """Return the elements or attributes of a value with their keys."""
+    """Return pairs of a key and a value: the elements of a container, those of a set as sorted
+    text, or the attributes of another value."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, list | tuple):

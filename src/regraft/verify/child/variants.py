@@ -25,7 +25,8 @@ LAID_OUT = (STRIDED, SINGLE_ROW, SHORTER, NO_ROWS, BEYOND)
 
 
 def variants(call: Call) -> tuple[Call, ...]:
-    """Return the call and its perturbations; masks, integers and flags stay as recorded.
+    """Return the call, labelled `AS_RECORDED`, then its perturbations; masks, integers and flags
+    stay as recorded.
 
     Small inputs make an epsilon visible, large ones a missing scale, constant rows a variance of
     zero.
@@ -93,8 +94,8 @@ def _restride(tensor: Any) -> Any:
 
 
 def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> Call:
-    """Narrow to size `to` those of the dimensions `dims` that have a given size, in all tensors of
-    a call."""
+    """Return a call in all of whose tensors those of the dimensions `dims` that have size `size`
+    are narrowed to size `to`."""
 
     def narrow(tensor: Any) -> Any:
         for dim in range(tensor.dim())[dims]:

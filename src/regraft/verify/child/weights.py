@@ -134,7 +134,7 @@ def dropout_rate(model: Any, rate: float) -> Iterator[None]:
 
 
 def _assign(owner: Any, name: str, value: float) -> None:
-    """Set an attribute, or an entry of a dictionary."""
+    """Set an attribute of an object, or an entry of a dictionary."""
     if isinstance(owner, dict):
         owner[name] = value
     else:

@@ -21,12 +21,12 @@ CHANCE = re.compile(r"drop|prob|^p$")
 def rearranged_calls(
     call: Call, function: Any, flags: frozenset[str] | None = None
 ) -> Iterator[Call]:
-    """Yield a call with each of its plain arguments changed, defaults included; the original may
-    refuse it.
+    """Yield a call with each of its plain arguments changed, defaults included, at most `_LIMIT`
+    calls; the original may refuse it.
 
     Integers become odd and even ones, so that a size that has to be divided leaves a remainder;
-    sizes by axis (a window of 7 by 7) become unequal. With `flags` only boolean arguments of these
-    names change.
+    sizes by axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay;
+    with `flags` only boolean arguments of these names change.
     """
     bound = bound_arguments(call, function)
     if bound is None:
@@ -75,7 +75,8 @@ def rated_calls(call: Call, target: Target) -> Iterator[Call]:
 def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
     """Yield a call with dropout rates around each value between 0 and 1 and around its complement.
 
-    The rates are a tenth below and above; each is tried for every parameter that holds a rate.
+    The rates, at most `_LIMIT` below 1, are a tenth below and above; each is tried for every
+    parameter that holds a rate.
     """
     bound = bound_arguments(call, function)
     if bound is None:
@@ -98,8 +99,8 @@ def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterat
 
 
 def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
-    """Return other values for an argument; one that the call passes (`is_passed`) may also become
-    smaller."""
+    """Return other values for an argument, () where it is neither a number, a flag nor sizes by
+    axis; one that the call passes (`is_passed`) may also become smaller."""
     if isinstance(value, bool):
         return (not value,)
     if isinstance(value, float):

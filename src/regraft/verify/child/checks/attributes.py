@@ -30,8 +30,12 @@ def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
 
 
 def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
-    """Yield a call with another value of each attribute, of those in `names`, that is a float or a
-    boolean."""
+    """Yield a call for each attribute in `names` that is a float or a boolean, labelled with the
+    assignment of another value: `self.scale = 0.75`. `set_labelled_attribute` makes the assignment
+    when the call runs.
+
+    Private names, `p`, and names with "training" or "drop" are left out.
+    """
     for name in sorted(names):
         value = vars(module).get(name) if module is not None else None
         if not isinstance(value, float | bool) or _SET_OTHERWISE.search(name):
@@ -41,7 +45,7 @@ def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call
 
 
 @contextmanager
-def attribute_set(modules: tuple[Any, ...], label: str) -> Iterator[None]:
+def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[None]:
     """Set the attribute that a label names within the context, if all of the modules have it;
     otherwise do nothing."""
     assignment = _LABEL.fullmatch(label)

@@ -127,7 +127,8 @@ def _is_bound_or_choice(node: ast.expr) -> bool:
 
 
 def is_predicate(node: ast.expr) -> bool:
-    """Return whether an expression is a negation, a comparison or a call with a truth value."""
+    """Return whether an expression is a negation by `not`, a comparison or a call with a truth
+    value."""
     is_negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     return (
         is_negation
@@ -143,7 +144,7 @@ def _called_name(node: ast.Call) -> str:
 
 
 def _is_namespace_call(node: ast.Call) -> bool:
-    """Return whether a call is of a function of torch and not of a method."""
+    """Return whether a call is of a plain name or of a function of torch, and not of a method."""
     owner = getattr(node.func, "value", None)
     name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
     return not isinstance(node.func, ast.Attribute) or name in _NAMESPACES

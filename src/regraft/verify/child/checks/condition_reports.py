@@ -19,7 +19,7 @@ from regraft.verify.child.checks.condition_kinds import (
     required_of_operands,
     required_results,
 )
-from regraft.verify.child.checks.influence import deciding_parameters
+from regraft.verify.child.checks.deciding_parameters import deciding_parameters
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
@@ -85,9 +85,11 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_without_test(node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """Leave an assertion as it is: its conditions compute no result."""
         return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """Leave a raised error as it is: its conditions compute no result."""
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -155,7 +157,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return node
 
     def _visit_without_test(self, node: ast.If | ast.While | ast.IfExp) -> ast.AST:
-        """Visit a branch without its test; of a test with `and` or `or`, the operands report."""
+        """Visit a branch in place without its test, and return it; of a test with `and` or `or`,
+        the operands report."""
         test = node.test
         node.test = ast.Constant(True)
         self.generic_visit(node)
@@ -187,7 +190,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name(BINARY, ast.Load()), arguments, []), node)
 
     def _add_condition(self, line: int, text: str, wanted: tuple[str, ...]) -> int:
-        """Add a condition and return its number."""
+        """Append a condition to `conditions`, with its text cut to `_TEXT` characters, and return
+        its number."""
         self.conditions.append(Condition(line, text[:_TEXT], wanted))
         return len(self.conditions) - 1
 

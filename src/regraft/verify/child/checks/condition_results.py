@@ -21,7 +21,8 @@ NUMBERS = (torch.Tensor, int, float)
 
 
 def truth_results(value: Any) -> Iterator[str]:
-    """Yield the truth values that a condition has: true, false, or both for different elements."""
+    """Yield the truth values that a condition has: true, false, or both for different elements;
+    none for a value without a truth value that can be read."""
     if isinstance(value, torch.Tensor):
         if value.numel() and value.device.type == "cpu":
             truth = value.detach() != 0
@@ -54,7 +55,7 @@ def _is_readable(tensor: torch.Tensor) -> bool:
 
 
 def choice_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
-    """Yield the operands, first or second, that are the result.
+    """Yield `RAN`, and the operands, first or second, that are the result.
 
     A call that is no choice between two, such as a minimum along a dimension, yields both.
     """
@@ -68,7 +69,7 @@ def choice_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
 
 
 def bound_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
-    """Yield whether a bound raised, lowered or let pass an element of the first operand.
+    """Yield `RAN`, and which happened to elements of the first operand: raised, lowered, let pass.
 
     All three are yielded where the bound worked in place, because the old value is lost.
     """

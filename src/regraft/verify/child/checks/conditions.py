@@ -45,11 +45,11 @@ from regraft.verify.child.checks.condition_results import (
     truth_results,
     variety_results,
 )
-from regraft.verify.child.checks.edited import (
+from regraft.verify.child.checks.edited_code import (
     code_swapped,
     compile_definition,
     definition_node,
-    replacements,
+    edited_codes,
 )
 from regraft.verify.definitions import Definition
 
@@ -128,7 +128,8 @@ class Conditions:
         self._stacks.pop().close()
 
     def _prepare(self, change: Change, counterpart: ModuleType) -> None:
-        """Store the new conditions of a definition, and its syntax tree in which they report."""
+        """Store the new conditions of a definition, if it has any, and its syntax tree in which
+        they report."""
         name = change.definition
         node, counterpart_node = (
             definition_node(self._module, name),
@@ -153,13 +154,13 @@ class Conditions:
             self._edited[name] = ast.fix_missing_locations(edited)
 
     def _reporting_codes(self, name: str) -> dict[FunctionType, CodeType]:
-        """Return the reporting code of a definition's present functions, since a definition may be
-        restored."""
+        """Return by function the reporting code of a definition's present functions, which are
+        others once the definition is restored."""
         value = vars(self._module).get(name.partition("#")[0])
         key = name, id(value)
         if key not in self._codes:
             codes = compile_definition(self._edited[name], self._module)
-            self._codes[key] = replacements(value, codes, str(self._module.__file__))
+            self._codes[key] = edited_codes(value, codes, str(self._module.__file__))
         return self._codes[key]
 
     def _record_result(self, name: str, number: int, value: Any) -> Any:

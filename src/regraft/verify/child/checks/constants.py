@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from regraft.verify.changes import Change
-from regraft.verify.child.checks.edited import syntax_tree
+from regraft.verify.child.checks.edited_code import syntax_tree
 
 _LIMIT = 8  # the most constants of one kind
 _FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -41,7 +41,7 @@ class Constants:
 
 def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
     """Return the constants in the changed lines of versions of a definition, values of module
-    variables included."""
+    variables included, at most `_LIMIT` of a kind."""
     numbers: dict[float, None] = {}
     for change, module in versions:
         for node in changed_nodes(change, module):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from regraft.verify.changes import Change
-from regraft.verify.child.checks.edited import definition_node, functions_of
+from regraft.verify.child.checks.edited_code import definition_node, functions_of
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -93,7 +93,7 @@ def _count_calls_with(function: ast.AST, keywords: str) -> int:
     )
 
 
-def is_returned(name: str, modules: Iterable[ModuleType]) -> bool:
+def is_bound_to_own_class(name: str, modules: Iterable[ModuleType]) -> bool:
     """Return whether a class's name means the very class to which its own methods refer, in all
     modules.
 

@@ -15,7 +15,7 @@ from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls,
 from regraft.verify.child.checks.attributes import read_attributes, reset_calls
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls, masked_calls
-from regraft.verify.child.checks.optional import optional_value_calls
+from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verify.child.checks.values import valued_calls
@@ -67,8 +67,9 @@ def domain_of(definition: str, session: Session) -> Domain:
 
 
 def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield calls with other masks, sizes, values and plain arguments than a recorded call of a
-    definition."""
+    """Yield calls with other masks, sizes, values, plain arguments, attributes and layouts than a
+    recorded call of a definition, and with other parameters where it has some. The original may
+    refuse a call."""
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
     yield from masked_calls(call, names)
@@ -91,8 +92,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
 
 
 def _head_counts(call: Call, module: Any) -> tuple[int, ...]:
-    """Return the numbers of heads that attention may have, by the inputs and by the attributes of a
-    module."""
+    """Return at most `_HEADS` numbers of heads that attention may have, by the inputs and by the
+    attributes of a module."""
     numbers: dict[int, None] = {}
     for leaf in (*call.args, *call.kwargs.values()):
         if (

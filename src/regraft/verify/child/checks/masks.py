@@ -18,8 +18,8 @@ _ABSENT = 2  # the most parameters that get masks where they had none
 
 
 def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
-    """Yield a call with every mask in it replaced; `names` are the arguments by the names of their
-    parameters.
+    """Yield for each of PATTERNS a call with every mask in it replaced; `names` are the arguments
+    by the names of their parameters.
 
     A mask is a tensor of at least two dimensions that has `mask` in its name, or that contains only
     zeros and very low numbers. Integers and booleans are combined with the pattern by `and`;
@@ -41,8 +41,8 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -> Iterator[Call]:
-    """Yield a call whose additive masks also contain moderate numbers, and calls whose masks differ
-    by head."""
+    """Yield a call whose additive masks also contain moderate numbers, and for each number in
+    `heads` a call whose masks differ by head; none without such masks."""
     masks = {
         id(value): value
         for name, value in names.items()
@@ -75,8 +75,8 @@ def _moderate_numbers(shape: tuple[int, ...]) -> Any:
 
 
 def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Iterator[Call]:
-    """Yield a call with a mask where it had none: one added to scores, one of booleans, one of ones
-    and zeros.
+    """Yield a call with a mask for each of the first `_ABSENT` parameters that had none: one added
+    to scores, one of booleans, one of ones and zeros.
 
     `names` are the arguments by the names of the function's parameters. The original may refuse a
     mask of another shape than it takes.
@@ -100,8 +100,8 @@ def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Ite
 
 
 def _padding_masks(inputs: list[Any]) -> dict[str, Any]:
-    """Return masks for inputs padded on the left: one to add to scores, one of booleans, one of
-    ones and zeros."""
+    """Return by description masks for inputs padded on the left: one to add to scores, one of
+    booleans, one of ones and zeros."""
     first = inputs[0]
     with_keys = inputs[-1] if first.dim() == 4 else first
     rows, queries, keys = first.shape[0], first.shape[-2], with_keys.shape[-2]
@@ -178,8 +178,7 @@ def _combine_masks(tensor: Any, keep: Any, dropping: bool) -> Any:
 
 
 def _map_tensors(call: Call, ids: set[int], change: Callable[[Any], Any]) -> Call:
-    """Return a call with a function applied to the top-level arguments whose ids are in
-    `chosen`."""
+    """Return a call with a function applied to the top-level arguments whose ids are in `ids`."""
 
     def map_leaf(leaf: Any) -> Any:
         return change(leaf) if id(leaf) in ids else leaf

@@ -22,13 +22,13 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from regraft.verify.changes import Change
-from regraft.verify.child.checks.edited import (
+from regraft.verify.child.checks.edited_code import (
     code_swapped,
     compile_definition,
     definition_node,
-    replacements,
+    edited_codes,
 )
-from regraft.verify.child.limits import limit_time
+from regraft.verify.child.time_limit import limit_time
 from regraft.verify.definitions import Definition
 
 MOST = 10  # the most mutants of a definition
@@ -128,8 +128,8 @@ class Mutants:
         vars(module)[_RAN] = self._note_run
 
     def score(self, definition: str) -> dict[str, Any]:
-        """Return how many mutants of a definition were killed, how many ran, and the texts of those
-        that survived."""
+        """Return under `killed` how many mutants of a definition were killed, under `of` how many
+        ran, and under `survived` the texts of those that ran and were not killed."""
         run_mutants = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
         survivors = [mutant.text for mutant in run_mutants if not mutant.killed]
         return {
@@ -145,7 +145,7 @@ class Mutants:
             self._current.ran = True
         return value
 
-    def open(
+    def pending(
         self, definition: str, structure: str, *, constructing: bool = False
     ) -> Iterator[Mutant]:
         """Yield the mutants that are to be tried while there is time: of one definition, or of all
@@ -181,8 +181,8 @@ def mutant_in_place(mutant: Mutant) -> Iterator[None]:
 
 
 def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
-    """Yield mutants of a change in an order that brings different lines and kinds of edits
-    first."""
+    """Yield mutants of a change in an order that brings different lines and kinds of edits first;
+    edits that do not compile, or that no function of the definition runs, are skipped."""
     node = definition_node(module, change.definition)
     value = vars(module).get(change.definition.partition("#")[0])
     if node is None or value is None:
@@ -190,7 +190,7 @@ def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
     for number, edit in _mixed_order(_sites(node, change)):
         text, edited_node = _edit_definition(node, number, edit)
         try:
-            codes = replacements(
+            codes = edited_codes(
                 value, compile_definition(edited_node, module), str(module.__file__)
             )
         except (SyntaxError, ValueError):
@@ -200,11 +200,13 @@ def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
             yield Mutant(change.definition, text, codes, constructs)
 
 
+# A description, and the function that makes the edit on a copy of the expression.
 Edit = tuple[str, Callable[[Any], ast.expr]]
 
 
 def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit]]:
-    """Return edits ordered so that every line and every kind of edit comes early."""
+    """Return pairs of a node's position and an edit, ordered so that every line and every kind of
+    edit comes early; `sites` are as `_sites` returns them, sorted by line."""
     by_line = [list(group) for _, group in itertools.groupby(sites, key=lambda site: site[0])]
     count_by_kind: dict[str, int] = {}
     ranked = []
@@ -219,7 +221,7 @@ def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit
 
 
 def _sites(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
-    """Return the edits of changed lines: line, position of the node in the walk over the
+    """Return the edits of changed lines, sorted: line, position of the node in the walk over the
     definition, and edit."""
     unedited_ids = _descendant_ids(
         part for node in ast.walk(root) for part in _unedited_parts(node)

@@ -57,7 +57,8 @@ def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[in
 
 
 def _lengths_for_counts(size: int, tensors: list[Any], counts: Iterable[int]) -> tuple[int, ...]:
-    """Return the sizes at which the largest tensor of a size has more elements than some counts."""
+    """Return the sizes at which the largest tensor of a size has more elements than some counts; ()
+    where another size of it is 0, or the size itself."""
     if size == 0:
         return ()
     elements_per_size = max(
@@ -80,8 +81,8 @@ def _non_scalar_tensors(call: Call) -> list[Any]:
 
 
 def _sizes(tensors: list[Any], features: bool) -> list[int]:
-    """Return the batch first, then the other sizes; without `features` no widths of features in the
-    last dimension."""
+    """Return at most `_SIZES` sizes, the batch first, then the others; without `features` no widths
+    of features in the last dimension."""
     if not tensors:
         return []
     widths = _widths(tensors)
@@ -160,7 +161,8 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
 
 
 def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
-    """Return whether the tensors of a call stay of moderate size with other sizes."""
+    """Return whether the tensors of a call have at most `_ELEMENTS` elements together with other
+    sizes."""
     elements = (
         math.prod(sizes.get(size, size) for size in tensor.shape)
         for tensor in _non_scalar_tensors(call)

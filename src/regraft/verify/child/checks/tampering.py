@@ -50,7 +50,7 @@ def _own_parts() -> tuple[tuple[str, Any], ...]:
     return (*modules, *classes)
 
 
-class Functions:
+class FunctionsSnapshot:
     """A snapshot of the callables of PyTorch, of Python's own modules and of the verifier."""
 
     def __init__(self) -> None:
@@ -88,7 +88,8 @@ def _module_of(function: Any) -> str:
 
 
 def _callables(owner: Any) -> list[tuple[str, Any]]:
-    """Return the callables of a module, or of a class with those that it inherits."""
+    """Return pairs of a name and a callable: those of a module, or of a class with those that it
+    inherits."""
     parts = reversed(getattr(owner, "__mro__", (owner,)))
     values = {name: value for part in parts for name, value in vars(part).items()}
     return [(name, value) for name, value in values.items() if callable(value)]

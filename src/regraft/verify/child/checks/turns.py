@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.decoding import InTurn
 from regraft.verify.child.checks.masks import masked_calls
+from regraft.verify.child.checks.repeated_calls import InTurn
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode

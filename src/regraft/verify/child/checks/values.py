@@ -59,8 +59,8 @@ def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) 
 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
-    """Yield the tokens that stand for no word, with the names that a model or its configuration has
-    for them.
+    """Yield at most `_TOKENS` tokens that stand for no word, each after the name that a model or
+    its configuration has for it.
 
     Inputs are generated without these tokens: only such tokens show how code treats padding inside
     of a row. Numbers below 3 come last, under the name `number`, because files compare tokens with
@@ -99,7 +99,7 @@ def _has_integers(leaf: Any) -> bool:
 
 def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
     """Return a call with every `every`-th element of its floating point tensors replaced by the
-    values in turn."""
+    values in turn; masks stay as they are."""
 
     def replace_in_leaf(leaf: Any) -> Any:
         if (
@@ -139,7 +139,8 @@ def _make_tiny(call: Call) -> Call:
 def _replace_integers(
     call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
 ) -> Call:
-    """Return a call with every fifth element of its integer tensors replaced by each of the values.
+    """Return a call in whose integer tensors each of the values stands in every fifth place, one
+    value after the other.
 
     With `tokens`, tensors that contain only smaller numbers stay as they are.
     """

@@ -10,8 +10,9 @@ import torch
 
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
-from regraft.verify.child.drivers import tiny
-from regraft.verify.child.drivers.alone import (
+from regraft.verify.child.drivers import config_shrinking
+from regraft.verify.child.drivers.field_tables import NARROWEST
+from regraft.verify.child.drivers.standalone_parts import (
     Part,
     accepts,
     fields_of,
@@ -19,7 +20,6 @@ from regraft.verify.child.drivers.alone import (
     with_calls,
     with_fields,
 )
-from regraft.verify.child.drivers.config_fields import NARROWEST
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import is_mask, tensors
@@ -49,7 +49,8 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
 
 
 def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> list[int]:
-    """Return the widths to try in the place of a width, the large one first."""
+    """Return at most `_TARGETS` widths to try in the place of a width: the large one, those that
+    give results of the sizes around constants, then these sizes."""
     large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
     widths_for_results = [
         size * width // result_width
@@ -78,8 +79,8 @@ def _accepted_part(part: Part, width: int, target: int, session: Session) -> Par
 
 
 def _widths(part: Part) -> list[int]:
-    """Return the last and second dimensions of floating point inputs that an argument of the
-    constructor also has."""
+    """Return at most `_WIDTHS` last and second dimensions of floating point inputs that an argument
+    of the constructor also has."""
     argument_sizes = set(_integer_arguments(part).values())
     feature_tensors = [
         tensor for call in part.calls for tensor in tensors(call) if _has_features(tensor)
@@ -91,7 +92,8 @@ def _widths(part: Part) -> list[int]:
 
 
 def _result_widths(part: Part, session: Session) -> list[int]:
-    """Return the last dimensions of the results of a part's original; [] where it does not run."""
+    """Return at most `_WIDTHS` last dimensions of the results of a part's original; [] where it
+    does not run."""
     try:
         model = in_mode(build_seeded(0, part.build, session.original), False)
         outcome = execute(Target(model), part.calls[-1], Plan(gradients=False))
@@ -126,7 +128,7 @@ def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
     named_sizes = {
         number
         for name, number in _integer_arguments(part).items()
-        if tiny.is_size(name) and number >= NARROWEST
+        if config_shrinking.is_size(name) and number >= NARROWEST
     }
     related_sizes = {number for number in named_sizes if number % width == 0 or width % number == 0}
     return {
@@ -159,8 +161,8 @@ def _resize_argument(name: str, value: Any, sizes: dict[int, int]) -> Any:
 
 
 def _is_small(part: Part, session: Session) -> bool:
-    """Return whether the original of a part has at most _LARGEST parameters, counted without
-    allocating them."""
+    """Return whether the original of a part has at most `_LARGEST` parameters, counted without
+    allocating them; True where they cannot be counted so."""
     try:
         with torch.device("meta"):
             model = part.build(session.original)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from regraft.verify.child.drivers.slots import Spec, make
+from regraft.verify.child.drivers.slots import Spec, make_call
 from regraft.verify.child.replay import Plan, Target, execute
 
 # (batch, length), which differ from each other and from common sizes in an error message
@@ -29,6 +29,7 @@ class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
         self.count = 0
 
     def reset(self, *_: Any) -> None:
+        """Start counting from 0; a hook may pass any arguments."""
         self.count = 0
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,7 +76,7 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
         # what copies the arguments is no progress
         handle = model.register_forward_pre_hook(counter.reset)
         try:
-            error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
+            error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
         finally:
             handle.remove()
     return Attempt(spec, counter.count, error, size, time.process_time() - start)

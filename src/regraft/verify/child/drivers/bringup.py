@@ -15,11 +15,17 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.drivers import fit, inputs, repair, source_hints, tiny
+from regraft.verify.child.drivers import (
+    config_repairs,
+    config_shrinking,
+    input_repairs,
+    inputs,
+    source_hints,
+)
 from regraft.verify.child.drivers.attempts import Attempt, Counter
-from regraft.verify.child.drivers.config_fields import WIDEST
+from regraft.verify.child.drivers.error_statements import statements_of_error
+from regraft.verify.child.drivers.field_tables import WIDEST
 from regraft.verify.child.drivers.slots import Spec
-from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import drop_traceback
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import adopt_classes
@@ -77,7 +83,7 @@ def attempt(
     the trial.
 
     `first_spec` is tried before all other inputs; with 0 `seconds` only a few guesses of inputs are
-    tried.
+    tried. Where the ledger avoids `description`, nothing is built.
     """
     if description in session.ledger.avoided:
         return Trial(
@@ -120,8 +126,10 @@ def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session
     """Try the configuration shrunk by each scale; return the first trial that works, or the one
     that came furthest."""
     best = None
-    for scale in tiny.SCALES:
-        trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
+    for scale in config_shrinking.SCALES:
+        trial = attempt(
+            f"bring up {cls}", cls, config_class, config_shrinking.shrink(original, scale), session
+        )
         if trial.error is None:
             return trial
         is_better = _is_much_further if scale.image == WIDEST else _is_further
@@ -151,16 +159,16 @@ def repair_trial(
     session: Session,
     choices: source_hints.Choices,
 ) -> Trial:
-    """Repair a configuration, or the inputs for it, as long as each repair leads further; return
-    the last trial."""
-    deadline = session.ledger.share(REPAIR_SECONDS)
+    """Repair a configuration, or the inputs for it, as long as each repair leads further and there
+    is time; return the last trial."""
+    deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     while (
         best.error is not None and time.process_time() < deadline and not session.ledger.is_late()
     ):
         error = best.furthest.error if best.furthest is not None else best.error
         assert error is not None
         line = raising_statements(error, session.original, config_class)
-        repairs = fit.repairs(original, best.values, brief(error, 2000), line, choices)
+        repairs = config_repairs.repairs(original, best.values, brief(error, 2000), line, choices)
         better_trial = next(
             _better_trials(cls, config_class, best, repairs, session, deadline), None
         )
@@ -178,16 +186,18 @@ def _better_trials(
     session: Session,
     deadline: float,
 ) -> Iterator[Trial]:
-    """Yield trials that lead further than the best so far: with inputs searched for, and with other
-    values."""
+    """Yield trials that lead further than the best so far, until the deadline: with inputs searched
+    for, and with other values, which come first where the error blames them."""
     search = (
-        [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
+        [(best.values, input_repairs.SECONDS)]
+        if best.progress[0] == RUNNING and not best.searched
+        else []
     )
     changes = ((values, 0.0) for values in repairs)
     first_spec = best.furthest.spec if best.furthest is not None else None
     # other inputs do not help where the error says so, or where layers do not fit each other
     is_values_fault = "config" in str(best.error) or (
-        best.furthest is not None and repair.unlike_layers(best.furthest)
+        best.furthest is not None and input_repairs.is_inner_width_mismatch(best.furthest)
     )
     for values, seconds in (
         itertools.chain(changes, search) if is_values_fault else itertools.chain(search, changes)
@@ -211,13 +221,13 @@ def raising_statements(error: BaseException, module: ModuleType, config_class: A
     """Return the innermost statement of a file that an error came through, "" where it came through
     none of it.
 
-    The statements that set the attributes which it reads are added, and the names that the
+    The source lines that set the attributes which it reads are appended, and the names that the
     configuration has for attributes which are aliases.
     """
     text = next(
         (
             text
-            for filename, text in statements(error, conditions=True)
+            for filename, text in statements_of_error(error, conditions=True)
             if filename == module.__file__
         ),
         "",
@@ -254,7 +264,7 @@ def brief(error: BaseException | None, length: int = 200) -> str:
 
 def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:
     """Raise _TooLarge for a model of more than LARGEST parameters; they are counted without being
-    allocated."""
+    allocated. A model that cannot be built so passes."""
     try:
         with torch.device("meta"):
             model = build(module)

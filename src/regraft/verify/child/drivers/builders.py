@@ -41,7 +41,7 @@ class Builder:
 
     def overrides(self, small: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that the function needs so that the constructor gets the values of
-        `small`."""
+        `small`; values that it does not take are left out."""
         return {
             key: value
             for key, value in small.items()
@@ -59,8 +59,8 @@ class _Noted(BaseException):
 
 
 def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
-    """Yield the functions that need no argument and return a model of the file, a few for each
-    class."""
+    """Yield the functions that need no argument and return a model of the file, at most `EACH` for
+    a class."""
     attributes = dict(vars(module))
     own_classes = {
         name: value for name, value in attributes.items() if _is_own(value, type, module)
@@ -78,7 +78,7 @@ def _builders_of(
     name: str, function: FunctionType, classes: Mapping[str, type], count_by_class: dict[type, int]
 ) -> Iterator[Builder]:
     """Yield a function that builds a model of one of the classes, unless there are enough functions
-    of that class."""
+    of that class; it is counted in `count_by_class`."""
     if not _has_all_defaults(function):
         return
     built_classes = _built_classes(function, classes)
@@ -98,8 +98,8 @@ def _builders_of(
 
 
 def _built_classes(function: FunctionType, classes: Mapping[str, type]) -> list[type]:
-    """Return the classes that a function says or seems to build, then those that inherit from
-    them."""
+    """Return the classes that a function is annotated to return, or else those that its results
+    call or pass on (`_returned_names`); then those that inherit from them."""
     returned_names = _returned_names(function, frozenset())
     named_classes = [value for class_name, value in classes.items() if class_name in returned_names]
     heirs = [value for value in classes.values() if issubclass(value, tuple(named_classes))]
@@ -160,7 +160,8 @@ def _names_in_results(function: FunctionType) -> set[str]:
 
 
 def _result_expressions(body: ast.Module) -> list[ast.expr | None]:
-    """Return the expressions that are returned, or assigned to a variable that is returned."""
+    """Return the expressions that are returned (None for a bare `return`), or assigned to a
+    variable that is returned."""
     nodes = list(ast.walk(body))
     results = [node.value for node in nodes if isinstance(node, ast.Return)]
     variables = {result.id for result in results if isinstance(result, ast.Name)}
@@ -194,8 +195,8 @@ def _first_construction(function: FunctionType, classes: list[type]) -> _Noted |
 
 
 def _noting_constructor(cls: type) -> Any:
-    """Return a constructor for a class that raises _Noted with its plain arguments, defaults
-    included."""
+    """Return a constructor for a class that raises _Noted with its plain arguments by name,
+    defaults included, `*args` left out."""
     signature = inspect.signature(cls)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regraft.verify.child.drivers import bringup, inputs, parts, source_hints, vary
+from regraft.verify.child.drivers import bringup, config_variations, inputs, parts, source_hints
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import Trial, builder
 from regraft.verify.child.drivers.reach import class_names_in
@@ -29,9 +29,9 @@ def config_class_of(cls: str, session: Session) -> Any:
 class Candidate:
     """A model class with a configuration that builds it and calls that it accepts.
 
-    `values` is the configuration as a dictionary, `accepted` the inputs that were found for it,
-    `used` the names of the file's classes that the model has instances of, `size` its number of
-    parameters.
+    `values` is the configuration as a dictionary, `attention` the name of its attention
+    implementation, `accepted` the inputs that were found for it, `used` the names of the file's
+    classes that the model has instances of, `size` its number of parameters.
     """
 
     cls: str
@@ -81,12 +81,14 @@ def subject_of(candidate: Candidate) -> Subject:
 def _with_second_values(
     candidate: Candidate, session: Session, words: frozenset[str]
 ) -> Iterator[Subject]:
-    """Yield the model with another value of each field of its configuration that `words` name."""
-    deadline = session.ledger.share(SECOND_SECONDS)
+    """Yield the model with another value of each field of its configuration that `words` name, for
+    `SECOND_SECONDS`: the first value with which it builds and runs. A field without such a value is
+    skipped."""
+    deadline = session.ledger.deadline_within(SECOND_SECONDS)
     tried_paths: set[tuple[str, ...]] = set()
     choices = source_hints.compared_strings(inspect.getsource(session.original))
-    for override in vary.second_values(candidate.values, words, choices):
-        path = vary.path_of(override, candidate.values)
+    for override in config_variations.second_values(candidate.values, words, choices):
+        path = config_variations.path_of(override, candidate.values)
         if path in tried_paths:
             continue
         if time.process_time() > deadline:
@@ -118,15 +120,16 @@ def recipe_of(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
 
 
 def whole_model_of(cls: str, candidate: Candidate | Trial, spec: Spec | None) -> parts.WholeModel:
-    """Return a built model whose parts may be run, with the inputs that it takes or came furthest
-    with."""
+    """Return a built model whose parts may be run, with `spec`, the inputs that it takes or came
+    furthest with; None where it is not to be run."""
     return parts.WholeModel(cls, builder(cls, candidate.config), recipe_of(cls, candidate), spec)
 
 
 def built_variants(
     candidate: Candidate, overrides: Iterable[tuple[str, Mapping[str, Any]]], session: Session
 ) -> Iterator[Candidate]:
-    """Yield the candidates with those overrides that the original can be built and run with.
+    """Yield the candidates with those `overrides`, pairs of an attention implementation and changed
+    fields, that the original can be built and run with.
 
     Failures of the others are expected, and say nothing about the change.
     """

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from regraft.verify.child.drivers import inputs, tiny
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers import config_shrinking, inputs
+from regraft.verify.child.drivers.field_tables import (
     ACTIVATION_PARAMETERS,
     CONFIG_PARAMETERS,
     HIDDEN,
 )
-from regraft.verify.child.drivers.guess import value_for
+from regraft.verify.child.drivers.guessed_values import value_for
 
 _PLAIN = (bool, int, float, str, list, tuple)
 CONFIGS = 6  # the most configurations from which a class that takes one is built
@@ -30,8 +30,8 @@ class Guess(NamedTuple):
 def guesses(
     cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str, Any]
 ) -> Iterator[Guess]:
-    """Yield guesses of a class's constructor values: for each configuration, the defaults made
-    small, then unchanged.
+    """Yield guesses of a class's constructor values: for each configuration, an invented one last,
+    the defaults made small, then unchanged; then both with values for unset parameters.
 
     `source` is the file of the class, `configs` are configurations that built models of it, and
     `noted` are values by parameter that the file itself gives.
@@ -69,7 +69,8 @@ def _guesses_with_config(
 def _values_of_parameters(
     parameters: list[inspect.Parameter], config: Any, fixed_values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a value for each required parameter, and the plain defaults of the others."""
+    """Return a value for each required parameter, from `fixed_values` or else a guess, and the
+    plain defaults of the others; parameters with another default are left out."""
     values: dict[str, Any] = {}
     for parameter in parameters:
         if _is_required(parameter):
@@ -84,7 +85,7 @@ def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the values shrunk by each scale, where they differ from each other and from the
     values."""
     distinct_values = [values]
-    for scale in tiny.SCALES:
+    for scale in config_shrinking.SCALES:
         small_values = shrink_values(values, scale)
         if small_values not in distinct_values:
             distinct_values.append(small_values)
@@ -94,7 +95,8 @@ def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:
 def _values_of_unset(
     parameters: list[inspect.Parameter], values: Mapping[str, Any], config: Any
 ) -> dict[str, Any]:
-    """Return suggested values for parameters that are None and no strings."""
+    """Return suggested values for parameters that are None and no strings; those without a
+    suggestion are left out."""
     unset = [p for p in parameters if values.get(p.name, 0) is None and not _is_text(p)]
     suggestions = {parameter.name: _suggestion(parameter, config) for parameter in unset}
     return {name: value for name, value in suggestions.items() if value is not None}
@@ -119,10 +121,10 @@ def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
     return [*parameter_by_name.values()]
 
 
-def shrink_values(values: Mapping[str, Any], scale: tiny.Scale) -> dict[str, Any]:
-    """Shrink constructor values like a configuration; every value is kept, and tuples stay
-    tuples."""
-    small = tiny.shrink(
+def shrink_values(values: Mapping[str, Any], scale: config_shrinking.Scale) -> dict[str, Any]:
+    """Return constructor values shrunk like a configuration; configurations and values that
+    shrinking drops stay as they are, and tuples stay tuples."""
+    small = config_shrinking.shrink(
         {key: value for key, value in values.items() if not is_config(value)}, scale
     )
     new_values = {key: small.get(key, value) for key, value in values.items()}
@@ -156,7 +158,7 @@ def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
 
 
 def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
-    """Return configurations, nested ones included, one of each class.
+    """Return configurations, nested ones included, one of each class, at most `CONFIGS`.
 
     Those of the parameter's annotated class come first.
     """
@@ -178,8 +180,8 @@ def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list
 
 
 def _invented_config(source: str) -> SimpleNamespace:
-    """Return an object with a guess for each attribute that a source reads from a configuration;
-    None for no guess."""
+    """Return an object with a guess for each attribute that a source reads from a configuration; an
+    attribute without a guess is None."""
     values: dict[str, Any] = {}
     for name in _config_attributes(source):
         try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regraft.verify.child.drivers import bringup, further_calls, source_hints, vary
+from regraft.verify.child.drivers import bringup, config_variations, further_calls, source_hints
 from regraft.verify.child.drivers.candidates import (
     Candidate,
     built_variants,
@@ -60,9 +60,11 @@ class _Exploration:
         self, candidates: list[Candidate], session: Session, hints: source_hints.Hints, source: str
     ) -> None:
         self._session = session
-        self._deadline = session.ledger.share(SEARCH_SECONDS)
+        self._deadline = session.ledger.deadline_within(SEARCH_SECONDS)
         self._is_over = False
-        self._leading_to = functools.cache(lambda names: source_hints.leading_to(names, source))
+        self._names_leading_to = functools.cache(
+            lambda names: source_hints.names_leading_to(names, source)
+        )
         around = _lines_around(session.wanted_definitions(), source)
         self._hints = replace(hints, text=hints.text + around)
         missing_names = self._missing_names()
@@ -84,8 +86,8 @@ class _Exploration:
             yield from self._take_turn(self._turns.popleft())
 
     def _take_turn(self, turn: _Turn) -> Iterator[Candidate]:
-        """Yield the useful variations of a model, as long as each runs lines of the file that none
-        did before."""
+        """Yield the useful variations of a model while there is time, as long as each runs lines of
+        the file that none did before; then the turn goes to the end of the queue."""
         while turn.searches:
             if not self._has_postponed_only and self._can_wait(turn.model):
                 self._postponed.append(turn)
@@ -118,7 +120,7 @@ class _Exploration:
         return _variants(model, self._session, self._hints)
 
     def _missing_names(self) -> frozenset[str]:
-        """Return the definitions that are not finished or wanted."""
+        """Return the names of the definitions that are unfinished or wanted."""
         changes = self._session.unfinished_changes()
         names = frozenset(change.definition for change in changes)
         return names | self._session.wanted_definitions()
@@ -128,7 +130,7 @@ class _Exploration:
         lead to them, then small ones."""
         return (
             -wanted_count(model, self._session),
-            model.cls not in self._leading_to(missing_names),
+            model.cls not in self._names_leading_to(missing_names),
             -len(model.used & missing_names),
             model.size,
             model.cls,
@@ -137,7 +139,7 @@ class _Exploration:
     def _can_wait(self, model: Candidate) -> bool:
         """Return whether a model neither contains nor leads to a missing definition."""
         names = self._missing_names()
-        return not (model.used & names or model.cls in self._leading_to(names))
+        return not (model.used & names or model.cls in self._names_leading_to(names))
 
 
 def _lines_around(names: frozenset[str], source: str) -> str:
@@ -177,7 +179,8 @@ def _with_longer_inputs(
 ) -> Iterator[Candidate]:
     """Yield a candidate with longer inputs, also with its inputs divided into shorter blocks."""
     block_overrides = (
-        (candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints)
+        (candidate.attention, override)
+        for override in config_variations.shorter_blocks(candidate.values, hints)
     )
     for variant in itertools.chain(
         [candidate], built_variants(candidate, block_overrides, session)
@@ -196,7 +199,7 @@ def _mentioned_variants(
     """Yield the variations of fields that the text mentions."""
     overrides = (
         (candidate.attention, override)
-        for override in vary.mentioned_variations(candidate.values, hints)
+        for override in config_variations.mentioned_variations(candidate.values, hints)
     )
     yield from built_variants(candidate, overrides, session)
 
@@ -216,4 +219,4 @@ def overrides_of(
         for other_attention in ATTENTIONS
         if other_attention != attention and hints.dispatches
     )
-    yield from ((attention, override) for override in vary.variations(values, hints))
+    yield from ((attention, override) for override in config_variations.variations(values, hints))

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers.config_shrinking import is_layers
+from regraft.verify.child.drivers.field_tables import (
     BACKBONE,
     BACKBONE_FIELDS,
     CONFIG_PARAMETERS,
@@ -27,14 +28,14 @@ from regraft.verify.child.drivers.config_fields import (
     UNSET_VALUES,
 )
 from regraft.verify.child.drivers.size_fixers import Change, Config, ConfigProblem
-from regraft.verify.child.drivers.tiny import is_layers
 
 # The messages about a value that should be a list.
 _WANTS_LIST = re.compile(r"'NoneType' object is not (subscriptable|iterable)|'NoneType' has no len")
 
 
 def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield other values for fields that the error or its line names.
+    """Yield other values for fields that the error names, then for those that its line names; unset
+    fields and long names come first.
 
     Unset fields that only make sense together, by their names, get values together; a list of
     strings has one string for each layer.
@@ -51,8 +52,8 @@ def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Ch
 
 
 def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) -> tuple[Any, ...]:
-    """Return values for a field that an error names; an unset one may hold a list, or a name that
-    another field lists."""
+    """Return values for a field that an error names, likely ones first; an unset one may hold a
+    list, or a name that another field lists."""
     value = problem.small[name]
     alternatives = _alternatives(name, value, problem.original.get(name))
     if value is not None:
@@ -65,7 +66,8 @@ def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) 
 
 
 def _set_fields_together(small: Config, names: list[str], wants_list: bool) -> Iterator[Change]:
-    """Yield a value for all unset fields among those named; then for all that begin as they do."""
+    """Yield values for all unset fields of `names` together; then for all unset fields that begin
+    as they do. Groups of a single field are skipped."""
     unset = [name for name in names if small[name] is None]
     stems = {name.partition("_")[0] for name in unset}
     related = [
@@ -77,8 +79,8 @@ def _set_fields_together(small: Config, names: list[str], wants_list: bool) -> I
 
 
 def _list_strings_by_layer(problem: ConfigProblem) -> Iterator[Change]:
-    """Yield a string for each layer, of those that the file compares an unset field with whose
-    elements it reads."""
+    """Yield a list with a string for each layer, for each unset field whose elements the line of
+    the error reads: the strings that the file compares the field with, in turn."""
     small = problem.small
     counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
     for name, value in small.items():
@@ -104,8 +106,9 @@ def _first_value(name: str, wants_list: bool) -> Any:
 
 
 def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
-    """Return values to try for a field instead of `value`; `original` is its value before it was
-    shrunk."""
+    """Return values to try for a field instead of `value`: usual ones where it is None or 0,
+    related numbers for an integer, the opposite of a boolean, else `original`, its value before it
+    was shrunk."""
     if isinstance(value, bool):
         return (not value,)
     if value is None or value == 0:
@@ -117,16 +120,19 @@ def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
 
 
 def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield values for an attribute that the error says the configuration lacks."""
+    """Yield values for an attribute that the error says the configuration lacks; none if it has a
+    value already."""
     name = match[1] or match[2]
     if problem.small.get(name) is None:
         yield from ({**problem.small, name: value} for value in MISSING_ATTRIBUTE_VALUES)
 
 
 def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield a list of as many numbers as the error asks for, with at least as many layers.
+    """Yield the configuration with a list of as many numbers as the error asks for, and with at
+    least as many layers; nothing for a field that the original does not have.
 
-    The numbers are those of layers, from 1 on.
+    The numbers are those of layers, from 1 on. Fields that the configuration computes (`DERIVED`)
+    are dropped.
     """
     if match[1] not in problem.original:
         return
@@ -141,7 +147,8 @@ def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[C
 
 
 def restore_stages(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield the configuration with all its stages, for a backbone that returns several of them."""
+    """Yield the configuration with the original's lists, numbers of layers and derived fields, for
+    a backbone that returns several stages."""
     original, small = problem.original, problem.small
     if len(original.get(STAGES_FIELD) or ()) > 1:
         lists = {
@@ -153,13 +160,13 @@ def restore_stages(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def derived_fields(original: Config) -> Change:
-    """Return the fields of a configuration that it computes from others."""
+    """Return the fields of a configuration that it computes from others, without private ones."""
     names = sorted(DERIVED & set(original))
     return {name: original[name] for name in names if name not in PRIVATE_FIELDS}
 
 
 def invert_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that invert one flag."""
+    """Yield a change for each flag, which inverts it."""
     for name, value in problem.small.items():
         if isinstance(value, bool):
             yield {**problem.small, name: not value}
@@ -175,14 +182,14 @@ def give_plain_backbone(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Ch
 
 
 def fill_empty_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a list with a 1 for an empty list."""
+    """Yield a list with a 1, as an integer and then as a float, for each empty list."""
     for name, old in problem.small.items():
         if old == []:
             yield from ({**problem.small, name: value} for value in ([1], [1.0]))
 
 
 def set_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a number for an unset field that has the name of one."""
+    """Yield a number for each unset field that has the name of one: 8 for sizes, 1 for others."""
     for name in _unset_names(problem.small):
         if name in UNSET_NUMBER_FIELDS:
             yield {**problem.small, name: 8 if name in UNSET_SIZE_FIELDS else 1}
@@ -198,7 +205,8 @@ def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 
 
 def invert_kind_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that invert a flag for the kind of a model, as `is_decoder`."""
+    """Yield a change for each flag for the kind of a model, such as `is_decoder`, which inverts
+    it."""
     for name, value in problem.small.items():
         if isinstance(value, bool) and name in KIND_FLAGS:
             yield {**problem.small, name: not value}
@@ -233,7 +241,7 @@ def restore_groups(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def cut_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield smaller versions: all floats cut, all lists cut, then one field cut."""
+    """Yield smaller versions: all floats cut, all lists cut, then each field cut by itself."""
     small = problem.small
     for kind in (float, list):
         cut = {n: _cut_value(value) for n, value in small.items() if isinstance(value, kind)}
@@ -244,7 +252,8 @@ def cut_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 
 
 def _cut_value(value: Any) -> Any:
-    """Return a value with its large numbers divided by four, those in lists too."""
+    """Return a value with integers from 16 on and floats from 1 on divided by four, those in lists
+    too; others unchanged."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):

@@ -1,16 +1,16 @@
 """The meaning of usual names of a `forward`'s parameters, as tables.
 
 A new name is an entry here; the modules that guess inputs (`slots`, `inputs`), repair them
-(`repair`) and read shapes from documentation (`described`) only read the tables. A dimension is a
-number, "batch", "length", or the name of a size that the configuration states
-(`config_fields.DIMENSION_FIELDS`). No table names a model or a repository.
+(`input_repairs`) and read shapes from documentation (`described_shapes`) only read the tables. A
+dimension is a number, "batch", "length", or the name of a size that the configuration states
+(`field_tables.DIMENSION_FIELDS`). No table names a model or a repository.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regraft.verify.child.drivers.config_fields import HEADS, HIDDEN, Names
+from regraft.verify.child.drivers.field_tables import HEADS, HIDDEN, Names
 
 Dimensions = tuple[str | int, ...]
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.arguments import signature_of
-from regraft.verify.child.drivers import inputs, repair
-from regraft.verify.child.drivers.config_fields import RESULT_TYPE_FLAG
+from regraft.verify.child.drivers import input_repairs, inputs
+from regraft.verify.child.drivers.field_tables import RESULT_TYPE_FLAG
 from regraft.verify.child.drivers.forward_inputs import (
     CACHE_FLAG,
     CACHE_INPUT,
@@ -23,7 +23,7 @@ from regraft.verify.child.drivers.forward_inputs import (
     SIDE_PREFIX,
 )
 from regraft.verify.child.drivers.inputs import AcceptedInputs, Calls
-from regraft.verify.child.drivers.slots import Spec, make
+from regraft.verify.child.drivers.slots import Spec, make_call
 from regraft.verify.child.tree import Call
 
 # where the length decides what runs; no more than a small model has positions
@@ -31,18 +31,20 @@ LONG = ((1, 48), (2, 48))
 
 
 def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
-    """Yield functions that make further calls: with optional inputs, requested outputs, cached
-    keys, or no mask.
+    """Yield functions that make further calls: with optional inputs (those that `text` mentions
+    first), requested outputs, cached keys, or no mask.
 
-    Optional inputs that `text` mentions come first. `width` is passed for layers, with the meaning
-    that it has in `find`.
+    The model accepts all but perhaps those without masks, which are not run. `width` is passed for
+    layers, with the meaning that it has in `find`.
     """
     parameter_names = set(signature_of(model).parameters)
     slots = inputs.guess_slots(model, width > 0, width)
     optional = {name: slot for name, slot in slots.items() if name not in accepted.spec}
     for name, slot in optional.items():
         if _is_mentioned(text, name):
-            best = repair.search(model, {**accepted.spec, name: slot}, {}, repair.SECONDS / 3)
+            best = input_repairs.search(
+                model, {**accepted.spec, name: slot}, {}, input_repairs.SECONDS / 3
+            )
             if best.error is None and name in best.spec:
                 yield from _accepted_calls(model, best.spec)
     parameter_names |= {*REQUESTS, RESULT_TYPE_FLAG} if hasattr(model, "config_class") else set()
@@ -79,8 +81,8 @@ def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
 
 
 def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) -> Iterator[Calls]:
-    """Yield calls with each flag changed, and with flags that the error names where the flag fails
-    alone."""
+    """Yield calls with each flag changed that the model accepts, flags that `text` mentions first;
+    where a flag fails alone, those that the error names are changed with it."""
     flags = [
         p
         for p in signature_of(model).parameters.values()
@@ -122,11 +124,11 @@ def _is_flag(parameter: inspect.Parameter) -> bool:
 
 def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
     """Yield calls that continue a call with the keys and values that this call leaves, for as many
-    more positions."""
+    more positions; nothing where it leaves none."""
 
     def continue_calls(seed: int) -> tuple[Call, ...]:
         return tuple(
-            _continue_call(model, make(accepted.spec, size, seed)) for size in accepted.sizes
+            _continue_call(model, make_call(accepted.spec, size, seed)) for size in accepted.sizes
         )
 
     try:
@@ -137,7 +139,8 @@ def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
 
 
 def _continue_call(model: Any, call: Call) -> Call:
-    """Run a call that returns its cache, and return the call that goes on from it."""
+    """Run a call, without its masks, that returns its cache; return the call that goes on from
+    it."""
     kwargs = {name: value for name, value in call.kwargs.items() if name not in MASK_INPUTS}
     with torch.no_grad():
         results = model(**kwargs, **{CACHE_FLAG: True, RESULT_TYPE_FLAG: True})

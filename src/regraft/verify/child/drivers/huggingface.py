@@ -123,7 +123,7 @@ def _default_candidates(
     """Return the models that their default configurations bring to life, shrunk and then repaired.
 
     Among those that need no repair, models with wanted definitions and small ones come first;
-    `candidates` are those that were yielded, `failed_trials` those that are not brought to life.
+    `candidates` are those that were yielded, and trials that fail are noted in `failed_trials`.
     """
     quick_candidates = sorted(
         _quick_candidates(session, failed_trials),
@@ -142,8 +142,8 @@ def _is_useful(candidate: Candidate, session: Session) -> bool:
 
 
 def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield the model classes that a shrunk configuration builds; note the trials of the others in
-    `failed_trials`."""
+    """Yield the model classes that a shrunk configuration builds, while there is time; note the
+    trials of the others in `failed_trials`."""
     for cls in _model_classes(session.original):
         if session.ledger.is_late():
             return
@@ -172,14 +172,16 @@ def _repaired_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield the models among `failed_trials` that repairs bring to life.
+    """Yield the models that repairs bring to life, those with most wanted definitions first and
+    while there is time, and remove them from `failed_trials`; those without wanted definitions are
+    skipped.
 
     Values that work for one model are tried for the next.
     """
     working_values = {
         candidate.values.get("model_type"): candidate.values for candidate in candidates
     }
-    deadline = session.ledger.share(REPAIR_SECONDS)
+    deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     for cls, first_trial in sorted(
         failed_trials.items(),
         key=lambda name_and_trial: -_wanted_in_failed(name_and_trial[1], session),
@@ -203,9 +205,11 @@ def _repaired_candidate(
     working_values: dict[Any, Mapping[str, Any]],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield a model class among `failed_trials` if a repair brings it to life.
+    """Yield a model class if a repair brings it to life, and remove it from `failed_trials`;
+    otherwise note the last trial there.
 
-    `working_values` are the values, by model type, with which other models run.
+    `working_values` are the values, by model type, with which other models run; those of this model
+    are added.
     """
     first_trial, config_class = failed_trials[cls], config_class_of(cls, session)
     trials = [first_trial]
@@ -247,7 +251,8 @@ def _wanted_in_failed(trial: Trial, session: Session) -> int:
 
 
 def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
-    """Return the configuration that a model class has by default, or None where there is none."""
+    """Return the configuration that a model class has by default, as a dictionary; None, with the
+    reason recorded, where there is none."""
     try:
         values: dict[str, Any] = config_class_of(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
@@ -263,7 +268,8 @@ def _whole_models(
 ) -> Iterator[parts.WholeModel]:
     """Yield every model that is built.
 
-    Those that do not run to their end come first, with the inputs that they came furthest with.
+    Those that do not run to their end come first, with the inputs that they came furthest with. The
+    others come without inputs, unless the original does not run them in some mode.
     """
     for cls, trial in failed_trials.items():
         if trial.model is not None:
@@ -281,9 +287,10 @@ def _whole_models(
 def _borrowing_subjects(
     candidates: list[Candidate], failed_trials: dict[str, Trial], session: Session
 ) -> Iterator[Subject]:
-    """Yield models that take no generated inputs, with the calls that another model makes of them.
+    """Yield models that take no generated inputs, with the calls that another model makes of them,
+    where they are of use.
 
-    They are removed from `failed_trials`.
+    All that another model calls are removed from `failed_trials`.
     """
     for caller in candidates:
         whole_model = whole_model_of(caller.cls, caller, caller.accepted.spec)
@@ -303,8 +310,9 @@ def _borrowing_subjects(
 def _varied_whole_models(
     whole_models: tuple[parts.WholeModel, ...], session: Session, hints: source_hints.Hints
 ) -> Iterator[parts.WholeModel]:
-    """Yield models that do not run to their end with other configurations."""
-    deadline = session.ledger.share(SEARCH_SECONDS)
+    """Yield models with other configurations, of those that have inputs and do not run to their
+    end, for `SEARCH_SECONDS`."""
+    deadline = session.ledger.deadline_within(SEARCH_SECONDS)
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]
         for other_attention, override in (

@@ -14,13 +14,13 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.drivers import (
-    fit,
+    config_repairs,
+    config_shrinking,
     further_calls,
+    input_repairs,
     inputs,
     parts,
-    repair,
     source_hints,
-    tiny,
 )
 from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.bringup import brief, raising_statements
@@ -124,15 +124,15 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
 
 
 def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield the classes of the file whose methods name a definition: they call it with arguments
-    that it expects."""
+    """Yield the first `CALLERS` classes of the file whose methods name a definition: they call it
+    with arguments that it expects."""
     callers = [
         (name, cls)
         for name, cls in vars(session.original).items()
         if isinstance(cls, type)
         and issubclass(cls, nn.Module)
         and cls.__module__ == session.original.__name__
-        if name != definition and definition in parts.global_names(cls)
+        if name != definition and definition in parts.names_in_methods(cls)
     ]
     for name, cls in callers[:CALLERS]:
         if not session.is_complete(definition):
@@ -150,9 +150,12 @@ def _relative_subjects(
 
 def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
     """Yield the models that functions of the file build, where they are of use, and parts of those
-    that do not run."""
+    that do not run, for `BUILT_SECONDS`.
+
+    Lists and dictionaries that these functions give their classes are added to `facts.noted`.
+    """
     session = task.session
-    deadline = session.ledger.share(BUILT_SECONDS)
+    deadline = session.ledger.deadline_within(BUILT_SECONDS)
     inputless_models: list[parts.WholeModel] = []
     for builder in builders(session.original, session.ledger):
         for key, value in builder.values.items():
@@ -176,9 +179,8 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
 def _builder_subjects(
     builder: Builder, facts: FileFacts, inputless_models: list[parts.WholeModel], session: Session
 ) -> Iterator[Subject]:
-    """Yield the model that a function builds, and its variations; add one that takes no inputs to
-    `inputless_models`.
-    """
+    """Yield the model that a function builds, if it is of use, and its variations; append one that
+    takes no inputs to `inputless_models`."""
     instance, inputless_model = _instance_from_builder(builder, session)
     if instance is not None:
         wanted_names = (
@@ -203,8 +205,8 @@ def _instance_from_builder(
     inputless_model = None
     tried_values: list[dict[str, Any]] = []
     failures: list[Failure] = []
-    for seconds in (0.0, repair.SECONDS):
-        for scale in tiny.SCALES:
+    for seconds in (0.0, input_repairs.SECONDS):
+        for scale in config_shrinking.SCALES:
             values = builder.overrides(shrink_values(builder.values, scale))
             if seconds == 0.0 and values in tried_values:
                 continue
@@ -261,7 +263,8 @@ def _class_subjects(name: str, cls: type, facts: FileFacts, session: Session) ->
 
 
 def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) -> Instance | None:
-    """Return the class as the first values that fit build it, or None.
+    """Return the class as the first values that fit build it; None, with the reason recorded, where
+    none do.
 
     Where none fit at once, inputs are searched for, and the values are changed as the errors
     suggest.
@@ -279,7 +282,9 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
         if time.process_time() > deadline:
             break
         instance = (
-            try_values(name, guess.values, session, repair.SECONDS) if failure.built else failure
+            try_values(name, guess.values, session, input_repairs.SECONDS)
+            if failure.built
+            else failure
         )
         if isinstance(instance, Failure):
             instance = _repaired_instance(name, guess, instance, facts, session, deadline)
@@ -293,8 +298,8 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
 def _repaired_instance(
     name: str, guess: Guess, failure: Failure, facts: FileFacts, session: Session, deadline: float
 ) -> Instance | Failure:
-    """Change the values as the error suggests, as long as each change leads further; then search
-    for inputs again.
+    """Change the values as the error suggests, as long as each change leads further, for
+    `MENDING_SECONDS`; then search for inputs once more.
 
     Return the failure that came furthest where nothing helps.
     """
@@ -304,7 +309,7 @@ def _repaired_instance(
     while best.error is not None:
         line = raising_statements(best.error, session.original)
         plain_values = {key: value for key, value in values.items() if not is_config(value)}
-        repairs = fit.named_repairs(
+        repairs = config_repairs.constructor_repairs(
             guess.original, plain_values, brief(best.error, 2000), line, facts.hints.choices
         )
         for change in repairs:
@@ -319,7 +324,7 @@ def _repaired_instance(
         else:
             break
     return (
-        try_values(name, values, session, repair.SECONDS)
+        try_values(name, values, session, input_repairs.SECONDS)
         if best.built and best is not failure
         else best
     )
@@ -327,7 +332,7 @@ def _repaired_instance(
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     """Yield a function of the file with inputs that it accepts, then with further inputs that reach
-    new lines."""
+    new lines; nothing, with the reason recorded, where it accepts none."""
 
     def build(module: ModuleType) -> Any:
         return FunctionModule(module, name)

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from regraft.verify.child.drivers.attempts import Attempt
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers.error_statements import statements_of_error
+from regraft.verify.child.drivers.field_tables import (
     PLACEHOLDER_ENDS,
     TEXT_CONFIG_FIELD,
     TEXT_WIDTH_FIELD,
 )
 from regraft.verify.child.drivers.forward_inputs import TOKEN_TYPE_INPUTS, TOKENS_INPUT
-from regraft.verify.child.drivers.guess import value_for
+from regraft.verify.child.drivers.guessed_values import value_for
 from regraft.verify.child.drivers.slots import Dim, Slot, Spec, with_places
-from regraft.verify.child.drivers.where import statements
 
 LARGEST = 4096  # the largest dimension of an input
 _LONGEST = 256  # the longest fixed length that a model may demand
@@ -49,8 +49,8 @@ class InputProblem:
 
 
 def give_missing_argument(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield the inputs with the argument that a message calls missing; types of tokens mark the
-    places of the tokens that stand for something else."""
+    """Yield the inputs with the argument that a message calls missing, if it may be given; types of
+    tokens mark the places of the tokens that stand for something else."""
     name, spec = match[1], problem.spec
     if name not in problem.optional or name in spec:
         return
@@ -62,7 +62,7 @@ def give_missing_argument(problem: InputProblem, match: re.Match[str]) -> Iterat
 
 def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield the inputs whose objects have the attribute that is missing, with a value that its name
-    suggests."""
+    suggests; nothing where it suggests none."""
     try:
         attribute_value = {match[1]: value_for(match[1])}
     except LookupError:
@@ -80,10 +80,8 @@ def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec
 
 
 def fill_shape_by_length(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of the one length that fills the shape of a sample.
-
-    The shape has another number of elements than the sample.
-    """
+    """Yield inputs of the one length at which a sample fills the shape that the error names;
+    nothing where there is no such length up to `_LONGEST`."""
     batch, length = problem.failed.size
     rows, shape, element_count = match[1], match[2], int(match[3])
     if rows not in ("-1", str(batch)) or not element_count:
@@ -98,7 +96,8 @@ def fill_shape_by_length(problem: InputProblem, match: re.Match[str]) -> Iterato
 
 
 def lengthen_divided(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs four times as long, where a length was divided down to nothing."""
+    """Yield inputs four times as long in the dimensions that come second in an input of three or
+    more, where a length was divided down to nothing; those that would exceed `_LONGEST` stay."""
     size = problem.failed.size
     lengths = {slot.dims[1] for slot in problem.spec.values() if len(slot.dims) > 2}
     longer_dims = {
@@ -119,7 +118,7 @@ def give_wanted_channels(problem: InputProblem, match: re.Match[str]) -> Iterato
 
 def give_placeholders(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with as many tokens that stand for images, sound or videos as there are
-    features.
+    features; nothing where the configuration has no such token or the numbers do not divide.
 
     Source: the checks of models that put features in the place of tokens.
     """
@@ -180,7 +179,7 @@ def _absent_in_statements(problem: InputProblem) -> Iterator[str]:
     if problem.failed.error is None:
         return
     absent = problem.absent
-    for _, text in statements(problem.failed.error):
+    for _, text in statements_of_error(problem.failed.error):
         yield from (name for name in dict.fromkeys(re.findall(r"\w+", text)) if name in absent)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from torch import nn
 
 from regraft.verify.child.checks.arguments import signature_of
-from regraft.verify.child.drivers import attempts, described, labels, repair
+from regraft.verify.child.drivers import attempts, described_shapes, input_repairs, labels
 from regraft.verify.child.drivers.attempts import Attempt
-from regraft.verify.child.drivers.config_fields import HIDDEN, IMAGE_SIDE_FIELDS
+from regraft.verify.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.forward_inputs import (
     BESIDE_MAIN_INPUT,
     FUTURE_INPUTS,
@@ -40,7 +40,7 @@ from regraft.verify.child.drivers.slots import (
     Spec,
     is_named,
     is_plain,
-    make,
+    make_call,
     packed_patches,
     slot_for,
 )
@@ -84,7 +84,7 @@ class AcceptedInputs:
         of each kind."""
 
         def make_calls(seed: int) -> tuple[Call, ...]:
-            plain_calls = tuple(make(self.spec, size, seed) for size in self.sizes)
+            plain_calls = tuple(make_call(self.spec, size, seed) for size in self.sizes)
             with_labels = (
                 labels.add_labels(plain_calls[-1], model, self.sizes[-1], kind, seed)
                 for kind in self.labels
@@ -100,15 +100,15 @@ def find(
     inner: bool = False,
     width: int = 0,
     image: Any = None,
-    seconds: float = repair.SECONDS,
+    seconds: float = input_repairs.SECONDS,
     first_spec: Spec | None = None,
 ) -> AcceptedInputs:
     """Return inputs that the model accepts in evaluation and, where that is possible, in training.
 
     `inner` models are layers: their masks are added to scores; `width` is their last dimension,
-    `image` the side or sides of images where it is known. `first_spec`, such as one that another
-    model of the class takes, is tried before all others. Raises NoInputs where none is found within
-    `seconds`, and LookupError where no value for a plain parameter can be guessed.
+    `image` the side or sides of images where it is known; `first_spec` is tried before all guesses,
+    and with 0 `seconds` there is no search beyond the guesses. Raises NoInputs where none is found,
+    and LookupError where no value for a plain parameter can be guessed.
     """
     slots = guess_slots(model, inner, width, image)
     failures: list[Attempt] = []
@@ -126,8 +126,8 @@ def find(
 def _accepted_when_completed(
     model: Any, start: Spec, slots: Spec, failures: list[Attempt]
 ) -> AcceptedInputs | None:
-    """Return the inputs that a model accepts once they are completed as its errors say; None for
-    none, with the attempts in `failures`."""
+    """Return the inputs that a model accepts once they are completed as its errors say, or None.
+    Attempts that failed are appended to `failures`."""
     candidate: Spec | None = start
     tried: list[Spec] = []
     while candidate is not None and candidate not in tried:
@@ -136,22 +136,26 @@ def _accepted_when_completed(
         if isinstance(outcome, AcceptedInputs):
             return outcome
         failures.append(outcome)
-        candidate = repair.complete_spec(outcome, slots, getattr(model, "config", None))
+        candidate = input_repairs.complete_spec(outcome, slots, getattr(model, "config", None))
     return None
 
 
 def _accepted_after_search(
     model: Any, slots: Spec, seconds: float, failures: list[Attempt]
 ) -> AcceptedInputs | None:
-    """Return the inputs that a search finds from one of the failed attempts, the furthest first;
-    None for none within `seconds`, with the attempts in `failures`."""
+    """Return the inputs that a search finds within `seconds` from one of the failed attempts, the
+    furthest first, or None. Further attempts that failed are appended to `failures`."""
     deadline = time.process_time() + seconds
     for start in sorted(failures, key=lambda attempt: -attempt.progress):
         limit = min(deadline - time.process_time(), 0.6 * seconds)
-        best = repair.search(model, start.spec, slots, limit)
+        best = input_repairs.search(model, start.spec, slots, limit)
         if best.error is not None:
             failures.append(best)
-        for spec in (best.spec, *repair.by_batch(best.spec)) if best.error is None else ():
+        for spec in (
+            (best.spec, *input_repairs.specs_with_batch_dimension(best.spec))
+            if best.error is None
+            else ()
+        ):
             outcome = accepted_or_failed(model, spec)
             if isinstance(outcome, AcceptedInputs):
                 return outcome
@@ -175,12 +179,12 @@ def width_of(model: Any) -> int:
 
 
 def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
-    """Return a guess for every parameter that holds a tensor, and for the plain ones that have no
-    default."""
+    """Return by name a guess for every parameter that holds a tensor, and for the plain ones that
+    have no default."""
     sizes = Sizes(getattr(model, "config", None), width)
     names = signature_of(model).parameters
     is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
-    documented = described.documented_slots(model.forward, sizes)
+    documented = described_shapes.documented_slots(model.forward, sizes)
     slots = {}
     for parameter in filter(_is_guessed, parameters(signature_of(model))):
         slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
@@ -198,8 +202,8 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
 
 
 def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
-    """Return the slot of images for the first parameter whose name tells nothing, of a model
-    without a configuration whose first layer is a convolution; {} for others."""
+    """Return by name the slot of images for the first parameter whose name tells nothing, of a
+    model without a configuration whose first layer is a convolution; {} for others."""
     dims = () if hasattr(model, "config") else _image_dims(model, side)
     for name, slot in slots.items() if dims else ():
         if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):
@@ -208,8 +212,8 @@ def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, 
 
 
 def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
-    """Return slots with the patches of all images in one row, where a model takes a grid; {} for
-    others."""
+    """Return by name slots with the patches of all images in one row, where a model takes a grid;
+    {} for others."""
     if not any(name in GRID_INPUTS for name in slots):
         return {}
     images = [name for name in slots if name in PACKED_INPUTS]
@@ -258,8 +262,8 @@ def annotation(parameter: inspect.Parameter) -> str:
 
 
 def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
-    """Yield specifications to begin with: all usual inputs, text, images and sound, the main input
-    alone.
+    """Yield specifications to begin with, each with the required parameters: all usual inputs,
+    text, images and sound, the main input alone.
 
     For layers the only one consists of the required parameters.
     """
@@ -284,7 +288,11 @@ def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
 
 def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
     """Return the inputs with the sizes at which a specification works, or the first attempt that
-    failed."""
+    failed.
+
+    A specification that works with one row has to work in training too, else larger batches are
+    tried.
+    """
     first_failure: Attempt | None = None
     tried_shapes = []
     for sizes in SIZES:
@@ -305,7 +313,7 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
         )
         if failure is None:
             return AcceptedInputs(
-                spec, sizes, _label_kinds(model, make(spec, sizes[-1], 0), sizes[-1])
+                spec, sizes, _label_kinds(model, make_call(spec, sizes[-1], 0), sizes[-1])
             )
         first_failure = first_failure or failure
         if failure.progress < first_failure.progress:
@@ -332,8 +340,8 @@ def _training_mode(model: Any) -> Iterator[None]:
 
 
 def _label_kinds(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
-    """Return the kind of labels that the model takes, in training too, as a tuple of none
-    or one."""
+    """Return the first kind of labels that the model takes, in training too, as a tuple; () where
+    it takes none or has no configuration."""
     parameter_names = set(signature_of(model).parameters)
     if not parameter_names & LABEL_INPUTS or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others

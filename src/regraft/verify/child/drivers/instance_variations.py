@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from regraft.verify.child.drivers import further_calls, inputs, source_hints, vary
+from regraft.verify.child.drivers import config_variations, further_calls, inputs, source_hints
 from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.drivers.constructors import is_config
-from regraft.verify.child.drivers.flags import flags
 from regraft.verify.child.drivers.instances import Instance, subject_of, try_values
+from regraft.verify.child.drivers.module_flags import inverted_flags
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.session import Session, build_seeded, in_mode
 
@@ -36,7 +36,8 @@ class FileFacts:
 
 
 def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield variations that reach lines which have not run yet, and variations of these in turn."""
+    """Yield variations that reach lines which have not run yet, and variations of these in turn, as
+    light subjects, for `SECONDS`."""
     if session.is_covered():
         return
     deadline = time.process_time() + SECONDS
@@ -61,7 +62,7 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
     """Yield the instance with another flag of its modules, other inputs, another argument or
     another configuration."""
     model = in_mode(build_seeded(0, instance.build, session.original), False)
-    for name, value in flags(model, session.original, facts.hints.text):
+    for name, value in inverted_flags(model, session.original, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
     call_variants = further_calls.more_calls(
@@ -87,18 +88,18 @@ def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str
         for key, value in {**instance.function_values, **values}.items()
         if not is_config(value)
     }
-    for override in vary.variations(plain, replace(facts.hints, optional={})):
+    for override in config_variations.variations(plain, replace(facts.hints, optional={})):
         yield {**values, **override}
     for key, value in values.items():
         if is_config(value):
             fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
-            for override in vary.variations(fields, facts.hints):
+            for override in config_variations.variations(fields, facts.hints):
                 yield {**values, key: _with_override(value, override)}
 
 
 def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of its own fields, not of nested
-    configurations."""
+    """Return a copy of a configuration with other values of its own fields, even such as it
+    refuses; those of nested configurations are left out."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
         if isinstance(value, Mapping):

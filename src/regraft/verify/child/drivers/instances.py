@@ -12,9 +12,9 @@ from regraft.verify.child.drivers import inputs
 from regraft.verify.child.drivers.attempts import Counter
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
-from regraft.verify.child.drivers.config_fields import IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.constructors import is_config
-from regraft.verify.child.drivers.flags import with_flags
+from regraft.verify.child.drivers.field_tables import IMAGE_SIDE_FIELDS
+from regraft.verify.child.drivers.module_flags import with_flags
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.replay import drop_traceback
 from regraft.verify.child.session import Session, build_seeded, in_mode
@@ -38,6 +38,7 @@ class Instance:
     function_values: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, module: ModuleType) -> Any:
+        """Build the model from one version of the file, with the changed flags."""
         return with_flags(builder_of(self.name, self.values), self.flags)(module)
 
 

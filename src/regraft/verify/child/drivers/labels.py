@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.drivers.slots import Dim, Sizes, make, slot_for
+from regraft.verify.child.drivers.slots import Dim, Sizes, make_call, slot_for
 from regraft.verify.child.tree import Call
 
 OBJECTS = 2  # in each image
@@ -16,7 +16,8 @@ _Maker = Callable[[Call, Any, tuple[int, int], int], dict[str, Any]]
 
 
 def add_labels(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
-    """Add labels of one of `KINDS` to a call of a model with `size`, which is (batch, length)."""
+    """Return the call with labels of a kind of `KINDS` as further keywords; `size` is (batch,
+    length)."""
     return Call(
         call.args, {**call.kwargs, **KINDS[kind](call, model, size, seed)}, f"{call.label}, labels"
     )
@@ -29,13 +30,14 @@ def _random_classes(model: Any, shape: tuple[int, ...], seed: int) -> torch.Tens
 
 
 def _token_labels(call: Call, model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
-    """Return labels (batch, length): classes for a model of tokens, otherwise token ids.
+    """Return labels (batch, length): classes for a model with `Token` in the name of its class,
+    otherwise token ids.
 
     The first label of each row is ignored (-100).
     """
     shape = tuple(getattr(call.kwargs.get("input_ids"), "shape", size))
     slot = replace(slot_for("input_ids", "", Sizes(model.config)), dims=tuple(map(Dim, shape)))
-    tokens: torch.Tensor = make({"tokens": slot}, size, seed).kwargs["tokens"]
+    tokens: torch.Tensor = make_call({"tokens": slot}, size, seed).kwargs["tokens"]
     targets = _random_classes(model, size, seed) if "Token" in type(model).__name__ else tokens
     return targets.masked_fill(
         torch.zeros_like(targets, dtype=torch.bool).index_fill(1, torch.tensor([0]), True), -100
@@ -48,7 +50,7 @@ def _row_labels(model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
 
 
 def _span_labels(_: Call, model: Any, size: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return start and end positions of a span in each row, each (batch,)."""
+    """Return `start_positions` and `end_positions` of a span in each row, each (batch,)."""
     start = _row_labels(model, size, seed)
     return {"start_positions": start, "end_positions": start + 1}
 
@@ -65,7 +67,8 @@ def _image_shape(call: Call) -> tuple[int, int, int]:
 
 
 def _box_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return for each image classes, and boxes as centre and size in fractions of the image."""
+    """Return, under `labels`, for each image the `class_labels` and the `boxes` of its objects, as
+    centre and size in fractions of the image."""
     generator = torch.Generator().manual_seed(seed)
     batch = _image_shape(call)[0]
     boxes = 0.3 + 0.4 * torch.rand(batch, OBJECTS, 4, generator=generator)
@@ -79,7 +82,8 @@ def _box_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[s
 
 
 def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return for each image classes and, for each of its objects, a mask of its pixels."""
+    """Return, under `mask_labels`, for each image a mask of its pixels for each of its objects, and
+    under `class_labels` their classes."""
     generator = torch.Generator().manual_seed(seed)
     batch, height, width = _image_shape(call)
     masks = torch.rand(batch, OBJECTS, height, width, generator=generator) > 0.5

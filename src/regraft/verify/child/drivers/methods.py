@@ -58,7 +58,7 @@ class MethodsDriver:
 
     def subjects(self, task: Task) -> Iterator[Subject]:
         """Yield changed methods of the model that were never entered, where inputs are found for
-        them."""
+        them; each is tried on at most `MODELS` models."""
         session = task.session
         for change in session.uncovered_changes():
             cls = getattr(session.original, change.definition, None)
@@ -75,8 +75,8 @@ class MethodsDriver:
 
 
 def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
-    """Yield the names of methods of the changed class that have lines which never ran, and that
-    were never called."""
+    """Yield the names of methods of the changed class, other than `forward` and special ones, that
+    have lines which never ran, and that were never called."""
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
         method = inspect.unwrap(value) if isinstance(value, FunctionType) else None
@@ -94,7 +94,8 @@ def _method_subjects(
     text: str,
     tried: Counter[tuple[str, str]],
 ) -> Iterator[Subject]:
-    """Yield a method of the first part of a model that is of `cls`, with inputs found for it.
+    """Yield a method of the first part of a model that is of `cls`, with inputs found for it, or
+    else record the reason; the attempt is counted in `tried`.
 
     Further calls follow that reach new lines.
     """

@@ -20,7 +20,7 @@ from regraft.verify.child import tree
 from regraft.verify.child.drivers import inputs
 from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.reach import class_names_in, reach
-from regraft.verify.child.drivers.slots import Spec, make
+from regraft.verify.child.drivers.slots import Spec, make_call
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import Call
@@ -36,7 +36,8 @@ _Part = tuple[Any, Subject]  # the original's module, and what either version bu
 class WholeModel:
     """A model that either version builds.
 
-    `spec` are the inputs that it takes, or that it came furthest with where it takes none.
+    `spec` are the inputs that it takes, or that it came furthest with where it takes none; without
+    them it is not run.
     """
 
     name: str
@@ -76,14 +77,15 @@ class PartsDriver:
 def _completed_parts(
     model: WholeModel, built_models: list[_BuiltModel], session: Session
 ) -> Iterator[Subject]:
-    """Yield the useful parts of a model that ran to their end; the model is added to
+    """Yield the useful parts of a model that ran to their end; the model is appended to
     `built_models`."""
     built_models.append(_BuiltModel(model, session))
     yield from _useful_subjects(built_models[-1].completed_parts(), session)
 
 
 def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Iterator[Subject]:
-    """Yield the parts that ran of models that are built to reach lines which have not run yet."""
+    """Yield the parts that ran of models that are built to reach lines which have not run yet, as
+    light subjects."""
     for model in models:
         for subject in yield_until_error(
             _completed_parts(model, [], session), session.ledger, f"{model.name} (parts)"
@@ -161,8 +163,8 @@ class _BuiltModel:
                 yield self.model.get_submodule(path), _subject(self.source, path, calls)
 
     def calls_of(self, path: str) -> inputs.Calls | None:
-        """Return a function that makes the calls a part gets, at sizes at which it runs alone; None
-        for no size."""
+        """Return a function that makes at most `CALLS` calls a part gets, at sizes at which it runs
+        alone; None for no size."""
         sizes = tuple(
             size
             for size in SIZES
@@ -185,7 +187,8 @@ class _BuiltModel:
         )
 
     def _run_model(self, size: tuple[int, int], seed: int) -> _Run:
-        """Run the model until it fails or ends, once for each size and seed; return what ran."""
+        """Run the model until it fails or ends, once for each size and seed; return what ran, which
+        is nothing for a model without inputs."""
         run = self._run_by_size_and_seed.setdefault((size, seed), _Run())
         if not run.calls and self.source.spec is not None:
             with (
@@ -193,7 +196,9 @@ class _BuiltModel:
                 _record_run(self.model, run, self._session),
             ):
                 execute(
-                    Target(self.model), make(self.source.spec, size, seed), Plan(gradients=False)
+                    Target(self.model),
+                    make_call(self.source.spec, size, seed),
+                    Plan(gradients=False),
                 )
         return run
 
@@ -258,7 +263,7 @@ def _record_end(run: _Run, path: str, *_: Any) -> None:
 
 def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
     """Yield a part of each class that is still wanted, or that calls a wanted function, with inputs
-    found for it."""
+    found for it; the reason is recorded where none are."""
     tried_classes = set()
     for path, part in model.named_modules():
         cls = type(part)
@@ -271,7 +276,7 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
         )
         if is_own_part and (
             cls.__name__ in session.wanted_definitions()
-            or global_names(cls) & session.wanted_definitions()
+            or names_in_methods(cls) & session.wanted_definitions()
         ):
             tried_classes.add(cls)
             try:
@@ -289,8 +294,8 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
             yield part, _subject(source, path, accepted.calls(part))
 
 
-def global_names(cls: type) -> set[str]:
-    """Return the global names that the methods of a class read."""
+def names_in_methods(cls: type) -> set[str]:
+    """Return the names of globals and attributes that the methods of a class use."""
     return {
         name
         for method in vars(cls).values()

@@ -15,15 +15,16 @@ from regraft.verify.child.session import Session, build_seeded, in_mode
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The lines of the file that ran of a subject; `news` tells that changed lines ran for the
-    first time."""
+    """The lines of the changed file that ran of a subject; `news` tells that changed lines ran for
+    the first time."""
 
     news: bool = False
     lines: frozenset[int] = frozenset()
 
 
 def reach(subject: Subject, session: Session) -> Reach:
-    """Run both versions once in each mode and return the lines that ran.
+    """Run the last call on both versions in each mode; return the lines of the changed file that
+    ran, none where the original fails.
 
     A subject of which only the changed version fails counts as news: the comparison then finds and
     reports the cause.

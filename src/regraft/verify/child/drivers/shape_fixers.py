@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from regraft.verify.child.drivers import described
+from regraft.verify.child.drivers import described_shapes
 from regraft.verify.child.drivers.attempts import SIZE
-from regraft.verify.child.drivers.config_fields import HEADS
+from regraft.verify.child.drivers.field_tables import HEADS
 from regraft.verify.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
 from regraft.verify.child.drivers.input_fixers import (
     LARGEST,
@@ -29,7 +29,7 @@ _ADDITIVE = (BATCH, Dim(1), LENGTH, LENGTH)
 def take_described_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs of a shape that the error gives in words."""
     for name, slot in problem.spec.items():
-        for reshaped in described.slots_from_message(problem.failed.text, slot):
+        for reshaped in described_shapes.slots_from_message(problem.failed.text, slot):
             yield {**problem.spec, name: reshaped}
 
 
@@ -122,7 +122,8 @@ def change_any_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Sp
 
 
 def _names_of_equal_shape(spec: Spec) -> list[list[str]]:
-    """Return the names of inputs of real numbers that share their shape, by shape."""
+    """Return, for each shape that several inputs of real numbers share, the names of these
+    inputs."""
     names_by_dims: dict[Dims, list[str]] = {}
     for name, slot in spec.items():
         if slot.kind == "normal":
@@ -131,7 +132,8 @@ def _names_of_equal_shape(spec: Spec) -> list[list[str]]:
 
 
 def _common_shapes(slot: Slot) -> Iterator[Dims]:
-    """Yield other shapes that an input of its kind often has."""
+    """Yield shapes that an input of its kind often has, perhaps its own among them; none for a kind
+    whose shape is fixed or an input without dimensions."""
     if not slot.dims or slot.kind in FIXED_SHAPE_KINDS:
         return
     if slot.kind in POSITION_KINDS:
@@ -162,8 +164,8 @@ def _common_shapes(slot: Slot) -> Iterator[Dims]:
 
 
 def _derived_shapes(dims: Dims) -> Iterator[Dims]:
-    """Yield shapes that follow from another: flat patches as images, one dimension more, one
-    less."""
+    """Yield shapes that follow from another: flat patches as images, one dimension more, one less,
+    frames as images of a larger batch."""
     side = math.isqrt(dims[-1].factor // 3)
     if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
         yield (dims[0], Dim(3), Dim(side), Dim(side))

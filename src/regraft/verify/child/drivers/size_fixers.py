@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regraft.verify.child.drivers.config_fields import NARROWEST, SIZED, VOCABULARY_FIELDS, WIDEST
-from regraft.verify.child.drivers.source_hints import Choices
-from regraft.verify.child.drivers.tiny import (
+from regraft.verify.child.drivers.config_shrinking import (
     is_config,
     is_head_size,
     is_hidden,
     is_layers,
     is_size,
 )
+from regraft.verify.child.drivers.field_tables import NARROWEST, SIZED, VOCABULARY_FIELDS, WIDEST
+from regraft.verify.child.drivers.source_hints import Choices
 
 Config = Mapping[str, Any]
 Change = dict[str, Any]
@@ -82,8 +82,9 @@ class ConfigProblem:
         return [number for number in numbers if NARROWEST <= number <= WIDEST]
 
     @property
-    def unlike(self) -> tuple[int, int] | None:
-        """The two sizes that had to be equal, where the error says so; otherwise None."""
+    def mismatched_sizes(self) -> tuple[int, int] | None:
+        """The two sizes that had to be equal, in the order of the message, where the error says so;
+        otherwise None."""
         for pattern, _ in SIZE_MISMATCHES:
             mismatch = re.search(pattern, self.text)
             if mismatch is not None:
@@ -96,7 +97,7 @@ def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 
     The error names two sizes that had to be equal; a field that has one of them gets the other.
     """
-    small, unlike = problem.small, problem.unlike
+    small, unlike = problem.small, problem.mismatched_sizes
     for old, new in (unlike[::-1], unlike) if unlike else ():
         names = [name for name, value in small.items() if value == old and is_size(name)]
         yield from ({**small, name: new} for name in names)
@@ -107,7 +108,7 @@ def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Chan
 
     A layer may take a concatenation of which the field is the size of one part.
     """
-    small, unlike = problem.small, problem.unlike
+    small, unlike = problem.small, problem.mismatched_sizes
     if unlike is None:
         return
     expected, actual = unlike
@@ -119,10 +120,9 @@ def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Chan
 
 
 def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield configurations in which sizes are equal again.
-
-    They were equal in several configurations, and were shrunk by different factors.
-    """
+    """Yield configurations in which sizes that were equal in several configurations, and were
+    shrunk by different factors, are equal again: to the first of the small sizes, then to the
+    last."""
     new_sizes_by_old: dict[int, list[int]] = {}
 
     def record_size(old: int, new: int) -> int:
@@ -135,11 +135,11 @@ def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
     }
     for index in (0, -1) if unequal else ():
         new_size_by_old = {old: new[index] for old, new in unequal.items()}
-        change = functools.partial(_new_size_or_same, new_size_by_old)
+        change = functools.partial(_chosen_or_present_size, new_size_by_old)
         yield _map_sizes(problem.original, problem.small, change)
 
 
-def _new_size_or_same(new_size_by_old: Mapping[int, int], old: int, new: int) -> int:
+def _chosen_or_present_size(new_size_by_old: Mapping[int, int], old: int, new: int) -> int:
     """Return the size that is chosen for an old size; the present one where none is."""
     return new_size_by_old.get(old, new)
 
@@ -163,8 +163,8 @@ def _map_sizes(original: Config, small: Config, change: Callable[[int, int], int
 
 
 def _map_list(old: list[Any], present: list[Any], change: Callable[[int, int], int]) -> list[Any]:
-    """Return a list with each size replaced; the present one where it does not consist of
-    integers."""
+    """Return a list with each size replaced, as long as the shorter of the two; `present` unchanged
+    where not all elements are integers."""
     pairs = list(zip(old, present, strict=False))
     if all(type(number) is int for pair in pairs for number in pair):
         return [change(*pair) for pair in pairs]
@@ -191,8 +191,8 @@ def enlarge_fields(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Cha
 
 
 def widen_heads(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield wider heads where a head, or half of it, is cut into sections whose sizes the code
-    contains."""
+    """Yield wider heads, then a wider model, where a head, or half of it, is cut into sections
+    whose sizes the code contains."""
     width, wanted_width = int(match[1]), sum(map(int, match[2].split(",")))
     for is_wide in (is_head_size, is_hidden) if width else ():
         wider_sizes = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers.field_tables import (
     DIMENSION_FIELDS,
     LAGS_FIELD,
     STRIDE,
@@ -31,7 +31,7 @@ from regraft.verify.child.drivers.forward_inputs import (
     VIDEO_INPUTS,
     Dimensions,
 )
-from regraft.verify.child.drivers.guess import value_for
+from regraft.verify.child.drivers.guessed_values import value_for
 from regraft.verify.child.tree import Call
 
 
@@ -94,9 +94,8 @@ class Sizes:
         self._places = [config, *nested]
 
     def get(self, names: tuple[str, ...], default: int) -> int:
-        """Return the first integer under one of the names, in the configuration or a nested one;
-        the first of a list.
-        """
+        """Return the first integer under one of the names, in the configuration or a nested one,
+        `default` where there is none; of a list, its first element."""
         for place in self._places:
             for name in names:
                 value = getattr(place, name, None)
@@ -106,7 +105,8 @@ class Sizes:
         return default
 
     def of(self, dimension: str) -> int:
-        """Return the size of a dimension of the tables; that of the layer for its width."""
+        """Return the size of a dimension of the tables (`DIMENSION_FIELDS`, `_COMPUTED`); for
+        "hidden" the width of the layer if there is one."""
         if dimension in _COMPUTED:
             return _COMPUTED[dimension](self)
         if dimension == "hidden" and self.hidden:
@@ -114,8 +114,9 @@ class Sizes:
         names, default = DIMENSION_FIELDS[dimension]
         return self.get(names, default if isinstance(default, int) else self.of(default))
 
-    def all(self, name: str) -> tuple[int, ...]:
-        """Return the numbers of a list; () where there is no list of that name."""
+    def numbers_in_list(self, name: str) -> tuple[int, ...]:
+        """Return the elements of the list in a field of the configuration itself; () where the
+        field has no list."""
         values = getattr(self._places[0], name, None)
         return tuple(values) if isinstance(values, list | tuple) else ()
 
@@ -123,7 +124,9 @@ class Sizes:
 # The sizes that follow from several fields.
 _COMPUTED: Mapping[str, Callable[[Sizes], int]] = {
     "hidden by heads": lambda sizes: sizes.of("hidden") // sizes.of("heads"),
-    "past": lambda sizes: sizes.of("context positions") + max(sizes.all(LAGS_FIELD), default=0),
+    "past": lambda sizes: (
+        sizes.of("context positions") + max(sizes.numbers_in_list(LAGS_FIELD), default=0)
+    ),
     "frames": lambda sizes: 2 * sizes.of("source positions"),
 }
 
@@ -133,8 +136,9 @@ def _is_config(name: str, value: Any) -> bool:
     return value is not None and (name.endswith("config") or hasattr(value, "to_dict"))
 
 
-def make(spec: Spec, size: tuple[int, int], seed: int) -> Call:
-    """Return the call that a specification describes at one size."""
+def make_call(spec: Spec, size: tuple[int, int], seed: int) -> Call:
+    """Return the call that a specification describes at one size, (batch, length), with all
+    arguments as keywords; random numbers depend on the seed and the batch."""
     generator = torch.Generator().manual_seed(1000 * seed + size[0])
     values = {name: _make_value(slot, size, generator) for name, slot in spec.items()}
     return Call((), values, f"batch {size[0]}, length {size[1]}")
@@ -144,7 +148,8 @@ Shape = tuple[int, ...]
 
 
 def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
-    """Return the value that a slot describes at one size."""
+    """Return the value that a slot describes at one size; zeros for a kind without an entry in
+    `_MAKERS`."""
     shape = tuple(dim.at(size) for dim in slot.dims)
     make_kind = _MAKERS.get(slot.kind)
     return torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
@@ -185,7 +190,8 @@ def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
 
 
 def _make_grid(_: Slot, shape: Shape, __: Any) -> Any:
-    """Return for each image its rows and columns of patches; before them a frame for three."""
+    """Return a row for each image with the numbers of its rows and columns of patches, after a
+    number of frames (1) where the row has three places."""
     return torch.tensor([1, GRID, GRID][-shape[1] :]).repeat(shape[0], 1)
 
 
@@ -217,8 +223,8 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
 
 
 def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
-    """Write values from the start of the last dimension on, each as often as its count; return the
-    tensor."""
+    """Write pairs of a value and a count into a tensor: each value as often as its count, from the
+    start of the last dimension on. Return the tensor."""
     start = 0
     for value, count in runs:
         tensor[..., start : start + count] = value
@@ -227,9 +233,10 @@ def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
 
 
 def with_places(spec: Spec, token: int, count: int) -> Spec:
-    """Return inputs whose token ids begin with `count` of a token that stands for something else.
+    """Return inputs whose token ids begin with `count` of a token that stands for something else,
+    beside the tokens that have places already.
 
-    The inputs get longer by as many positions.
+    The inputs get longer by as many positions as the token had fewer before.
     """
     counts = dict(spec["input_ids"].places)
     places, added = tuple({**counts, token: count}.items()), count - counts.get(token, 0)
@@ -270,7 +277,8 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
 
 
 def _slot_by_name(name: str, kind: str, dims: Dimensions, sizes: Sizes, inner: bool) -> Slot:
-    """Return the slot of a parameter from its entry of the table."""
+    """Return the slot of a parameter from its entry of the table; the masks of a layer (`inner`)
+    are additive, and images become videos where the configuration has frames."""
     if kind == "mask" and inner:
         return Slot("additive", _all_dimensions(LAYER_MASK, sizes))
     frames = sizes.of("video frames")
@@ -312,12 +320,12 @@ def dimension_of(dim: str | int, sizes: Sizes) -> Dim:
         return VARIABLE_DIMENSIONS[dim]
     if dim == "samples":
         # of sound: a few steps for each unit of length after the strides of the convolutions
-        return Dim(4 * math.prod(sizes.all(STRIDES_FIELD) or (STRIDE,)), "length")
+        return Dim(4 * math.prod(sizes.numbers_in_list(STRIDES_FIELD) or (STRIDE,)), "length")
     return Dim(sizes.of(dim))
 
 
 def _all_dimensions(dims: Dimensions, sizes: Sizes) -> tuple[Dim, ...]:
-    """Return the dimensions with names of the tables."""
+    """Return the dimensions that have names of the tables, in order."""
     return tuple(dimension_of(dim, sizes) for dim in dims)
 
 

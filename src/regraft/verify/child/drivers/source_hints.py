@@ -34,8 +34,8 @@ class Hints:
 def hints(text: str, source: str) -> Hints:
     """Return the hints of a source.
 
-    Fields that `text`, a part of the source, mentions come first, and those in expressions that the
-    attributes read in `text` are assigned.
+    Their `text` is the argument `text`, a part of the source, with the expressions that the source
+    assigns to the attributes of `self` that this part reads; the others are of the source.
     """
     dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
     mentioned_variations = "\n".join((text, *_assigned_expressions(text, source)))
@@ -65,9 +65,10 @@ def _parse(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
-    """Return the names, and those of the file's definitions that use one of them directly or
-    through others."""
+def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
+    """Return the names, and the names that lead to one of them, directly or through others:
+    functions and classes at the top level by what they use, and all names of any other top-level
+    statement by one another."""
     names_by_user: dict[str, set[str]] = {}
     for node in _parse(source).body:
         used = used_names(node)
@@ -82,7 +83,7 @@ def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
 
 def compared_strings(source: str) -> Choices:
     """Return by name the strings that a file compares names and attributes with, as in `self.kind
-    == "a"`."""
+    == "a"`; () for a name that it compares with other values only."""
     strings_by_name: dict[str, dict[str, None]] = {}
     for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Compare):
@@ -103,8 +104,8 @@ def compared_strings(source: str) -> Choices:
 
 
 def _compared_names(source: str) -> frozenset[str]:
-    """Return the names and attributes that a file compares with each other, as in `self.windows ==
-    self.length`."""
+    """Return the names and attributes that a file tests for equality with each other, as in
+    `self.windows == self.length`."""
     compared: set[str] = set()
     for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):

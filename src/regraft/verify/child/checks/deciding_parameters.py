@@ -10,8 +10,8 @@ Lines = Sequence[tuple[int, int]]
 
 
 def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
-    """Return the parameters that default to None and decide what the lines compute, directly or
-    through variables.
+    """Return the parameters that default to None and decide what the lines, pairs of a first and a
+    last one, compute, directly or through variables.
 
     A variable depends on a parameter where it is assigned from it, or in a branch or loop that the
     parameter decides.
@@ -21,7 +21,8 @@ def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
 
 
 def _parameter_defaults(function: Function) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield the parameters that may have a default, with the default or None."""
+    """Yield pairs of a parameter's name and its default: of parameters with a default, and of
+    keyword-only ones without, for which the default is None."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     first_default = len(positional) - len(arguments.defaults)

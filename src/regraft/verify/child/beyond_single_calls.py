@@ -1,4 +1,4 @@
-"""Comparisons after single calls agree: dropout, training, copies, captured graphs, scripts and
+"""Comparisons beyond single calls: dropout, training, copies, captured graphs, scripts and
 traces."""
 
 from __future__ import annotations
@@ -6,36 +6,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.call_comparison import sides_of
 from regraft.verify.child.capture import compare_captures
 from regraft.verify.child.checks.arguments import rates_around
 from regraft.verify.child.checks.domain import domain_of
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.failure import describe
-from regraft.verify.child.lasting import Lasting, compare_copies, compare_training
-from regraft.verify.child.pair import Pair, build
+from regraft.verify.child.failure import describe_failure
+from regraft.verify.child.pair import Pair, build_both
 from regraft.verify.child.record import Recorded
-from regraft.verify.child.runs import sides_of
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import (
     SEEDS,
     Setting,
     as_difference,
     depth,
-    describe_place,
     has_counterpart,
     make_pair,
     record_calls,
+    sentence_with_place,
 )
 from regraft.verify.child.stochastic import compare_random
+from regraft.verify.child.training_and_copies import Lasting, compare_copies, compare_training
 from regraft.verify.child.transforms import compare_transformed
 from regraft.verify.child.variants import AS_RECORDED
 
 
-def examine_later(subject: Subject, session: Session) -> None:
-    """Compare the behaviour that single calls do not show, for definitions that are not refuted by
-    then."""
-    if subject.light or not session.ledger.open() or session.ledger.is_late():
+def examine_beyond_calls(subject: Subject, session: Session) -> None:
+    """Compare the behaviour that single calls do not show, and refute definitions by it; nothing
+    for a light subject, or where time is up."""
+    if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
     _examine_lasting(subject, session)
@@ -45,7 +45,7 @@ def examine_later(subject: Subject, session: Session) -> None:
 def _examine_randomness(subject: Subject, session: Session) -> None:
     """Compare every recorded definition in training with dropout on, innermost first."""
     compared_calls: set[tuple[str, str]] = set()
-    while session.ledger.open():
+    while session.ledger.unrefuted():
         pair = make_pair(subject, SEEDS[0], session)
         if pair is None:
             return
@@ -65,9 +65,9 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
 def _compare_with_dropout(
     entry: Recorded, compared_calls: set[tuple[str, str]], setting: Setting, session: Session
 ) -> bool:
-    """Compare a recorded call with dropout on; return False once its definition is refuted, because
-    modules that hold an instance of it have to be built anew.
-    """
+    """Compare a recorded call with dropout on, unless an equal one is in `compared_calls`, to which
+    it is added. Return False once its definition is refuted, because modules that hold an instance
+    of it have to be built anew."""
     record = session.ledger.records[entry.definition]
     key = entry.definition, f"{entry.path} {tree.shapes(entry.call)}"
     if key in compared_calls or record.refuted or not has_counterpart(entry, setting, session):
@@ -86,9 +86,11 @@ def _compare_with_dropout(
         if difference or call.label == "dropout":
             record.dropout.add(way)
         if difference:
-            recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
+            recipe = describe_failure(
+                setting.subject, setting.seed, setting, (entry, call), difference
+            )
             session.ledger.refute(
-                entry.definition, describe_place(entry, call, setting, difference), recipe
+                entry.definition, sentence_with_place(entry, call, setting, difference), recipe
             )
             return False
     return True
@@ -99,19 +101,22 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
     graphs."""
     for check in (compare_training, compare_copies):
         first_pair = make_pair(subject, SEEDS[0], session)
-        if first_pair is None or not session.ledger.open():
+        if first_pair is None or not session.ledger.unrefuted():
             return
 
         def repeat_check(check: Lasting = check) -> Difference | None:
-            """Return the difference of a new pair, or the difference that its building shows."""
-            pair = build(subject, SEEDS[0], session)
+            """Return the difference of a new pair, or the difference that its building shows, or
+            None."""
+            pair = build_both(subject, SEEDS[0], session)
             return (
                 check(subject, pair, session)[0] if isinstance(pair, Pair) else as_difference(pair)
             )
 
         difference, agreement = check(subject, first_pair, session)
         for name in session.blame(repeat_check) if difference else ():
-            recipe = describe(subject, SEEDS[0], None, None, difference) if difference else {}
+            recipe = (
+                describe_failure(subject, SEEDS[0], None, None, difference) if difference else {}
+            )
             session.ledger.refute(
                 name, f"{difference.sentence} ({subject.name})" if difference else "", recipe
             )
@@ -126,7 +131,7 @@ def _examine_capture(subject: Subject, session: Session) -> None:
     """Capture, script and trace one instance of each definition in both versions, and compare the
     results."""
     pair = make_pair(subject, SEEDS[0], session)
-    if pair is None or not session.ledger.open():
+    if pair is None or not session.ledger.unrefuted():
         return
     setting = Setting(subject, pair, SEEDS[0], "float32", False)
     with pair.mode(False, weights.RATE):
@@ -150,7 +155,7 @@ def _examine_capture(subject: Subject, session: Session) -> None:
                 difference = transformed.difference
             if difference:
                 call = replace(entry.call, label=AS_RECORDED)
-                recipe = describe(subject, setting.seed, setting, (entry, call), difference)
+                recipe = describe_failure(subject, setting.seed, setting, (entry, call), difference)
                 session.ledger.refute(
-                    entry.definition, describe_place(entry, call, setting, difference), recipe
+                    entry.definition, sentence_with_place(entry, call, setting, difference), recipe
                 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verify.child.drivers.alone import Part, accepts
+from regraft.verify.child.drivers.standalone_parts import Part, accepts
 from regraft.verify.child.session import Session
 
 TRIES = 6  # the most combinations of constants that are tried for one instance
@@ -15,7 +15,8 @@ TRIES = 6  # the most combinations of constants that are tried for one instance
 
 def parts_as_constructed(part: Part, session: Session) -> Iterator[Part]:
     """Yield the part with the constants of each construction of its class by a builder that has not
-    run, where these differ from the part's and the original accepts them."""
+    run, where these differ from the part's and the original accepts them; at most `TRIES` are
+    tried, while there is time."""
     combinations: list[dict[str, Any]] = []
     for constants in session.constructions_to_try(part.definition):
         values = {

@@ -74,9 +74,8 @@ class Judge:
         strict: bool,
         jittered: Run = Outcome,
     ) -> Difference | None:
-        """Return the difference that `judgement.judge` finds between two outcomes, or None; raises
-        EOFError where the process has ended.
-        """
+        """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
+        to `largest`; raises EOFError where the process has ended."""
         if self._connection is None:
             return judge(original, changed, truth, largest, strict=strict, jittered=jittered)
         runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
@@ -108,9 +107,8 @@ def _serve(connection: Connection, verifier_end: Connection) -> None:
 def _answer(
     request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection
 ) -> dict[str, Any]:
-    """Return the answer to a comparison: the difference and the largest differences; further runs
-    are requested on the connection.
-    """
+    """Return the answer to a comparison: under `difference` the fields of the difference, or None,
+    and under `largest` the largest differences; further runs are requested on the connection."""
 
     @functools.cache
     def run(name: str) -> Outcome:

@@ -39,13 +39,12 @@ _NO_TENSORS = (
 
 
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a value for each parameter that may be left out, where the original takes
-    it and uses it.
+    """Yield a call with a value for each of at most `_PARAMETERS` parameters that may be left out,
+    where the original takes it and uses it; then calls without a mask, which may hide the effect.
 
-    The value is a tensor; or a number, a list of one or a pair of tensors where the annotation
-    names such. Further calls leave out a mask, since it may hide the effect of the value. Shapes
-    are those of the other inputs, as a whole or in part. Where the original refuses two inputs
-    together, the first integer tensor is left out (embeddings in the place of tokens).
+    The value is a tensor whose shape follows from the other inputs; or a number, a list of one or a
+    pair of tensors where the annotation names such. Where the original refuses two inputs together,
+    the first integer tensor is left out (embeddings in the place of tokens).
     """
     bound = bound_arguments(call, target.callable)
     if bound is None:
@@ -253,7 +252,8 @@ def _shapes_like(first: Any) -> list[tuple[int, ...]]:
 
 
 def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """Return the lengths of the sequences among the inputs, and that of the first two joined."""
+    """Return the lengths of the first two sequences among the inputs, and that of the two
+    joined."""
     lengths = [tensor.shape[1] for tensor in inputs if tensor.dim() == 3]
     return tuple(
         dict.fromkeys((*lengths[:2], *([lengths[0] + lengths[1]] if len(lengths) > 1 else [])))

@@ -9,10 +9,11 @@ from types import ModuleType
 from typing import Any
 
 
-def flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[str, bool]]:
-    """Yield flags with their opposite values.
+def inverted_flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[str, bool]]:
+    """Yield pairs of a flag's name and the opposite of its value.
 
-    Flags are boolean attributes of the model's modules of this file that `text` reads from `self`.
+    Flags are boolean attributes, except `training`, of the model's modules of this file that `text`
+    reads from `self`.
     """
     flag_values = {
         name: value
@@ -26,8 +27,8 @@ def flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[str, bool
 def with_flags(
     build: Callable[[ModuleType], Any], chosen: Mapping[str, bool]
 ) -> Callable[[ModuleType], Any]:
-    """Return a function that builds the same model with the `chosen` values of flags in its modules
-    of the file."""
+    """Return a function that builds the same model and sets the `chosen` flags in those of its
+    modules of the file that have them."""
     if not chosen:
         return build
 
@@ -47,5 +48,5 @@ def with_flags(
 
 
 def _modules_of_file(model: Any, module: ModuleType) -> Iterator[Any]:
-    """Return the submodules whose class the file defines."""
+    """Return those of the model's modules, itself included, whose class the file defines."""
     return (part for part in model.modules() if type(part).__module__ == module.__name__)

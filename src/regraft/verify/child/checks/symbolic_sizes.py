@@ -29,8 +29,8 @@ _MOST = 4
 def sizes_of_guards(
     original: Target, changed: Target, call: Call, name: str, ledger: Ledger
 ) -> tuple[int, ...]:
-    """Return the sizes in guards that only one version has; () where a version does not run on
-    symbolic sizes."""
+    """Return the `_MOST` smallest sizes in guards that only one version has, without those of the
+    call; () where a version does not run on symbolic sizes."""
     with ledger.step("original", name, "sizes as symbols"):
         original_guards = _guards(original, call)
     with ledger.step("changed", name, "sizes as symbols"):
@@ -103,8 +103,8 @@ def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
 
 
 def _guard_text_and_numbers(expression: Any) -> tuple[str, tuple[int, ...]]:
-    """Return an expression as text in which every symbol is `size`, and its integers
-    without signs."""
+    """Return an expression as text in which every symbol is `size`, and its integers without signs,
+    sorted."""
     symbols = sorted(expression.free_symbols, key=str)
     text = str(expression)
     for symbol in symbols:

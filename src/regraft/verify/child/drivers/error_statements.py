@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from regraft.verify.child.replay import frames_of
 
 
-def statements(error: BaseException, conditions: bool = False) -> Iterator[tuple[str, str]]:
+def statements_of_error(
+    error: BaseException, conditions: bool = False
+) -> Iterator[tuple[str, str]]:
     """Yield pairs of a file name and the statement that an error came through there, innermost
-    first.
+    first; the statement is "" where the source is not available.
 
     Of a compound statement only the lines before its body are given. With `conditions`, a `raise`
     that begins the body of an `if` comes with that `if`.
@@ -47,7 +49,8 @@ def _condition_lines(filename: str) -> dict[int, int]:
 
 @functools.cache
 def _extents(filename: str) -> dict[int, tuple[int, int]]:
-    """Return by line the first and last line of the innermost statement there."""
+    """Return by line the first and last line of the innermost statement there; a compound statement
+    ends where its body begins."""
     extent_by_line: dict[int, tuple[int, int]] = {}
     for node in ast.walk(_parse_file(filename)):  # those inside come later
         if isinstance(node, ast.stmt):

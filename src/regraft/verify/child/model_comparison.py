@@ -9,18 +9,18 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree, weights
-from regraft.verify.child.compare import Difference, is_noise
-from regraft.verify.child.doubts import reason_to_leave_out
-from regraft.verify.child.failure import describe
-from regraft.verify.child.minimise import minimise_call
-from regraft.verify.child.pair import Pair, build
-from regraft.verify.child.replay import Outcome, Plan, execute
-from regraft.verify.child.runs import (
+from regraft.verify.child.call_comparison import (
     Sides,
     compare_runs,
     count_comparison,
     module_sides,
 )
+from regraft.verify.child.compare import Difference, is_noise
+from regraft.verify.child.doubts import reason_to_leave_out
+from regraft.verify.child.failure import describe_failure
+from regraft.verify.child.minimise import minimise_call
+from regraft.verify.child.pair import Pair, build_both
+from regraft.verify.child.replay import Outcome, Plan, execute
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting, cast_to_format
 from regraft.verify.child.state import is_state
@@ -38,7 +38,7 @@ def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) 
         fitted_call = cast_to_format(call, setting)
         fitted_call = fitted_call if fitted_call.beyond else replace(fitted_call, label=AS_RECORDED)
         result = _compare_call(setting, session, fitted_call)
-        while isinstance(result, Difference) and session.ledger.open():
+        while isinstance(result, Difference) and session.ledger.unrefuted():
             result = _refute_causes(result, fitted_call, setting, session)
         if isinstance(result, Outcome):
             _count_for_definitions(setting, session, fitted_call, result, recorded)
@@ -51,9 +51,9 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
     if session.mutants is None:
         return
     call = cast_to_format(setting.subject.calls(setting.seed)[0], setting)
-    for mutant in session.mutants.open("", "", constructing=True):
+    for mutant in session.mutants.pending("", "", constructing=True):
         with session.plant(mutant):
-            pair = build(setting.subject, setting.seed, session)
+            pair = build_both(setting.subject, setting.seed, session)
             mutant.killed = isinstance(pair, Difference)
             if isinstance(pair, Pair):
                 with pair.mode(False, weights.RATE):
@@ -66,8 +66,8 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
 def _refute_causes(
     difference: Difference, call: Call, setting: Setting, session: Session
 ) -> Difference | Outcome | None:
-    """Refute the definitions that cause a whole model's difference, and compare again
-    without them."""
+    """Refute the definitions that cause a whole model's difference, and restore them; return the
+    comparison without them, or None where the difference did not reproduce."""
 
     def check(smaller_call: Call = call) -> Difference | None:
         """Return the difference of a call on newly built models, or None."""
@@ -87,7 +87,7 @@ def _refute_causes(
             f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, "
             f"shapes {tree.shapes(smaller_call)}"
         )
-        recipe = describe(
+        recipe = describe_failure(
             setting.subject, setting.seed, setting, (None, smaller_call), small_difference
         )
         session.ledger.refute(name, f"{small_difference.sentence} ({place})", recipe)
@@ -99,21 +99,24 @@ def _compare_call(
     setting: Setting, session: Session, call: Call, *, fresh: bool = False
 ) -> Difference | Outcome | None:
     """Compare one call of the whole model, which is built anew if `fresh` or if definitions were
-    restored; None where it does not run.
-    """
-    if not fresh and len(session.ledger.open()) == len(session.ledger.records):
-        return _run(setting.pair, setting, session, call)
-    built = build(setting.subject, setting.seed, session)
+    restored. Return a difference, or the changed version's equal outcome, or None where the
+    original does not run."""
+    if not fresh and len(session.ledger.unrefuted()) == len(session.ledger.records):
+        return _compare_on_pair(setting.pair, setting, session, call)
+    built = build_both(setting.subject, setting.seed, session)
     if not isinstance(built, Pair):
         return built
     pair = built.cast(getattr(torch, setting.dtype))
     with pair.mode(setting.training, 0.0 if setting.training else weights.RATE):
-        return _run(pair, setting, session, call)
+        return _compare_on_pair(pair, setting, session, call)
 
 
-def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
-    """Compare one call on a pair; return None where the original does not run or the difference is
-    no evidence."""
+def _compare_on_pair(
+    pair: Pair, setting: Setting, session: Session, call: Call
+) -> Difference | Outcome | None:
+    """Compare one call on a pair. Return a difference, or the changed version's equal outcome, or
+    None where the original does not run or, with the reason recorded, the difference is no
+    evidence."""
     plan = setting.plan(recorded=not setting.brief)
     sides = module_sides(pair, "", "", session)
     result = compare_runs(sides, call, plan, session)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from regraft.verify.changes import Change
-from regraft.verify.child.checks.edited import definition_node, syntax_tree
+from regraft.verify.child.checks.edited_code import definition_node, syntax_tree
 from regraft.verify.types import MODULE
 
 _MODULES = frozenset(
@@ -64,7 +64,7 @@ def reads_of_surroundings(
     change: Change, changed: ModuleType, original: ModuleType
 ) -> tuple[str, ...]:
     """Return a sentence for each read of the process in changed lines that the original's
-    definition does not have."""
+    definition does not have, sorted by line."""
     node, original_node = _tree(change.definition, changed), _tree(change.definition, original)
     if node is None:
         return ()

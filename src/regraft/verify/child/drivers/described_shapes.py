@@ -27,8 +27,8 @@ SHAPE = r"shape\W*\((\w+,[\w ,]*)\)"  # a shape in words
 
 
 def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
-    """Return slots of parameters whose shape the docstring gives: `x (torch.LongTensor of shape
-    (batch_size,))`."""
+    """Return by name slots of the parameters whose shape the docstring gives: `x (torch.LongTensor
+    of shape (batch_size,))`. A shape with a word that has no meaning is skipped."""
     slots = {}
     for name, kind, shape in _DOCUMENTED.findall(inspect.getdoc(function) or ""):
         dims = [
@@ -43,10 +43,11 @@ def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
 
 
 def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
-    """Yield the slot with each shape that an error message gives.
+    """Yield the slot with each shape that an error message gives in words; shapes in numbers only
+    are skipped.
 
     A word without a fixed meaning stands for the next of the slot's dimensions that are neither
-    batch nor length.
+    batch nor length; a shape with more such words than dimensions is skipped.
     """
     for shape in re.findall(SHAPE, text):
         words = _split_words(shape)
@@ -66,8 +67,8 @@ def _split_words(shape: str) -> list[str]:
 
 
 def _dimension_of_word(word: str, sizes: Sizes | None = None) -> Dim | None:
-    """Return the dimension that a word stands for; without `sizes`, None for all but numbers,
-    batches and lengths."""
+    """Return the dimension that a word stands for, None for a word without a meaning; without
+    `sizes`, None for all but numbers, batches and lengths."""
     if word.isdigit():
         return Dim(int(word))
     meaning = next((name for pattern, name in SHAPE_WORDS if re.search(pattern, word)), None)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from regraft.verify.child.drivers.config_fields import FLAG_FIELDS, GUESSES, GUESSES_BY_TYPE
+from regraft.verify.child.drivers.field_tables import FLAG_FIELDS, GUESSES, GUESSES_BY_TYPE
 
 _MISSING = object()
 
 
 def value_for(name: str, annotation: str = "", default: Any = _MISSING) -> Any:
-    """Return a value for a constructor parameter or a configuration attribute: the default, or a
-    guess from the name.
+    """Return a value for a constructor parameter or a configuration attribute: `default` if it is
+    passed, else False for a flag, else what the name suggests, else what the annotated type
+    suggests.
 
     Raises LookupError where no guess fits.
     """

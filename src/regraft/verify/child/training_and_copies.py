@@ -110,9 +110,8 @@ def _widen_spread(
 
 
 def _losses(subject: Subject, model: Any, session: Session) -> list[float] | BaseException:
-    """Return, alternately, the evaluation loss before a step and the training loss of the step; an
-    error where the model raises one.
-    """
+    """Return, alternately, the evaluation loss before a step and the training loss of the step; []
+    for a model without parameters to train, an error where the model raises one."""
     session.rewind()
     try:
         model = weights.copy_model(model).float()
@@ -223,8 +222,8 @@ def _result_or_error(function: Callable[[Any], Any], model: Any) -> Any:
 def _copy_difference(
     subject: Subject, model: Any, copied: Any, scope: ModuleType
 ) -> Difference | None:
-    """Compare a model and its copy after the model's own weights were cleared: a copy must not read
-    them."""
+    """Compare a model and its copy after the model's own weights were cleared, since a copy must
+    not read them. Return None also where the model itself does not run."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
     model_outcome = execute(Target(in_mode(model, False), scope=scope), call, plan)
     with _clear_parameters(model):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from regraft.verify.child.drivers import tiny
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers import config_shrinking
+from regraft.verify.child.drivers.field_tables import (
     ACTIVATION_FIELDS,
     ACTIVATION_OR_PROJECTION_FIELDS,
     ACTIVATIONS,
@@ -26,8 +26,8 @@ _EPSILON = 1e-3  # floating point numbers below this are added to avoid a divisi
 
 
 def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield overrides that may reach other branches; those of fields that the text mentions come
-    first."""
+    """Yield overrides, fields with other values, that may reach other branches; those of fields
+    that the text mentions come first."""
     yield from mentioned_variations(config, hints)
     if set(DECODER_FLAGS) <= set(config):
         yield dict.fromkeys(DECODER_FLAGS, True)
@@ -80,7 +80,7 @@ def second_values(
     Several overrides of one field are alternatives: not every model can be built with each of them.
     """
     for name, value in config.items():
-        if tiny.is_config(name, value):
+        if config_shrinking.is_config(name, value):
             for override in second_values(value, words, choices):
                 yield {name: {**value, **override}}
         elif name in words:
@@ -119,7 +119,7 @@ def _alternatives(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
 
 
 def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
-    """Return the opposite of a flag."""
+    """Return the opposite of a flag as the only alternative."""
     return (not value,)
 
 
@@ -131,11 +131,11 @@ def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
 
 
 def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
-    """Return numbers instead of one that stands for none, or related numbers; () for the width of
-    a model."""
+    """Return numbers instead of one that stands for none (0, -1), or related numbers; () for the
+    width of a model."""
     if value in (0, -1):
         return (1, 2)
-    return () if tiny.is_hidden(name) else (value * 2, value // 2, value + 1)
+    return () if config_shrinking.is_hidden(name) else (value * 2, value // 2, value + 1)
 
 
 def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, ...]:
@@ -146,7 +146,8 @@ def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, 
 
 
 def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
-    """Return values for an unset field."""
+    """Return values for an unset field: sizes where its name says so, else a rate, a number and a
+    flag."""
     return SECOND_SIZES if name in SECOND_SIZE_FIELDS else SECOND_VALUES
 
 
@@ -187,8 +188,8 @@ def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides that cut blocks of positions short, because several blocks may run other
-    lines than one."""
+    """Yield the overrides of the fields that state the size of a block of positions, because
+    several blocks may run other lines than one."""
     yield from (override for name, override in _variations(config, hints) if _is_block(name))
 
 
@@ -218,7 +219,7 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
     """Yield pairs of a field's name, of nested configurations too, and an override that changes the
     field."""
     for name, value in config.items():
-        if tiny.is_config(name, value):
+        if config_shrinking.is_config(name, value):
             for inner_name, override in _variations(value, hints):
                 yield inner_name, {name: {**value, **override}}
         else:
@@ -237,7 +238,8 @@ def _field_variations(name: str, value: Any, hints: Hints) -> Iterator[Any]:
 
 
 def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]:
-    """Return strings for a field that has one, or that is unset and compared with strings."""
+    """Return the strings that the file compares a field with, and activations for a field of one;
+    () where it holds no string and is not unset."""
     if not isinstance(value, str) and (value is not None or name not in hints.choices):
         return ()
     activations = ACTIVATIONS if name in ACTIVATION_OR_PROJECTION_FIELDS else ()
@@ -245,31 +247,34 @@ def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]
 
 
 def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
-    """Return numbers for a mentioned field that is unset or has a number which stands for none."""
+    """Return numbers for a mentioned field that is unset or has a number which stands for none (0,
+    -1); () for others."""
     is_none = value is None or value in (0, -1)
     return (1, 2, 0.5) if name in hints.text and is_none else ()
 
 
 def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return one layer more where the number is mentioned: a loop may run over those between the
-    first and the last."""
-    is_count = name in hints.text and isinstance(value, int) and tiny.is_layers(name)
+    """Return one layer more where the number is mentioned, since a loop may run over those between
+    the first and the last; () elsewhere."""
+    is_count = name in hints.text and isinstance(value, int) and config_shrinking.is_layers(name)
     return (value + 1,) if is_count else ()
 
 
 def _shared_heads(name: str, value: Any, _: Hints) -> tuple[int, ...]:
-    """Return half of the heads of keys, which several heads of queries then share."""
-    is_count = tiny.is_key_value_heads(name) and type(value) is int and value > 1
+    """Return half of the heads of keys, which several heads of queries then share; () for other
+    fields."""
+    is_count = config_shrinking.is_key_value_heads(name) and type(value) is int and value > 1
     return (value // 2,) if is_count else ()
 
 
 def _half_of_compared(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return half of a number that the file compares with another."""
+    """Return half of a number that the file compares with another; () for others."""
     return (value // 2,) if name in hints.compared and type(value) is int and value > 2 else ()
 
 
 def _short_block(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return a short block of positions, where the text mentions the field of a longer one."""
+    """Return a short block of positions, where the text mentions the field of a longer one; ()
+    elsewhere."""
     is_long_block = _is_block(name) and type(value) is int and value > WINDOW
     return (WINDOW,) if name in hints.text and is_long_block else ()
 

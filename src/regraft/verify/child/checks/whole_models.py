@@ -13,18 +13,18 @@ import torch
 
 from regraft.verify.child.checks.arguments import rearranged_calls, signature_of, with_argument
 from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.checks.constructed import parts_as_constructed
-from regraft.verify.child.checks.decoding import Decoding, Generating
+from regraft.verify.child.checks.constructed_parts import parts_as_constructed
+from regraft.verify.child.checks.constructor_options import note_options, varied_parts
 from regraft.verify.child.checks.domain import domain_of, named_arguments
-from regraft.verify.child.checks.edited import syntax_tree
+from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.masks import biased_calls, masked_calls
-from regraft.verify.child.checks.optional import optional_value_calls
-from regraft.verify.child.checks.options import note_options, varied_parts
+from regraft.verify.child.checks.optional_values import optional_value_calls
+from regraft.verify.child.checks.repeated_calls import Decoding, Generating
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
 from regraft.verify.child.checks.turns import subject_in_turn
 from regraft.verify.child.checks.widths import widened_parts
-from regraft.verify.child.drivers.alone import Part, accepts, parts_of
 from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import Call
@@ -38,7 +38,7 @@ _SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the
 
 def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
     """Yield a subject under the conditions under which it was not compared yet, where the original
-    takes them.
+    takes them; nothing for a light subject.
 
     Each kind of condition is compared once for each definition that the subject runs. The names of
     the makers are part of the recorded kinds and reasons.
@@ -64,7 +64,7 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
         for variant in yield_until_error(
             variants, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"
         ):
-            if session.ledger.is_late() or not session.ledger.open():
+            if session.ledger.is_late() or not session.ledger.unrefuted():
                 return
             session.widened.update((name, kind) for name in definitions)
             yield replace(variant, light=True, once=True)
@@ -97,7 +97,7 @@ def _has_method(module: ModuleType, definition: str, method: str) -> bool:
 
 def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield instances of the definitions by themselves, built with other arguments and
-    configurations."""
+    configurations; the values of their options are noted in the session."""
     parts = parts_of(subject, session)
     for definition, arguments in parts.built:
         note_options(definition, arguments, session)
@@ -134,7 +134,8 @@ def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
 def _with_other_fields(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with another value of each field that decides what the definitions do."""
+    """Yield the subject with another value of each field that decides what the definitions do;
+    these fields are noted in `session.varied_fields`."""
     words = frozenset(
         word
         for name in definitions
@@ -160,7 +161,8 @@ def _deciding_words(definitions: tuple[str, ...], session: Session) -> frozenset
 
 
 def _add_deciding_words(words: set[str], tree: ast.Module, definitions: tuple[str, ...]) -> None:
-    """Add the names that some definitions of a file read, and those that decide their inputs."""
+    """Add to `words` the names that some definitions of a file read, and those that decide their
+    inputs."""
     for statement in tree.body:
         if getattr(statement, "name", "") in definitions:
             words |= _names_and_strings(statement)
@@ -247,7 +249,7 @@ def _decoding(
     ):
         variant = _decoding_subject(subject, together)
         padded_calls = [padded_by_label[name] for name in patterns if name in padded_by_label]
-        accepted = _accepted(variant, (call, *padded_calls, *long_calls), session)
+        accepted = _accepted_calls(variant, (call, *padded_calls, *long_calls), session)
         if accepted:
             yield replace(variant, calls=_calls_of_any_seed(accepted))
 
@@ -255,8 +257,8 @@ def _decoding(
 def _longer_calls(
     call: Call, length: int, definitions: tuple[str, ...], session: Session
 ) -> list[Call]:
-    """Return a decoding call with more tokens: beyond the constants of the definitions, and for a
-    long cache."""
+    """Return decoding calls with more tokens: beyond at most `_LONGER` constants of the
+    definitions, and for a long cache."""
     constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
     lengths = [
         size + _BEYOND_CONSTANT for size in constants if length < size + _BEYOND_CONSTANT < _CACHED
@@ -358,7 +360,9 @@ def _build_original(subject: Subject, session: Session) -> Any:
     return in_mode(build_seeded(0, subject.build, session.original), False)
 
 
-def _accepted(subject: Subject, calls: tuple[Call, ...], session: Session) -> tuple[Call, ...]:
+def _accepted_calls(
+    subject: Subject, calls: tuple[Call, ...], session: Session
+) -> tuple[Call, ...]:
     """Return the calls that one model of the original takes."""
     model = _build_original(subject, session)
     return tuple(call for call in calls if _is_accepted(model, call))

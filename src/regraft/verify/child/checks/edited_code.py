@@ -92,9 +92,9 @@ def _cell_content(cell: Any) -> Any:
         return None  # the cell is empty
 
 
-def replacements(value: Any, codes: Codes, file: str) -> dict[FunctionType, CodeType]:
-    """Return, by function of a definition, its edited code, if that code has the same closure and
-    differs."""
+def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, CodeType]:
+    """Return by function the edited code of a definition's functions; a function is left out if its
+    code has another closure or does not differ."""
     pairs = {}
     for function in functions_of(value, file):
         code = codes.get((function.__code__.co_firstlineno, function.__code__.co_name))

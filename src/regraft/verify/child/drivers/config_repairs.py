@@ -12,10 +12,10 @@ from typing import Any
 
 from regraft.verify.child.drivers import field_fixers as fields
 from regraft.verify.child.drivers import size_fixers as sizes
+from regraft.verify.child.drivers.config_shrinking import is_config
 from regraft.verify.child.drivers.repair_rows import ANY_ERROR, Fixer, Repair, changes
 from regraft.verify.child.drivers.size_fixers import Change, ConfigProblem
 from regraft.verify.child.drivers.source_hints import Choices
-from regraft.verify.child.drivers.tiny import is_config
 
 _Table = tuple[Repair[ConfigProblem, Change], ...]
 
@@ -172,14 +172,12 @@ def repairs(
     line: str = "",
     choices: Choices | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield changes of a shrunk configuration that `text`, the error it leads to, suggests; likely
-    ones first.
+    """Yield changed versions of a shrunk configuration that `text`, the error it leads to,
+    suggests; likely ones first, and those in nested configurations too.
 
-    Fields that the error or the `line` that raised it names get their old value back or, where they
-    are unset, a value (`choices` are the strings that the file compares it with); shrunk fields
-    that have one of the sizes in the error get the other sizes; then every other shrunk field in
-    turn gets its old value back. A model that is too large is cut down further. Each kind of change
-    is tried in the nested configurations too before the next kind.
+    The error and the `line` that raised it name fields to set or restore, and sizes to exchange;
+    `choices` are the strings that the file compares names with. A model that is too large is cut
+    down further.
     """
     problem = ConfigProblem(original, small, text, line, choices or {})
     table = CUTS if "parameters when" in text else FITS
@@ -187,11 +185,12 @@ def repairs(
     yield {**small, **fields.derived_fields(original)}
 
 
-def named_repairs(
+def constructor_repairs(
     original: Mapping[str, Any], small: Mapping[str, Any], text: str, line: str, choices: Choices
 ) -> Iterator[dict[str, Any]]:
-    """Yield changes of a constructor's shrunk values that an error, or the `line` that raised it,
-    names."""
+    """Yield changed versions of a constructor's shrunk values by the rows of `CONSTRUCTOR_FITS`:
+    sizes that the error says had to be equal, and values of parameters that the error, or the
+    `line` that raised it, names."""
     problem = ConfigProblem(original, small, text, line, choices)
     return changes(CONSTRUCTOR_FITS, problem, text)
 
@@ -199,7 +198,8 @@ def named_repairs(
 def _apply_to_nested(
     fixer: Fixer[ConfigProblem, Change], problem: ConfigProblem, match: re.Match[str]
 ) -> Iterator[Change]:
-    """Yield the changes of one kind, for a configuration and for those nested in it."""
+    """Yield the changes of one kind, for a configuration and then for those nested in it; each is a
+    whole version of the outer configuration."""
     yield from fixer(problem, match)
     for name, value in problem.small.items():
         if is_config(name, value) and value and problem.original.get(name):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verify.child.drivers import described, shape_fixers
+from regraft.verify.child.drivers import described_shapes, shape_fixers
 from regraft.verify.child.drivers import input_fixers as fixers
 from regraft.verify.child.drivers.attempts import (
     ATTRIBUTE_ERROR,
@@ -105,7 +105,7 @@ SUGGESTIONS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x32 and 12x5)",
     ),
     Repair(
-        described.SHAPE,
+        described_shapes.SHAPE,
         shape_fixers.take_described_shape,
         "ValueError: Input must be a 5D tensor of shape (batch_size, 2, num_channels, height,"
         " width)",
@@ -183,7 +183,8 @@ def suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
 
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
-    """Return the first attempt without error, or the one that came furthest.
+    """Return the first attempt without error, or the one that came furthest within `seconds` of CPU
+    and `RUNS` attempts.
 
     `optional` are parameters that may be given where the model misses something. Larger inputs are
     skipped that would take a quarter of the time if the time grows with the square of their size.
@@ -197,8 +198,8 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
         _, _, node = heapq.heappop(heap)
         is_timed_again = False
         for spec in suggestions(node, optional):
-            elements = _elements(spec)
-            growth = elements / max(_elements(node.spec), 1)
+            elements = _element_count(spec)
+            growth = elements / max(_element_count(node.spec), 1)
             is_slow = growth > 1 and node.took * growth**2 > seconds / 4
             if is_slow and not is_timed_again:  # what runs first is slow for once
                 is_timed_again = True
@@ -228,15 +229,15 @@ def _heap_key(candidate: Attempt) -> tuple[int, int]:
     return -progress, -error_rank
 
 
-def unlike_layers(failed: Attempt) -> bool:
+def is_inner_width_mismatch(failed: Attempt) -> bool:
     """Return whether a layer was given a width that it does not take and that no input has."""
     mismatch = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and \d+x\d+\)", failed.text)
     widths = {dim.at(failed.size) for slot in failed.spec.values() for dim in slot.dims}
     return mismatch is not None and int(mismatch[1]) not in widths
 
 
-def by_batch(spec: Spec) -> Iterator[Spec]:
-    """Yield specifications in which one dimension follows the batch.
+def specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications in which one more dimension follows the batch.
 
     The dimension is fixed, and a multiple of the batch at the size of the search.
     """
@@ -251,7 +252,7 @@ def by_batch(spec: Spec) -> Iterator[Spec]:
                 )
 
 
-def _elements(spec: Spec) -> int:
+def _element_count(spec: Spec) -> int:
     """Return the number of elements of all inputs at the size of the search."""
     return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 

@@ -91,7 +91,11 @@ def compare_runs(
     sides: Sides, call: Call, plan: Plan, session: Session
 ) -> Difference | Outcome | None:
     """Return a difference, or the changed version's equal outcome, or None where the original does
-    not run."""
+    not run.
+
+    Second derivatives and an order of hooks that the changed version loses are noted in the record
+    and are no difference.
+    """
     ledger, name = session.ledger, sides.definition
     original_outcome = _run_original(sides, call, plan, session)
     if original_outcome is None:
@@ -181,7 +185,7 @@ class _Comparison:
 
     def jittered(self) -> Outcome:
         """Return the original's outcome for inputs, and in half precision parameters, that are off
-        by one rounding."""
+        by one rounding; of several runs the values that lie farthest from its own."""
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         if original.module is None or not _is_half_precision(self.original_outcome):
@@ -241,7 +245,7 @@ def _challenge(comparison: _Comparison) -> None:
         return
     plan = replace(comparison.plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
-    for mutant in session.mutants.open(sides.definition, tree.structure(comparison.call)):
+    for mutant in session.mutants.pending(sides.definition, tree.structure(comparison.call)):
         with session.plant(mutant), session.trace_changed(mutant.definition, ""):
             mutant_outcome = execute(sides.changed, comparison.call, plan)
         difference = comparison.judge(mutant_outcome, Largest(), original_outcome)
@@ -259,7 +263,7 @@ def _missing_derivative(outcome: Outcome) -> str:
 def count_comparison(
     record: Record, setting: Setting, call: Call, outcome: Outcome, mode: str = ""
 ) -> None:
-    """Add a comparison without a difference to the evidence of a definition."""
+    """Add a comparison without a difference to `record`, the evidence of a definition."""
     if not setting.subject.once:
         record.models.add(setting.subject.name)
     record.drivers.add(setting.subject.driver)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.verify.child.drivers.config_fields import (
+from regraft.verify.child.drivers.field_tables import (
     ATTENTION_HEADS_FIELD,
     CONFIG_FIELDS,
     COUNT_LIMITS,
@@ -107,14 +107,16 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
 
 
 def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
-    """Return the number by which sizes of layers are divided; 16 where the width is not stated."""
+    """Return the number by which sizes of layers are divided; 16 where the configuration or the
+    scale does not state the width of the model."""
     widths = (config[name] for name in HIDDEN_FIELDS if isinstance(config.get(name), int))
     hidden = next(widths, 0)
     return max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
 
 
 def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> dict[str, Any]:
-    """Return the fields without those by layer, and without lists of stages that get fewer."""
+    """Return the fields without mappings from layer numbers and, where layers are dropped, without
+    derived fields, which list stages."""
     has_fewer_stages = layers.most > layers.target
     dropped_names = {
         name
@@ -129,8 +131,8 @@ def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> 
 
 
 def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return empty mappings for the keywords of a model that was replaced by one which does not
-    take them."""
+    """Return, by field, an empty mapping for the keywords of a model that was replaced by one which
+    does not take them."""
     return {
         name: {}
         for name, value in fields.items()
@@ -139,7 +141,8 @@ def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
-    """Return as many heads of keys and values as of queries, where they were equally many."""
+    """Return, by field, as many heads of keys and values as of queries, where they were equally
+    many; {} where the number of heads is not stated."""
     heads = fields.get(ATTENTION_HEADS_FIELD)
     if heads is None:
         return {}
@@ -151,14 +154,14 @@ def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> d
 
 
 def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
-    """Count the layers to keep: one of each kind that is listed by layer, and all of a short
-    repeated pattern."""
+    """Return the numbers of layers with the target: `LAYERS`, or as many as there are kinds listed
+    by layer or layers in a repeated pattern, if these are more and at most `KINDS`."""
     counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
-    kinds = (*_listed_kinds(config, counts), *_pattern_lengths(config, counts))
+    kinds = (*_listed_kind_counts(config, counts), *_pattern_lengths(config, counts))
     return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
 
 
-def _listed_kinds(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
+def _listed_kind_counts(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
     """Return the numbers of different strings in lists with a string for each layer."""
     lists = (value for value in config.values() if _is_string_list(value))
     return [len(set(value)) for value in lists if len(value) in counts]
@@ -242,13 +245,13 @@ def _shrink_sections(value: Any, scale: Scale) -> Any:
 def _shrink_text(name: str, value: str, shrinkage: _Shrinkage) -> str:
     """Return the small model of timm for a field with the name of one; other texts unchanged."""
     is_shrunk = name in TIMM_MODEL_FIELDS and not shrinkage.scale.mild
-    return _named(value) if is_shrunk else value
+    return _small_timm_model(value) if is_shrunk else value
 
 
 @functools.cache
-def _named(model: str) -> str:
+def _small_timm_model(model: str) -> str:
     """Return the model that timm has for tests, of the same family or else one with stages, for a
-    model of timm."""
+    model of timm; other names, and all without timm, unchanged."""
     if importlib.util.find_spec("timm") is None:
         return model
     import timm
@@ -318,7 +321,8 @@ def _first_limit(limits: tuple[Limit, ...], name: str, value: int) -> Limit | No
 
 
 def _shrink_token_id(name: str, value: int, _: _Shrinkage) -> int:
-    """Return a token of the small vocabulary; different names get different ones of the last."""
+    """Return a token of the small vocabulary; a larger one becomes one of its last eight, by the
+    name of the field."""
     return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
 
 

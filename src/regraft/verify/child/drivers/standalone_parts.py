@@ -63,16 +63,20 @@ class Part:
 
 @dataclass(slots=True)
 class Parts:
-    """The instances of changed classes in a model, and the arguments that all instances were built
-    from."""
+    """The instances of changed classes in a model that can be built by themselves, at most `PARTS`
+    of each definition, and in `built`, for all instances, the definition and the arguments."""
 
     parts: list[Part] = field(default_factory=list)
     built: list[tuple[str, Arguments]] = field(default_factory=list)
 
 
 def parts_of(subject: Subject, session: Session) -> Parts:
-    """Build a subject's original model and run it; return how instances of changed classes are
-    built and called."""
+    """Build a subject's original model and run its last call; return how instances of changed
+    classes are built and called.
+
+    An instance becomes a part if it was called, its arguments differ from those of earlier parts
+    and hold no module or tensor.
+    """
     parts = Parts()
     names_by_class = _changed_classes(session)
     if not names_by_class:
@@ -112,7 +116,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
 
 def accepts(part: Part, session: Session) -> bool:
     """Return whether the original of a part is built, and runs on all its calls in evaluation and
-    in training."""
+    in training; an error means that it does not."""
     try:
         model = build_seeded(0, part.build, session.original)
         targets = [
@@ -140,8 +144,8 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 
 def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of fields, those of nested configurations
-    included."""
+    """Return a copy of a configuration with other values of fields, even such as it refuses, those
+    of nested configurations included."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
         nested, new_value = getattr(changed, name, None), value
@@ -168,9 +172,9 @@ def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
 
 
 def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
-    """Return the file's classes that are changed or inherit from changed ones, with the names of
-    the changed ones."""
-    values = {name: getattr(session.original, name, None) for name in session.ledger.open()}
+    """Return the file's classes that are changed, or inherit from changed ones, with the names of
+    the changed ones; refuted changes do not count."""
+    values = {name: getattr(session.original, name, None) for name in session.ledger.unrefuted()}
     changed = {
         name: cls
         for name, cls in values.items()
@@ -186,8 +190,8 @@ def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
 
 
 def _noting_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Arguments]]) -> Any:
-    """Return a constructor that notes, by id, the instances of exactly that class and their
-    arguments."""
+    """Return a constructor that notes in `construction_by_id`, by id, the instances of exactly that
+    class and their arguments."""
     init: Any = vars(cls).get("__init__", getattr(cls, "__init__"))  # noqa: B009 - mypy: unsound on an instance
     signature = inspect.signature(init)
 
@@ -230,9 +234,10 @@ def _can_be_copied(arguments: Arguments) -> bool:
 
 
 def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, list[Call]]:
-    """Return the calls that the parts of a model get in its last call, by path."""
+    """Return the calls that the parts of a model get in its last call, by path; those that refer to
+    modules of the model are left out."""
     calls: dict[str, list[Call]] = {}
-    with recording(session.original, session.ledger.open(), model) as recorder:
+    with recording(session.original, session.ledger.unrefuted(), model) as recorder:
         for call in subject.calls(0)[-1:]:
             with session.ledger.step("original", "", f"run {subject.name}"):
                 execute(Target(model, scope=session.original), call, Plan(gradients=False))

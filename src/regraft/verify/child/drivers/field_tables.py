@@ -1,7 +1,8 @@
 """The meaning of usual names of configuration fields and constructor parameters, as tables.
 
-A new name is an entry here; the modules that shrink (`tiny`), repair (`fit`), vary (`vary`) and
-guess (`guess`) values only read the tables. No table names a model or a repository.
+A new name is an entry here; the modules that shrink (`config_shrinking`), repair
+(`config_repairs`), vary (`config_variations`) and guess (`guessed_values`) values only read the
+tables. No table names a model or a repository.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Names:
 class Limit:
     """The largest number that some fields keep in a small configuration.
 
-    `largest` is a number, or the name of a rule of `tiny` that depends on the scale. A number of at
-    most `above`, or of more than `up_to`, is no case of this limit.
+    `largest` is a number, or the name of a rule of `config_shrinking` that depends on the scale. A
+    number of at most `above`, or of more than `up_to`, is no case of this limit.
     """
 
     fields: Names
@@ -145,7 +146,7 @@ SIZE_LIMITS = (
     Limit(Names(r"(^|num_)frames$"), FRAMES),
     Limit(Names(r"window"), WINDOW, above=POSITIONS),
     Limit(Names(r"(^|_)(block|chunk)_size$"), BLOCK, above=POSITIONS, up_to=LONGEST),
-    # all others, if `tiny.is_size` holds
+    # all others, if `config_shrinking.is_size` holds
     Limit(Names(r""), "size of a layer", above=SIZED - 1),
 )
 

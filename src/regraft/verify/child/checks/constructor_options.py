@@ -16,10 +16,16 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
-from regraft.verify.child.checks.edited import syntax_tree
+from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
-from regraft.verify.child.drivers import alone, source_hints, vary
-from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_fields
+from regraft.verify.child.drivers import config_variations, source_hints, standalone_parts
+from regraft.verify.child.drivers.standalone_parts import (
+    Part,
+    accepts,
+    fields_of,
+    is_config,
+    with_fields,
+)
 from regraft.verify.child.session import Session
 from regraft.verify.syntax import name_of
 
@@ -43,7 +49,7 @@ _SIMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A constructor argument, or a field of the configuration that is the argument `config`."""
+    """A constructor argument or, where `config` is True, a field of a configuration."""
 
     name: str
     config: bool
@@ -68,14 +74,15 @@ class Variation:
 
 
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
-    """Note in the session the values that options of a definition take in a comparison."""
+    """Note in `session.options` the values, as text, that the options of a definition take in a
+    comparison."""
     for name, value in _plain_values(arguments):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
 
 
 def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a constructor by name, with the fields of configurations, nested ones
-    included."""
+    """Yield pairs of a name and a value: the arguments of a constructor, with the fields of
+    configurations, nested ones included, in their place."""
     for name, value in arguments.items():
         if is_config(value):
             yield from _plain_values(fields_of(value))
@@ -89,12 +96,12 @@ def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterator[Variation]:
     """Yield a part with other values of the options whose names are in `words`, where its original
-    takes them.
+    takes them; options that are tried are noted in `session.fixed`.
 
     Options that are floating point numbers change together where that is accepted; every other
     option changes by itself.
     """
-    deadline = session.ledger.share(SECONDS)
+    deadline = session.ledger.deadline_within(SECONDS)
     choices = source_hints.compared_strings(inspect.getsource(session.original))
     overrides = _overrides(part, words, choices, session)
     varied_names: set[str] = set()
@@ -127,13 +134,14 @@ def _plain_value(part: Part, name: str) -> Any:
 def _overrides(
     part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
-    """Return, by option, the parts with another value of it, at most six for each option."""
+    """Return pairs of an option's names and the parts with another value of it, at most six; those
+    of `_pair_overrides` come first."""
     parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
         if is_config(argument):
             fields = fields_of(argument)
-            for override in vary.second_values(fields, words, choices):
-                path = vary.path_of(override, fields)
+            for override in config_variations.second_values(fields, words, choices):
+                path = config_variations.path_of(override, fields)
                 changed_part = _with_argument(part, name, with_fields(argument, override))
                 parts_by_option.setdefault(path[-1], []).extend(
                     _with_fitting_inputs(changed_part, part, path[-1])
@@ -144,14 +152,14 @@ def _overrides(
                     _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
                 )
     return [
-        *_pairs(part, session),
+        *_pair_overrides(part, session),
         *(((name,), parts[:6]) for name, parts in parts_by_option.items()),
     ]
 
 
-def _pairs(part: Part, session: Session) -> Overrides:
+def _pair_overrides(part: Part, session: Session) -> Overrides:
     """Return the part with a pair of unlike values for each argument from which the file makes a
-    tuple.
+    tuple, once in each order.
 
     Such a tuple may have one value for each layer.
     """
@@ -180,7 +188,9 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
     old_size, new_size = _plain_value(part, name), _plain_value(changed_part, name)
     are_sizes = type(old_size) is int and type(new_size) is int and old_size > 2 and new_size > 0
     if are_sizes and all(is_affordable(call, {old_size: new_size}) for call in part.calls):
-        yield alone.with_calls(changed_part, lambda call: with_sizes(call, {old_size: new_size}))
+        yield standalone_parts.with_calls(
+            changed_part, lambda call: with_sizes(call, {old_size: new_size})
+        )
 
 
 def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
@@ -192,7 +202,7 @@ def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Itera
             for cls in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,))
             if cls is not value
         )
-    for override in vary.second_values({name: value}, frozenset({name}), choices):
+    for override in config_variations.second_values({name: value}, frozenset({name}), choices):
         yield override[name]
 
 
@@ -217,7 +227,8 @@ def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
 def _with_values_of(
     changed_part: Part, names: tuple[str, ...], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return arguments with the values that a changed part has for the options `names`."""
+    """Return `arguments` by name with the values that a changed part has for the options `names`,
+    those in configurations too."""
     values: dict[str, Any] = {}
     for name, value in changed_part.arguments.items():
         if is_config(value):
@@ -372,10 +383,11 @@ def _is_config(node: ast.expr) -> bool:
 
 
 def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
-    """Return the options, as shown, that changed lines of a definition read and that had one value
-    in all comparisons.
+    """Return the options, as shown and sorted, that changed lines of a definition read and that had
+    one value in all comparisons.
 
-    A size of which the original took no other value is left out, since the inputs have that size.
+    A size of which the original took no other value is left out, since the inputs have that size,
+    and so is a constructor argument of which no value was noted.
     """
     constant_options = []
     for name, option in options_read(definition, session).items():
