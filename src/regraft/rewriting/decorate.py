@@ -75,8 +75,8 @@ def _check_never_a_value(function: str, tree: ast.Module) -> None:
 
 
 def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
-    """Yield the classes of the file that call a function; raise Withheld for one that stands above
-    the function."""
+    """Yield the classes at the top of the file that call a function; raise Withheld for one that
+    stands above the function."""
     for cls in imports.source.tree.body:
         if not isinstance(cls, ast.ClassDef):
             continue
@@ -89,7 +89,8 @@ def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iter
 
 
 def _line_above(node: Definition, text: str, imports: Imports) -> Edit:
-    """Return the edit that inserts a line directly above a definition."""
+    """Return the edit that inserts a line directly above `def` or `class`, below other
+    decorators."""
     source = imports.source
     start = source.line_starts[node.lineno - 1]
     indent = indentation(source, start)

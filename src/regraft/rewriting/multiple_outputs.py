@@ -139,8 +139,8 @@ class MultipleOutputRewriter(Rewriter):
         ]
 
     def _separate_edits(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:
-        """Return the edits that write the line of the call, and a name in the place of each
-        output that its statement does not bind."""
+        """Return the edits that write the line of the call, and a name in the place of each output,
+        but for the first where the line takes the place of its statement."""
         roots = self.match.roots
         if place.is_new_line:
             text = f"{line}{self.source.newline}{place.indent}"
@@ -257,8 +257,8 @@ class MultipleOutputRewriter(Rewriter):
 
 
 def _base_name(root: Node, operand: Value | None) -> str:
-    """Return a name for an output: that of its layer, else that of the input `operand`, else
-    `output`."""
+    """Return a name for an output: the last part of its layer's path, else a name of the input
+    `operand`, else `output`."""
     base = ""
     if root.layer is not None:
         base = root.layer.name.rpartition(".")[2]
