@@ -138,8 +138,7 @@ def _future_imports(tree: ast.Module) -> list[ast.ImportFrom]:
 
 def _reads_sources(tree: ast.Module) -> bool:
     """Return whether a file can read its source text, or local variables other than by `locals()`
-    in their own function.
-    """
+    in their own function; it is enough to name what could."""
     called_ids = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     harmless_words = {"inspect"} if _reads_signatures_only(tree) else set()
     for node in ast.walk(tree):
@@ -204,8 +203,8 @@ def _errors(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Return the top-level definitions of a file by name, without names that several statements
-    define."""
+    """Return the top-level functions and classes of a file by name, without async ones and names
+    that several definitions at any depth have."""
     definition_types = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     nodes_by_name: dict[str, list[ast.stmt]] = {}
     for node in ast.walk(tree):
@@ -227,8 +226,8 @@ def _are_equal_programs(
     errors: frozenset[str],
     future_imports: list[ast.ImportFrom],
 ) -> bool:
-    """Return whether two definitions compile to the same program, but for the texts of some
-    errors."""
+    """Return whether two definitions compile to the same program, but for the texts of some errors;
+    False where one does not compile."""
     if errors:
         old_definition, new_definition = (
             _ErrorTextRemover(errors).visit(node) for node in (old_definition, new_definition)
@@ -243,8 +242,8 @@ def _are_equal_programs(
 
 
 def _compile(node: ast.stmt, future_imports: list[ast.ImportFrom]) -> CodeType:
-    """Compile a definition in its normal form, together with the `__future__` imports of
-    its file."""
+    """Compile a definition, which gets its normal form in place, together with the `__future__`
+    imports of its file."""
     tree = ast.Module([*future_imports, Normaliser().visit(node)], [])
     code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)
@@ -283,7 +282,7 @@ def _code_key(code: CodeType) -> tuple[object, ...]:
 
 
 class _ErrorTextRemover(ast.NodeTransformer):
-    """Takes the literal texts out of the errors that are raised; computed parts of the
+    """Takes the literal texts out of the errors that are raised, in place; computed parts of the
     texts stay."""
 
     def __init__(self, errors: frozenset[str]) -> None:
