@@ -158,8 +158,8 @@ def open_dimensions(value: Value) -> tuple[int, ...]:
 
 
 def open_differing_sizes(value: Value, other: Value) -> Value | None:
-    """Return `value` with every dimension open in which both differ; None if they differ in more
-    than sizes."""
+    """Return `value` with every dimension open in which both differ or `other` is open; None unless
+    both are tensors that differ in no more than sizes."""
     example, other_example = value.example, other.example
     if not (isinstance(example, torch.Tensor) and isinstance(other_example, torch.Tensor)):
         return None
@@ -190,8 +190,8 @@ def literal(value: Any) -> ast.expr | None:
 
 
 def infinity(value: float) -> ast.expr | None:
-    """Return infinity, which Python writes as a number that is too large; None for what is no
-    number."""
+    """Return the expression for plus or minus infinity, which Python writes as a number that is too
+    large; None for NaN."""
     if math.isnan(value):
         return None
     number = ast.Constant(math.inf)
@@ -208,7 +208,8 @@ def lists_in(example: Any) -> Iterator[list[Any]]:
 
 
 def list_lengths(example: Any) -> tuple[int, ...]:
-    """Return the lengths of the lists in lists, tuples and dictionaries."""
+    """Return the lengths of the lists in lists, tuples and dictionaries, in the order of
+    `lists_in`."""
     return tuple(len(inner_list) for inner_list in lists_in(example))
 
 
