@@ -35,7 +35,8 @@ class Recorder(Explorer):
     max_iterations = MAX_ITERATIONS
 
     def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
-        """Run the steps with these arguments and return the result.
+        """Run the steps with these arguments and return the result, with tensors in the place of
+        arrays.
 
         near: whether to look for decisions at their thresholds; without it, no decision is recorded
         as near.
@@ -60,7 +61,8 @@ class Recorder(Explorer):
         return to_torch(names["return"])
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the body of the first arm whose test holds, and record its side."""
+        """Run the body of the first arm whose test holds, record its side, and return how the body
+        ended; other arms are not run."""
         near = self.comparisons is not None and self.comparisons.at_threshold
         for (test, body), number in zip(step.arms, step.numbers, strict=True):
             if self.comparisons is not None and test is not None:
@@ -76,7 +78,8 @@ class Recorder(Explorer):
         return ""
 
     def compares_near(self, test: ast.expr, names: dict[str, Any]) -> bool:
-        """Return whether a comparison of numbers in the test is at its threshold."""
+        """Return whether a comparison of numbers in the test, one of them a float, is at its
+        threshold; such a comparison of unequal numbers is noted in `near_unequal`."""
         near = False
         for node in ast.walk(test):
             if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -200,7 +203,7 @@ def to_numpy(value: Any) -> Any:
 
 
 def to_torch(value: Any) -> Any:
-    """Return the value with tensors for the arrays and NumPy numbers in it."""
+    """Return the value with tensors for the arrays and NumPy numbers in it, at any depth."""
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return torch.from_numpy(numpy.asarray(value))
     if type(value) in (tuple, list):
