@@ -31,7 +31,8 @@ class CheckResult:
     rounding: list[str] = field(default_factory=list)
 
     def for_next_artefact(self) -> CheckResult:
-        """Return a result with the sides and excuses of this one, and no equal inputs yet."""
+        """Return a result that shares the sides of this one and has copies of its excuses, and no
+        equal inputs yet."""
         return CheckResult(
             taken=self.taken,
             at_threshold=list(self.at_threshold),
