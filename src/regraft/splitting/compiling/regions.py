@@ -42,7 +42,8 @@ def compile_region(
 
 
 def signature(region: Region, module: RegionModule) -> dict[str, Any]:
-    """Return name, type and shape of each input and output; None is an open size.
+    """Return the name, type and shape of each input and output, under "inputs" and "outputs"; a
+    size that differs between the samples is None.
 
     Raises Unsplittable where sizes decide how many dimensions there are.
     """
