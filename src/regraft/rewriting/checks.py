@@ -161,8 +161,8 @@ class MatchChecks:
             )
 
     def _check_passing_method(self, expr: ast.AST, name: str) -> None:
-        """Raise Withheld where an inlined method that only passes on a matched value would no
-        longer be called."""
+        """Raise Withheld where an inlined method of `self`, through which a matched value only
+        passes to other matched nodes, would no longer be called."""
         value = self.match.body.compound[expr]
         between = any(
             value is argument for node in self.match.nodes for argument in node.args.values()

@@ -110,7 +110,7 @@ class MultipleOutputRewriter(Rewriter):
         self, plan: StatementPlan, place: _CallPlace, names: Sequence[str]
     ) -> tuple[str, set[str]]:
         """Return the statement that binds the outputs to names by one call of the kernel, and the
-        qualified names that it uses."""
+        qualified names that it uses; raise Withheld where it would evaluate in another order."""
         renderer = Renderer(
             self.match,
             self.imports,
@@ -132,7 +132,8 @@ class MultipleOutputRewriter(Rewriter):
     # edits
 
     def _replacing_edits(self, statements: Sequence[Statement], line: str) -> list[Edit]:
-        """Return the edits that replace the outputs' statements by a line."""
+        """Return the edits that replace the first of the outputs' statements by a line and delete
+        the others."""
         return [
             Edit(self.source.span(statements[0].node), line),
             *(self._deletion(statement) for statement in statements[1:]),

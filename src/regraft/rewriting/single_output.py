@@ -184,8 +184,8 @@ class Rewriter(StatementRewriter):
     # the kernel call
 
     def _kernel_call(self, plan: StatementPlan, span: Span, indent: str) -> tuple[str, set[str]]:
-        """Return the text of the kernel call and the qualified names that it uses; raise
-        Withheld."""
+        """Return the text of the kernel call and the qualified names that it uses; raise Withheld
+        where it would evaluate in another order or lose a call."""
         self._check_reduced(plan)
         renderer = Renderer(self.match, self.imports, span, plan.deleted, plan.reduced_names())
         layout = Layout(self.source, span, indent)
@@ -259,7 +259,7 @@ class Rewriter(StatementRewriter):
 
     def _statement_range(self, plan: StatementPlan) -> list[ast.stmt]:
         """Return the statements from the first matched one to the root's; raise Withheld where one
-        is not matched."""
+        is not matched, or the root's has a block of its own."""
         root = self.root.statement.node
         if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
             raise self._withholding(
@@ -276,7 +276,7 @@ class Rewriter(StatementRewriter):
 
     def _block_lines(self, statements: list[ast.stmt]) -> Span:
         """Return the span of the lines of statements; raise Withheld where other statements share
-        them."""
+        them, or the last line has no line ending."""
         starts, text = self.source.line_starts, self.source.text
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         start, end = starts[statements[0].lineno - 1], starts[statements[-1].end_lineno or 0]

@@ -75,12 +75,12 @@ def _unrun_lines(findings: _Findings) -> str:
 
 
 def _uncontrolled_reads(findings: _Findings) -> str:
-    """Return the reads of the process that no input controls, or ""."""
+    """Return the first reads of the process that no input controls, as text, or ""."""
     return _list_first(findings.entries("uncontrolled"), _READS)
 
 
 def _unrun_relatives(findings: _Findings) -> str:
-    """Return the relatives of the definition that did not run, or ""."""
+    """Return the first five relatives of the definition that did not run, as text, or ""."""
     relatives = findings.entries("strangers")
     return "; ".join(relatives[:5]) + findings.skipped if relatives else ""
 

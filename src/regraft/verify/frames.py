@@ -60,8 +60,8 @@ def _attribute_names(tree: ast.AST) -> frozenset[str]:
 
 
 def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
-    """Return the variables read by generators and lambdas that a function stores outside of its
-    local variables.
+    """Return the variables of functions that generators and lambdas read which the functions store
+    outside of their local variables.
 
     Keys are function and variable; values are the line that stores the generator or lambda, and the
     function's assignments to the variable.

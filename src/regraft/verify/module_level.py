@@ -110,7 +110,7 @@ class Outline:
 
     def is_unused(self, name: str) -> bool:
         """Return whether a name can be added to the file without another meaning for anything in
-        the file."""
+        the file; False for builtins and for names that begin with two underscores."""
         has_meaning = name in self.bound or name in self.read or name in self.words
         return not (has_meaning or name.startswith("__") or hasattr(builtins, name))
 

@@ -87,7 +87,8 @@ class Normaliser(ast.NodeTransformer):
         return [first, *self._normalise(following)]
 
     def _unname_result(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-        """Return `return value` for `name = value; return name`; None for other statements."""
+        """Return `return value` for `name = value; return name`, and note that the name is dropped;
+        None for other statements."""
         match first:
             case ast.Assign(targets=[ast.Name(name)], value=value) if _returned_variable(
                 following
@@ -107,7 +108,8 @@ class Normaliser(ast.NodeTransformer):
         return None
 
     def _innermost_function(self) -> ast.FunctionDef | None:
-        """Return the function whose statements are normalised; None in the body of a class."""
+        """Return the function whose statements are normalised; None in the body of a class and
+        outside of definitions."""
         innermost = self._definitions[-1] if self._definitions else None
         return innermost if isinstance(innermost, ast.FunctionDef) else None
 

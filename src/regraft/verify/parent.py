@@ -259,7 +259,8 @@ class _Job:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
     def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
-        """Return the definitions that caused a child's end, with the reason.
+        """Return the definitions that caused a child's end, with the reason: the one that its last
+        step names, else all that are not refuted.
 
         There are none unless the child ended in a step of the changed version that the original
         survived.

@@ -108,7 +108,9 @@ def equal_definitions(
     if any(map(_reads_sources, trees)) or not have_equal_surroundings(original, changed):
         return frozenset()
     old_definitions, new_definitions = map(_definitions, trees)
-    text_errors = frozenset() if messages or any(map(_looks_into_errors, trees)) else _errors(trees)
+    text_errors = (
+        frozenset() if messages or any(map(_looks_into_errors, trees)) else _text_errors(trees)
+    )
     future_imports = _future_imports(trees[0])
     pairs = {
         name: (old_definitions[name], new_definitions[name])
@@ -187,9 +189,9 @@ def _looks_into_errors(tree: ast.Module) -> bool:
     return binds_errors or any(_ERRORS.intersection(words_of(node)) for node in nodes)
 
 
-def _errors(trees: Iterable[ast.Module]) -> frozenset[str]:
+def _text_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
     """Return the names of the builtin errors whose argument is only a text and whose name no file
-    of `trees` binds."""
+    of `trees` binds; none where a file imports all names of another."""
     bound = frozenset().union(*map(bound_names, trees))
     if "*" in bound:
         return frozenset()

@@ -100,8 +100,8 @@ class DecisionCheck:
         return bool(self.recorder.trace == self.split.host.trace)
 
     def compare_results(self, number: int, call: dict[str, Any], got: Any, expected: Any) -> None:
-        """Note an input with equal results, or a difference that the order of equal values or
-        rounding explains.
+        """Add an input with equal results, and its sides, to the result; or else a sentence on a
+        difference that the order of equal values or rounding explains.
 
         Raises Unsplittable for any other difference.
         """

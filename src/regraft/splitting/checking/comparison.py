@@ -59,14 +59,16 @@ class Original:
             return attempt(lambda: self.model(**call))
 
     def trace(self, call: dict[str, Any]) -> Any:
-        """Run the residual program, which records its decisions; return what `run` returns.
+        """Run the residual program, which records its decisions; return its result, or the
+        exception that it raises.
 
         Raises TooLong where a loop does not end.
         """
         return attempt(lambda: self.recorder.record(self.steps, call))
 
     def look_for_thresholds(self, call: dict[str, Any]) -> None:
-        """Run the residual program once more; the recorder notes decisions at their thresholds."""
+        """Run the residual program once more; the recorder notes decisions at their thresholds.
+        Exceptions are ignored, but for TooLong and Unsplittable."""
         attempt(lambda: self.recorder.record(self.steps, call, near=True))
 
     def refuse(self, reason: str) -> Unsplittable:

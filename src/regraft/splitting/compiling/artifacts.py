@@ -145,7 +145,7 @@ def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 
 
 def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename the values of a graph and of its inner graphs.
+    """Rename the values of a graph and of its inner graphs, in place; `names` gets the new names.
 
     The nodes' names and texts, the shapes of outputs and the names of open sizes are removed.
     """

@@ -28,7 +28,7 @@ def compile_region(
     """Compile a region, write its files and return its entry in the manifest.
 
     The entry of a region that stays eager has `reason`. Raises Unsplittable for a region without
-    samples.
+    samples, or that neither the compiler nor torch.export can take.
     """
     if not region.samples:
         raise Unsplittable(

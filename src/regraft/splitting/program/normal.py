@@ -169,7 +169,8 @@ class _LoopReturns:
     def replace_in_loop(
         self, loop: ast.For | ast.While, leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the loop with `break` for its returns, and the statements that leave after it."""
+        """Return the loop with `break` for its returns, and after it the statements that leave, if
+        one of these returns was taken."""
         endless = is_endless(loop)
         loop.body = self.replace_block(loop.body, [ast.Break()])
         loop.orelse = self.replace_block(move_exits_to_tails(loop.orelse, ast.Return), [])
@@ -233,7 +234,8 @@ def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
 
 
 def changed_names(node: ast.AST) -> set[str]:
-    """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`."""
+    """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`: any
+    attribute that ends in `_` counts."""
     subscripts = (
         part
         for part in ast.walk(node)
@@ -283,7 +285,7 @@ def peel_while(node: ast.While, unused: str) -> ast.For:
 
 def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
     """Return a loop over what the variable `items` holds with its first iteration apart, as
-    `peel_while` does."""
+    `peel_while` does; the `else` of `node` is left out."""
     sequence = ast.Name(items, ast.Load())
     empty = ast.Compare(
         ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)]

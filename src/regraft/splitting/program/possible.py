@@ -109,7 +109,8 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
 def remainders_of_modulo(node: ast.expr, operands: list[Value]) -> Constants | None:
     """Return the constants that `int % constant` can give for any whole number on its left.
 
-    Returns None for another operator, and where the number is one of a few constants.
+    Returns None for another operator, for a constant that is not from 1 to `MAX_CONSTANTS`, and
+    where the number is one of a few constants.
     """
     is_modulo = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
     if not is_modulo or operands[0].kind != Kind.HOST or operands[1].kind != Kind.STATIC:

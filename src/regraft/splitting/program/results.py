@@ -83,7 +83,8 @@ def make_classes(classes: Classes) -> dict[str, Any]:
 
 
 def is_same_kind(got: Any, expected: Any) -> bool:
-    """Return whether both are of one class, or one is of the host's class for the other's."""
+    """Return whether both are of one class, or their classes have one name and the same form of the
+    host's classes."""
     got_class, expected_class = type(got), type(expected)
     return got_class is expected_class or (
         got_class.__name__ == expected_class.__name__

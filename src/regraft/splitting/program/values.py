@@ -174,7 +174,8 @@ def open_differing_sizes(value: Value, other: Value) -> Value | None:
 
 
 def literal(value: Any) -> ast.expr | None:
-    """Return the expression of a constant that needs no import; None if there is none."""
+    """Return the expression of None, a truth value, number or string, or of a tuple (a torch.Size,
+    too) or list of these; None if there is none, as for NaN."""
     if value is None or type(value) in (bool, int, float, str):
         if type(value) is float and not math.isfinite(value):
             return infinity(value)
@@ -214,8 +215,8 @@ def list_lengths(example: Any) -> tuple[int, ...]:
 
 
 def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
-    """Return the names with containers of their own, so that one branch's changes stay out of the
-    other's.
+    """Return the names with containers of their own for the values of the host, so that one
+    branch's changes stay out of the other's.
 
     memo: gets the copies, by the ids of the containers that were copied.
     """

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def lengthen(tensor: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
-    """Return the tensor with more elements in these dimensions.
+    """Return the tensor with `GROWTH` more elements in each of these dimensions.
 
     Its last elements are repeated, so that they are valid; a dimension without elements gets zeros.
     """

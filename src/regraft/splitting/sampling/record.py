@@ -128,7 +128,7 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def note_comparison(self, args: Any, result: Any) -> None:
-        """Note a comparison of two single numbers that is at its threshold."""
+        """Note a comparison of two single numbers, the first a float, that is at its threshold."""
         if result.numel() == 1 and args[0].is_floating_point():
             left, right = float(args[0]), float(args[1])
             near = is_close(left, right)
@@ -136,7 +136,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.near_unequal = self.near_unequal or (near and left != right)
 
     def note_topk(self, args: Any, result: Any) -> None:
-        """Note a choice of the largest values where the next value is as large as the last."""
+        """Note a choice of the largest values where the next value is as large as the last, or
+        which puts equal values in order."""
         values, count = args[0], args[1]
         if values.shape[-1] > count:
             ordered = values.double().sort(descending=True).values

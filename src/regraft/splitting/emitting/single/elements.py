@@ -172,7 +172,7 @@ def changed_items(function_name: str, base: Items, args: list[Value]) -> tuple[V
 
 
 def with_name(element: Number | Tensor, name: str) -> Value:
-    """Return a number or tensor of the type of `element` with the name `name`."""
+    """Return a number (of any bound) or tensor of the type of `element` with the name `name`."""
     return (
         Number(name, element.kind)
         if isinstance(element, Number)

@@ -193,7 +193,7 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
 def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
     """Add a value of the leaf's type that is never read; return its name.
 
-    zero: the name of a zero that the value has to depend on, if any.
+    zero: the name of a zero that the value has to depend on, None for no zero.
     """
     if isinstance(leaf, Sequence):
         if zero is None:

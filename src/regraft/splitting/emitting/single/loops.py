@@ -117,8 +117,9 @@ def body_exit(
     after: frozenset[str],
     running: Value,
 ) -> Exit:
-    """Return the exit of a loop's body: whether the loop goes on, how it was left, and the names
-    needed then."""
+    """Return the exit of a loop's body, which gives whether the loop goes on, the code of how it
+    was left, and the names needed then; it raises Inexpressible where the list changed that the
+    loop runs over."""
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
         if names[ITERATED] is not running:
@@ -210,7 +211,8 @@ def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
 
 
 def widen(template: Value) -> Value:
-    """Return the type with the bound SAFE_BOUND for its carried whole numbers."""
+    """Return the type with the bound SAFE_BOUND for its whole numbers without a name, which are
+    carried."""
     if isinstance(template, Number) and not template.name:
         return replace(template, bound=SAFE_BOUND)
     if isinstance(template, Items):

@@ -201,7 +201,8 @@ class Lowering:
     def lower_sides(
         self, test: str, sides: list[Side], names: Names, graph: Graph
     ) -> list[tuple[Graph, Outcome]]:
-        """Lower each side into a graph of its own; return the graphs and the outcomes."""
+        """Lower each side into a graph of its own, on a copy of the names; return the graphs and
+        the outcomes, in the order of the sides."""
         place = self.place
         lowered_sides = []
         for side in sides:

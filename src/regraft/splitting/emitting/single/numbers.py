@@ -128,7 +128,8 @@ def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
 
 
 def float_arithmetic(graph: Graph, op: ast.operator, onnx_op: str, left: str, right: str) -> Number:
-    """Return an operation on floats, given by their names; raise Inexpressible for `//`."""
+    """Return an operation on floats, given by their names, `%` with Python's sign; raise
+    Inexpressible for `//`."""
     if isinstance(op, ast.FloorDiv):
         raise Inexpressible("// of floats")
     if not isinstance(op, ast.Mod):
@@ -175,8 +176,8 @@ def as_int(graph: Graph, value: Value) -> Value:
 
 
 def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
-    """Return the name of a number as float64; with `exact` a whole number that no float64 is fails
-    at run time."""
+    """Return the name of a number as float64; with `exact` an int above 2**53, which may be no
+    float64, fails at run time."""
     if isinstance(value, Const):
         return graph.number(float(value.value), "float")
     if exact:
