@@ -43,7 +43,8 @@ def verify_with_cache(
     terms: Terms = Terms(),
 ) -> tuple[Verdict, ...]:
     """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
-    verify and store them, unless one names a time limit; None for no cache. Raises VerifyError."""
+    verify and store them, unless one names a time limit; without `root` nothing is cached. Raises
+    VerifyError."""
     cache_path = (
         _cache_path(path, changed, driver, python, root, terms) if root is not None else None
     )

@@ -77,8 +77,8 @@ class Artifacts:
         """Take the weights out of the graph, whose initializers then refer to `weights.bin`, and
         return their numbers, in the order of the initializers.
 
-        Integer tensors of fewer than `MIN_INTEGERS` elements, and types that the host cannot bind,
-        stay.
+        Empty tensors, integer tensors of fewer than `MIN_INTEGERS` elements, and types that the
+        host cannot bind, stay.
         """
         numbers = []
         for tensor in graph.initializer:
