@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from regraft import __version__
-from regraft.rewriting.vendor import _defines, _ops, vendor_source, vendored_names
+from regraft.rewriting.vendor import _defined_names, _ops, vendor_source, vendored_names
 from regraft.rules.kernels import OPS
 
 ALL = (
@@ -140,7 +140,7 @@ def test_the_files_of_the_ops_share_no_names() -> None:
     owners: dict[str, list[str]] = {}
     for path in OPS.glob("*.py"):
         for node in ast.parse(path.read_bytes()).body if path.name != "__init__.py" else ():
-            for name in _defines(node):
+            for name in _defined_names(node):
                 owners.setdefault(name, []).append(path.name)
     assert [name for name, files in owners.items() if len(files) > 1] == []
 

@@ -16,11 +16,8 @@ from regraft.source.text import Edit, Span
 def rewrite_body(
     match: BodyMatch, imports: Imports
 ) -> tuple[Edit, Span, frozenset[str]] | Withheld:
-    """Replace the body of a function by one `return` of the kernel call.
-
-    Return the edit, the span that it replaces and the qualified names to import, or the reason not
-    to rewrite.
-    """
+    """Return the edit that replaces the body of a function by one `return` of the kernel call, the
+    span that it replaces and the qualified names to import; or the reason not to rewrite."""
     source, statements = imports.source, match.statements
     line = statements[0].lineno
     span = Span(source.span(statements[0]).start, source.span(statements[-1]).end)

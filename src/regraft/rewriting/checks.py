@@ -50,8 +50,8 @@ class MatchChecks:
         return Withheld(reason, getattr(node.expr, "lineno", node.statement.node.lineno))
 
     def _check_places(self, root: ast.expr, node: Node) -> None:
-        """Raise Withheld where the place of a node, its layers, a comment or the file's imports
-        forbid the rewrite."""
+        """Raise Withheld where the place of a node, whose expression is `root`, its layers, a
+        comment, a later write into its result or the file's imports forbid the rewrite."""
         self._check_compound()
         self._check_enclosing_expressions(root, node)
         for elided in self._elided_layer_nodes():
@@ -161,8 +161,8 @@ class MatchChecks:
             )
 
     def _check_passing_method(self, expr: ast.AST, name: str) -> None:
-        """Raise Withheld where an inlined method that only passes on a matched value would no
-        longer be called."""
+        """Raise Withheld where an inlined method of `self`, through which a matched value only
+        passes to other matched nodes, would no longer be called."""
         value = self.match.body.compound[expr]
         between = any(
             value is argument for node in self.match.nodes for argument in node.args.values()

@@ -23,7 +23,7 @@ def decorate(match: Match, imports: Imports) -> Patch:
     decorator = match.pattern.decorator
     assert decorator is not None
     marked = definition(match)
-    _check(marked, decorator, imports)
+    _check_markable(marked, decorator, imports)
     arguments = ", ".join(
         f'"{argument.value}"' if isinstance(argument.value, str) else repr(argument.value)
         for argument in decorator.arguments
@@ -43,9 +43,10 @@ def decorate(match: Match, imports: Imports) -> Patch:
     return Patch(match, "decorate", tuple(sorted(edits)), extent, frozenset(uses), also)
 
 
-def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
-    """Raise Withheld where the file does not give the decorator its meaning, or the definition may
-    not be marked."""
+def _check_markable(marked: Definition, decorator: Decorator, imports: Imports) -> None:
+    """Raise Withheld where the file imports nothing of the decorator's package, TorchScript may
+    compile the definition, a note in it speaks of kernels, or a function is used other than by
+    calls."""
     source, line = imports.source, marked.lineno
     package = decorator.path.partition(".")[0]
     if imports.obstacle:
@@ -63,7 +64,7 @@ def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
 
 
 def _check_never_a_value(function: str, tree: ast.Module) -> None:
-    """Raise Withheld where a function is used other than by calls."""
+    """Raise Withheld where the name of a function is used other than as what a call calls."""
     callees = {ast_node.func for ast_node in walk(tree) if isinstance(ast_node, ast.Call)}
     for ast_node in walk(tree):
         is_name = isinstance(ast_node, ast.Name) and ast_node.id == function
@@ -75,8 +76,8 @@ def _check_never_a_value(function: str, tree: ast.Module) -> None:
 
 
 def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
-    """Yield the classes of the file that call a function; raise Withheld for one that stands above
-    the function."""
+    """Yield the classes at the top of the file that call a function; raise Withheld for one that
+    stands above the function."""
     for cls in imports.source.tree.body:
         if not isinstance(cls, ast.ClassDef):
             continue
@@ -89,7 +90,8 @@ def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iter
 
 
 def _line_above(node: Definition, text: str, imports: Imports) -> Edit:
-    """Return the edit that inserts a line directly above a definition."""
+    """Return the edit that inserts a line directly above `def` or `class`, below other
+    decorators."""
     source = imports.source
     start = source.line_starts[node.lineno - 1]
     indent = indentation(source, start)

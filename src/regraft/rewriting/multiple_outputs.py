@@ -110,7 +110,7 @@ class MultipleOutputRewriter(Rewriter):
         self, plan: StatementPlan, place: _CallPlace, names: Sequence[str]
     ) -> tuple[str, set[str]]:
         """Return the statement that binds the outputs to names by one call of the kernel, and the
-        qualified names that it uses."""
+        qualified names that it uses; raise Withheld where it would evaluate in another order."""
         renderer = Renderer(
             self.match,
             self.imports,
@@ -132,15 +132,16 @@ class MultipleOutputRewriter(Rewriter):
     # edits
 
     def _replacing_edits(self, statements: Sequence[Statement], line: str) -> list[Edit]:
-        """Return the edits that replace the outputs' statements by a line."""
+        """Return the edits that replace the first of the outputs' statements by a line and delete
+        the others."""
         return [
             Edit(self.source.span(statements[0].node), line),
             *(self._deletion(statement) for statement in statements[1:]),
         ]
 
     def _separate_edits(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:
-        """Return the edits that write the line of the call, and a name in the place of each
-        output that its statement does not bind."""
+        """Return the edits that write the line of the call, and a name in the place of each output,
+        but for the first where the line takes the place of its statement."""
         roots = self.match.roots
         if place.is_new_line:
             text = f"{line}{self.source.newline}{place.indent}"
@@ -257,8 +258,8 @@ class MultipleOutputRewriter(Rewriter):
 
 
 def _base_name(root: Node, operand: Value | None) -> str:
-    """Return a name for an output: that of its layer, else that of the input `operand`, else
-    `output`."""
+    """Return a name for an output: the last part of its layer's path, else a name of the input
+    `operand`, else `output`."""
     base = ""
     if root.layer is not None:
         base = root.layer.name.rpartition(".")[2]

@@ -111,8 +111,8 @@ class Renderer:
         return inner_nodes
 
     def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
-        """Return the text of the kernel call `target`; `wrap(function, arguments)` lays the call
-        out on lines."""
+        """Return the text of the kernel call `target`, which `wrap(function, arguments)` lays out
+        on lines. A method call stays on one line, as does an operator, which gets parentheses."""
         if not isinstance(target.callee, Ref):
             text = self.operand(target)
             return f"({text})" if isinstance(target.callee, str) else text
@@ -133,8 +133,8 @@ class Renderer:
         return arguments
 
     def spell(self, qualified: str) -> str:
-        """Return a qualified name as this file writes it; raise Withheld where a local variable
-        hides the name."""
+        """Return a qualified name as this file writes it, and add it to `used`; raise Withheld
+        where a local variable hides it."""
         spelling = self.imports.spell(qualified)
         root = spelling.split(".")[0]
         self.used |= {qualified, "torch"} if root == "torch" else {qualified}
@@ -222,8 +222,8 @@ class Renderer:
         )
 
     def _local_name(self, value: Value) -> str | None:
-        """Return a local name that is bound to the value at the time of the call; None where there
-        is none."""
+        """Return a local name that is bound to the value at the time of the call, preferably one
+        that the matched code uses; None where there is none."""
         if value in self.reduced_names:
             return self.reduced_names[value]
         time = self.time
@@ -247,8 +247,8 @@ class Renderer:
         return repr(const)
 
     def _path_text(self, value: Value) -> str:
-        """Return the text of an attribute path of the instance; raise Withheld where it may have
-        changed."""
+        """Return the text of an attribute path of the instance, and note the read in
+        `attribute_reads`; raise Withheld where the path may have changed."""
         time = self.time
         self.attribute_reads.append((len(self.spliced), value))
         parts = value.name.split(".")
@@ -263,15 +263,17 @@ class Renderer:
 
     def _receiver(self) -> str:
         """Return the name of the function's first parameter, which is the instance where its
-        attributes are read."""
+        attributes are read; "" where the function has none."""
         arguments = self.match.body.node.args
         return next((parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)), "")
 
     def _global_text(self, value: Value) -> str:
+        """Return an imported name as this file writes it, or a name without a dot as it is."""
         return self.spell(value.name) if "." in value.name else value.name
 
     def _is_in_root(self, value: Value) -> bool:
-        """Return whether the expression of a value lies inside the text that the call replaces."""
+        """Return whether the expression of a value lies inside the text that the call replaces;
+        False where the call stands elsewhere."""
         node = value.node
         if self.time != self._replaced_node().time:
             return False  # the call stands elsewhere
@@ -297,8 +299,8 @@ class Renderer:
         return self._transposition_text(value) if text is None else text
 
     def _number_text(self, value: Value) -> str | None:
-        """Return the text that computes a number, where it gives the same number at the call; else
-        None."""
+        """Return the source text of a value that is computed by arithmetic on numbers, where that
+        text gives the same number at the call; else None."""
         node = value.node
         if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
             return None
@@ -331,8 +333,8 @@ class Renderer:
         return binding
 
     def _transposition_text(self, value: Value) -> str | None:
-        """Return the text that transposes a tensor, where it gives the same tensor at the call;
-        else None."""
+        """Return the source text of a value that is a transposed tensor, where that text gives the
+        same tensor at the call; else None."""
         node = value.node
         if node is None or node.op not in _TRANSPOSING_OPS or node.inner is not None:
             return None
@@ -368,10 +370,8 @@ class Renderer:
         )
 
     def _splice(self, value: Value) -> str:
-        """Return the text of a value's expression, recording that the call repeats it.
-
-        Raise Withheld at the second time.
-        """
+        """Return the source text of a value's expression, and add its node to `spliced`; raise
+        Withheld at the second time, and for a value from inside a call."""
         assert value.node is not None
         if self.match.body.compound.get(value.node.expr, value) is not value:
             raise self._withholding("the kernel needs a value from inside a call")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorate import decorate
+from regraft.rewriting.guarded import GuardedRewriter
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
-from regraft.rewriting.versioned import GuardedRewriter
 from regraft.source.imports import Imports
 
 __all__ = ["Mode", "Patch", "rewrite"]

@@ -85,8 +85,8 @@ class Rewriter(StatementRewriter):
         return Patch(self.match, mode, tuple(sorted(edits)), Span(first, last), frozenset(used))
 
     def has_branches(self) -> bool:
-        """Return whether a matched node stands in a branch of a statement that comes before the
-        root's statement."""
+        """Return whether a matched node stands in another list of statements than the output's, and
+        mode sink does not apply."""
         block = self.root.statement.block
         return self.branching is None and any(
             node.statement.block != block for node in self.match.nodes
@@ -144,7 +144,8 @@ class Rewriter(StatementRewriter):
 
     def _sinking_edit(self, plan: StatementPlan, branching: ast.If) -> Edit:
         """Return the edit that inserts the deleted statements at the head of the branch without the
-        kernel."""
+        kernel, or adds an `else` with them; raise Withheld where a statement is reduced or cannot
+        be moved."""
         statements = sorted(
             (statement.node for statement in plan.deleted), key=lambda statement: statement.lineno
         )
@@ -183,8 +184,8 @@ class Rewriter(StatementRewriter):
     # the kernel call
 
     def _kernel_call(self, plan: StatementPlan, span: Span, indent: str) -> tuple[str, set[str]]:
-        """Return the text of the kernel call and the qualified names that it uses; raise
-        Withheld."""
+        """Return the text of the kernel call and the qualified names that it uses; raise Withheld
+        where it would evaluate in another order or lose a call."""
         self._check_reduced(plan)
         renderer = Renderer(self.match, self.imports, span, plan.deleted, plan.reduced_names())
         layout = Layout(self.source, span, indent)
@@ -235,8 +236,8 @@ class Rewriter(StatementRewriter):
     def _branches(
         self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]
     ) -> Patch:
-        """Return the patch to `if <condition>:` with the lines of `fast`, and `statements` as the
-        other branch."""
+        """Return the patch to `if <condition>:` with the lines of `fast`. `statements` are the
+        other branch: unchanged behind it where they return, else indented below `else:`."""
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
         indent, unit, newline = (
@@ -258,7 +259,7 @@ class Rewriter(StatementRewriter):
 
     def _statement_range(self, plan: StatementPlan) -> list[ast.stmt]:
         """Return the statements from the first matched one to the root's; raise Withheld where one
-        is not matched."""
+        is not matched, or the root's has a block of its own."""
         root = self.root.statement.node
         if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
             raise self._withholding(
@@ -275,7 +276,7 @@ class Rewriter(StatementRewriter):
 
     def _block_lines(self, statements: list[ast.stmt]) -> Span:
         """Return the span of the lines of statements; raise Withheld where other statements share
-        them."""
+        them, or the last line has no line ending."""
         starts, text = self.source.line_starts, self.source.text
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         start, end = starts[statements[0].lineno - 1], starts[statements[-1].end_lineno or 0]
@@ -290,7 +291,7 @@ class Rewriter(StatementRewriter):
         self, plan: StatementPlan, statements: list[ast.stmt], span: Span, call: str, indent: str
     ) -> list[str]:
         """Return the lines of the branch with the kernel: the statements less the deleted ones,
-        with the call."""
+        with the reduced values and the call in their places."""
         deleted = {statement.node for statement in plan.deleted}
         reduced = {statement.node: value for statement, value in plan.reduced.items()}
         lines = []

@@ -14,8 +14,8 @@ from regraft.structure.model import Node
 
 
 class RangeRewriter(Rewriter):
-    """A maker of the patch of one match that replaces the statements from the first matched one to
-    that of the output."""
+    """The range of statements from the first matched one to that of the output, and the conditions
+    under which it runs; the patch is that of `GuardedRewriter`."""
 
     @cached_property
     def _preceding_statements(self) -> list[ast.stmt]:
@@ -81,7 +81,7 @@ class RangeRewriter(Rewriter):
     @cached_property
     def _needed_guards(self) -> tuple[Guard, ...]:
         """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in
-        order of time."""
+        order of time; nodes that the kernel skips by itself are left out."""
         skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
         parts = [
             part

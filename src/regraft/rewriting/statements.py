@@ -37,8 +37,9 @@ class StatementRewriter(MatchChecks):
     """A maker of the edits of the statements whose values the kernel makes superfluous."""
 
     def _plan(self) -> StatementPlan:
-        """Return the statements that are deleted and those that are reduced to an inner expression;
-        raise Withheld."""
+        """Return the statements that are deleted, those that only support the match among them, and
+        those that are reduced to an inner expression; raise Withheld where an inner step is part of
+        another statement."""
         deleted: list[Statement] = []
         reduced: dict[Statement, Value] = {}
         roots = {root.statement for root in self.match.roots}
@@ -137,8 +138,8 @@ class StatementRewriter(MatchChecks):
         return supports
 
     def _is_mere_support(self, statement: Statement) -> bool:
-        """Return whether a statement of the root's block binds one name to a value that only the
-        match uses."""
+        """Return whether a statement of the root's block binds one name, is pure, and only feeds
+        the match, directly or through others."""
         if target_name(statement.node) is None or statement.block != self.root.statement.block:
             return False
         return all(
@@ -170,7 +171,8 @@ class StatementRewriter(MatchChecks):
 
     def _deletion(self, statement: Statement) -> Edit:
         """Return the edit that deletes a statement with its lines; a comment behind it stays on a
-        line of its own."""
+        line of its own. Raise Withheld for a comment inside the statement, and where other code
+        shares its lines."""
         span = self.source.span(statement.node)
         comments = self.source.comments_near(span)
         if any(span.start < comment.start < span.end for comment in comments):
@@ -240,8 +242,8 @@ def _first_node_of(match: Match, statement: Statement) -> Node:
 
 
 def block_of(function: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
-    """Return the list of statements that contains `statement`; raise ValueError where the function
-    does not."""
+    """Return the list of statements, at any depth, that contains `statement`; raise ValueError
+    where the function does not."""
     for node in ast.walk(function):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)

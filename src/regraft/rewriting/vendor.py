@@ -38,7 +38,9 @@ def vendor_source(names: Sequence[str]) -> str:
     if unknown:
         raise KeyError(f"no op is called {', '.join(unknown)}")
     statements = _op_statements()
-    defined = {name: statement for statement in statements for name in _defines(statement.node)}
+    defined = {
+        name: statement for statement in statements for name in _defined_names(statement.node)
+    }
     needed = {defined[name].node for name in _reachable(names, defined)}
     constants: list[str] = []
     definitions: list[str] = []
@@ -75,7 +77,8 @@ def _op_statements() -> list[_OpStatement]:
 
 
 def _import_groups(statements: Iterable[_OpStatement], needed: Collection[ast.stmt]) -> list[str]:
-    """Return the imports that the needed statements use: a text for each group of packages."""
+    """Return the imports that the needed statements use, a text for each group: `__future__`, the
+    standard library, other packages."""
     used = {name for node in needed for name in _names(node)}
     lines = {line for statement in statements for line in _import_lines(statement.node, used)}
     groups = itertools.groupby(
@@ -94,8 +97,9 @@ def _ops() -> set[str]:
     }
 
 
-def _defines(node: ast.stmt) -> tuple[str, ...]:
-    """Return the names that a statement at the top of a file defines."""
+def _defined_names(node: ast.stmt) -> tuple[str, ...]:
+    """Return the names that a function, class or assignment at the top of a file defines; () for
+    another statement."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return (node.name,)
     if isinstance(node, ast.AnnAssign):
@@ -126,8 +130,8 @@ def _reachable(names: Iterable[str], defined: Mapping[str, _OpStatement]) -> set
 
 
 def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
-    """Yield a line for each imported name that is used; imports from Regraft itself are
-    left out."""
+    """Yield a line for each imported name that is used, and for those of `__future__`; imports from
+    Regraft itself are left out."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if (alias.asname or alias.name.partition(".")[0]) in used:

@@ -13,7 +13,8 @@ FRAGMENT = "<changed>"
 
 
 def names_bound_by(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that a node binds by itself, whatever the scope."""
+    """Return the names that a node by itself binds, deletes or declares `global` or `nonlocal`,
+    whatever the scope: "*" for all names of another file, () for other nodes."""
     match node:
         case ast.Name(name, ast.Store() | ast.Del()):
             return (name,)
@@ -49,7 +50,8 @@ def stored_names(node: ast.AST) -> frozenset[str]:
 
 
 def assigned_names(node: ast.AST) -> frozenset[str]:
-    """Return the variables that a statement assigns itself, its body aside."""
+    """Return the variables that an assignment, `for` or `with` assigns itself, its body aside; none
+    for another node."""
     match node:
         case ast.Assign(targets):
             return frozenset().union(*map(stored_names, targets))
@@ -115,7 +117,8 @@ def _decode(text: bytes) -> str:
 
 
 def imported_packages(tree: ast.Module) -> frozenset[str]:
-    """Return the packages that a file imports by their own names and binds by nothing else."""
+    """Return the packages that top-level `import` statements bind by their own names and nothing
+    else binds."""
     aliases = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
     count_by_package = Counter(
         alias.name.partition(".")[0] for alias in aliases if not alias.asname

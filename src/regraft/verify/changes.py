@@ -98,8 +98,8 @@ def _fallthrough_spans(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[A
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """One version of a file: its syntax tree, its lines, and its definitions by name with the
-    references between them."""
+    """One version of a file: its syntax tree, its lines, and its top-level definitions by name (a
+    second `f` is `f#2`) with the references between them."""
 
     tree: ast.Module
     lines: list[bytes]
@@ -121,7 +121,8 @@ class _Version:
 
 
 def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
-    """Return the changed definitions in file order.
+    """Return the changed definitions in file order, then the change of the module level, then the
+    definitions that are gone.
 
     Statements outside definitions make a change of their own, named "<module>", where they have
     changed, or their order or their place among the definitions has. Comments, and imports that
@@ -177,7 +178,7 @@ def _definition_change(
 
 
 def _if_dumps(block: DefinitionBlock | None) -> frozenset[str]:
-    """Return a dump of every `if` statement of a definition, whatever its place."""
+    """Return a dump of every `if` statement of a definition, whatever its place; none for None."""
     nodes = ast.walk(block.node) if block is not None else ()
     return frozenset(ast.dump(node) for node in nodes if isinstance(node, ast.If))
 
@@ -236,7 +237,8 @@ def _fallthrough(node: ast.If) -> Fallthrough:
 
 
 def _module_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> Change | None:
-    """Return the change of the module level, or None where both versions do the same."""
+    """Return the change of the module level, with the definitions that read a new value as
+    relatives, or None where both versions do the same."""
     old_outline, new_outline = Outline.of(original), Outline.of(changed)
     level_differences = differences(old_outline, new_outline)
     encoding = encoding_obstacle(original, changed)
@@ -300,14 +302,14 @@ def _lines_to_show(
 
 
 def _join_reasons(reasons: list[str]) -> str:
-    """Return the first reasons as one text, with the number of those omitted."""
+    """Return the first reasons as one text, with the number of those omitted; "" for none."""
     omitted = f" (and {len(reasons) - _SHOWN} more)" if len(reasons) > _SHOWN else ""
     return "; ".join(reasons[:_SHOWN]) + omitted
 
 
 def _text_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> Change | None:
-    """Return the change of a file where only comments differ or imports add names, or None where
-    nothing does."""
+    """Return the change of a file where only comments outside definitions differ ("text") or
+    imports add names ("module"), or None where nothing does."""
     old_tree, new_tree = ast.parse(original), ast.parse(changed)
     old_text, _ = _outside_definitions(old_tree, text_lines(original))
     new_text, numbers = _outside_definitions(new_tree, text_lines(changed))
@@ -325,7 +327,7 @@ def _text_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> C
 
 
 def _outside_definitions(tree: ast.Module, lines: list[bytes]) -> tuple[list[bytes], list[int]]:
-    """Return the lines outside of definitions, and their numbers."""
+    """Return the lines outside of top-level definitions, and their 1-based numbers."""
     definition_lines = {
         line
         for block in definition_blocks(tree).values()

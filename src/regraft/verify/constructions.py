@@ -45,16 +45,18 @@ _PLAIN = (
 
 
 def constructions_in(builder: ast.AST, built: ast.ClassDef) -> tuple[Construction, ...] | None:
-    """Return the constructions of the class `built` in the text of `builder`, each once.
+    """Return the constructions of the class `built` in the text of `builder`, each once;
+    annotations and type tests do not count.
 
     None where the builder does more with the class or its instances than to build them from plain
-    values and to store them as attributes, variables or elements of containers of modules.
+    values and to return them or store them as attributes, variables or elements of containers of
+    modules.
     """
     parameters = _constructor_parameters(built)
     if parameters is None:
         return None
     parents = {child: node for node in ast.walk(builder) for child in ast.iter_child_nodes(node)}
-    annotations = set(_annotation_names(builder))
+    annotations = set(_annotation_nodes(builder))
     constructions: dict[Construction, None] = {}
     for mention in _mentions(builder, built.name):
         if mention in annotations or _is_type_test(mention, parents):
@@ -77,8 +79,8 @@ def _mentions(builder: ast.AST, name: str) -> Iterator[ast.Name]:
 
 
 def _constructor_parameters(built: ast.ClassDef) -> list[str] | None:
-    """Return the parameters of a class's own `__init__` without `self`; None where it has none, or
-    takes a variable number."""
+    """Return the parameters of a class's own `__init__` without `self`; None where it has none,
+    takes a variable number, or the class has a decorator."""
     init = next(
         (
             node
@@ -93,8 +95,8 @@ def _constructor_parameters(built: ast.ClassDef) -> list[str] | None:
     return [argument.arg for argument in (*positional, *init.args.kwonlyargs)]
 
 
-def _annotation_names(builder: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes inside annotations of a text."""
+def _annotation_nodes(builder: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes inside the annotations of a text."""
     for node in ast.walk(builder):
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if annotation is not None:
@@ -102,7 +104,7 @@ def _annotation_names(builder: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_type_test(mention: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Return whether a name stands in the second argument of `isinstance`."""
+    """Return whether a name stands in the second argument of `isinstance`, alone or with others."""
     node: ast.AST = mention
     while isinstance(parents.get(node), ast.Tuple | ast.BinOp):
         node = parents[node]
@@ -117,8 +119,8 @@ def _is_type_test(mention: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _construction(call: ast.Call, parameters: list[str]) -> Construction | None:
-    """Return the arguments of a call by parameter; None where one is unpacked, unknown or no plain
-    value."""
+    """Return the arguments of a call by parameter, in the order of the call; None where one is
+    unpacked, unknown or no plain value."""
     if len(call.args) > len(parameters) or any(
         isinstance(argument, ast.Starred) for argument in call.args
     ):
@@ -134,7 +136,8 @@ def _construction(call: ast.Call, parameters: list[str]) -> Construction | None:
 
 
 def _is_plain(expression: ast.expr) -> bool:
-    """Return whether an expression computes from constants, variables and attributes alone."""
+    """Return whether an expression computes from constants, variables and attributes alone, perhaps
+    by `int`, `len` and the like."""
     return all(
         isinstance(node, _PLAIN)
         or (
@@ -161,8 +164,8 @@ def _constant(expression: ast.expr) -> str:
 
 
 def _is_only_stored(call: ast.Call, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Return whether a new instance is assigned, or becomes an element of a container of
-    modules."""
+    """Return whether a new instance is assigned, returned, appended, or becomes an element of a
+    container of modules."""
     node: ast.AST = call
     parent = parents[node]
     while isinstance(parent, _GROUPS):

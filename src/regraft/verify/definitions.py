@@ -42,7 +42,7 @@ def definitions_by_name(tree: ast.Module) -> dict[str, Definition]:
 
 def _definitions(body: Iterable[ast.stmt]) -> Iterator[Definition]:
     """Yield the definitions among some statements and inside of their `if`, `try` and `with`
-    blocks."""
+    blocks, top to bottom; those inside of other definitions are left out."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node

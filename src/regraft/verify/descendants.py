@@ -30,8 +30,8 @@ def adopt_orphans() -> None:
 
 
 def end_descendants(pid: int, mark: str = "") -> None:
-    """Kill the processes below `pid`, not `pid` itself, and those that were started with this mark,
-    until there are none.
+    """Kill the processes below `pid`, not `pid` itself, and those that were started with this mark
+    (none for ""), until there are none, or for a second.
 
     A process that was started with another environment is not found once `pid` has ended.
     """

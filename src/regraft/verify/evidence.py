@@ -37,7 +37,8 @@ class _Findings:
 
     @property
     def skipped(self) -> str:
-        """Return the first of these reasons after a colon, "" where there are none."""
+        """Return the first three of `skip_reasons` as text behind a colon, "" where there are
+        none."""
         text = "; ".join(self.skip_reasons[:3])
         return f": {text}" if text else ""
 
@@ -56,7 +57,8 @@ def missing_evidence(change: Change, result: Mapping[str, Any], record: Mapping[
 
 
 def _early_end(findings: _Findings) -> str:
-    """Return why the child ended before the definition was complete, or ""."""
+    """Return the reason why the child ended before the definition was complete, or "" where it
+    was."""
     is_complete = findings.change.definition in findings.result.get("complete", [])
     return "" if is_complete else str(findings.result.get("ended") or "")
 
@@ -67,18 +69,18 @@ def _absent_runs(findings: _Findings) -> str:
 
 
 def _unrun_lines(findings: _Findings) -> str:
-    """Return the gaps in the lines and conditions of both versions, or ""."""
+    """Return the lines and conditions of both versions that did not run, as text, or ""."""
     gaps = [*findings.entries("gaps"), *findings.entries("gaps before")]
     return _list_first([text for _, text in gaps], _GAPS)
 
 
 def _uncontrolled_reads(findings: _Findings) -> str:
-    """Return the reads of the process that no input controls, or ""."""
+    """Return the first reads of the process that no input controls, as text, or ""."""
     return _list_first(findings.entries("uncontrolled"), _READS)
 
 
 def _unrun_relatives(findings: _Findings) -> str:
-    """Return the relatives of the definition that did not run, or ""."""
+    """Return the first five relatives of the definition that did not run, as text, or ""."""
     relatives = findings.entries("strangers")
     return "; ".join(relatives[:5]) + findings.skipped if relatives else ""
 
@@ -163,7 +165,8 @@ def _ran(record: Mapping[str, Any]) -> bool:
 def evidence_of(
     change: Change, result: Mapping[str, Any], record: Mapping[str, Any], contract: Contract
 ) -> dict[str, object]:
-    """Return the evidence of a verdict, as it stands in the JSON document."""
+    """Return the evidence of a verdict, as it stands in the JSON document; `record` is that of the
+    definition, empty where nothing ran."""
     findings = _Findings(change, result, record)
     missing_lines = {line for line, _ in findings.entries("gaps")}
     reached_levels = _reached_levels(findings, missing_lines)
@@ -185,7 +188,8 @@ def evidence_of(
 
 
 def _reached_levels(findings: _Findings, missing_lines: Collection[int]) -> set[str]:
-    """Return the levels of LEVELS that the comparisons reached."""
+    """Return the levels of LEVELS that the comparisons reached; those of a definition are missing
+    where it is refuted."""
     levels = set(findings.result.get("levels", [])) | {"parses"}
     record = findings.record
     if not _ran(record) or record.get("refuted"):

@@ -26,9 +26,9 @@ _ASSIGNING = (
 def frame_obstacle(
     old_definition: Definition, new_definition: Definition, trees: tuple[ast.Module, ast.Module]
 ) -> str:
-    """Return why no run sees an edit of a definition, or "": it changes what frames show or what a
-    stored generator reads.
-    """
+    """Return the reason why no run can show what an edit changes, or "" if there is none. Reasons:
+    the file reads variables of its callers and names differ, or a stored generator or lambda reads
+    a variable that is assigned otherwise."""
     if any(map(_reads_frames, trees)):
         renamed = sorted(bound_names(old_definition) ^ bound_names(new_definition))
         if renamed:
@@ -47,7 +47,8 @@ def frame_obstacle(
 
 
 def _reads_frames(tree: ast.Module) -> bool:
-    """Return whether a file reads the local variables of frames."""
+    """Return whether a file names, also in a string, an attribute of frames that shows local
+    variables."""
     return bool(
         _FRAMES.intersection(string_words(tree)) or _FRAMES.intersection(_attribute_names(tree))
     )
@@ -59,8 +60,8 @@ def _attribute_names(tree: ast.AST) -> frozenset[str]:
 
 
 def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
-    """Return the variables read by generators and lambdas that a function stores outside of its
-    local variables.
+    """Return the variables of functions that generators and lambdas read which the functions store
+    outside of their local variables.
 
     Keys are function and variable; values are the line that stores the generator or lambda, and the
     function's assignments to the variable.

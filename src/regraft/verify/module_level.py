@@ -110,12 +110,13 @@ class Outline:
 
     def is_unused(self, name: str) -> bool:
         """Return whether a name can be added to the file without another meaning for anything in
-        the file."""
+        the file; False for builtins and for names that begin with two underscores."""
         has_meaning = name in self.bound or name in self.read or name in self.words
         return not (has_meaning or name.startswith("__") or hasattr(builtins, name))
 
     def only_adds_name(self, entry: Entry) -> bool:
-        """Return whether an import or a definition, put into this file, only adds a name."""
+        """Return whether an import of one name or a definition, put into this file, only adds a
+        name; False for another statement."""
         match entry.node:
             case _ if entry.definition:
                 return self.is_unused(entry.definition.partition("#")[0])
@@ -158,10 +159,11 @@ def have_equal_surroundings(original: bytes, changed: bytes) -> bool:
 
 
 def module_entries(tree: ast.Module, *, with_texts: bool) -> Iterator[Entry]:
-    """Yield the entries of a module, top to bottom; `with_texts` also yields statements that are a
-    constant alone: they can be the module's docstring.
+    """Yield the entries of a module, top to bottom, with one for each name of an import;
+    `with_texts` also yields statements that are a constant alone, which can be the module's
+    docstring.
 
-    Definitions inside of other statements are replaced by placeholders in the tree.
+    Changes the tree: placeholders replace definitions inside of other statements.
     """
     names = {id(block.node): name for name, block in definition_blocks(tree).items()}
     placeholders = _Places(names)
@@ -235,8 +237,8 @@ def _encoding(text: bytes) -> str:
 
 
 def differences(old_outline: Outline, new_outline: Outline) -> tuple[LevelDifference, ...]:
-    """Return the differences between the module levels of two versions; what only adds a name does
-    not count."""
+    """Return the differences between the module levels of two versions, in the order of the file;
+    what only adds a name, and definitions that are gone, do not count."""
     old_keys = {entry.key for entry in old_outline.entries}
     old_entries = [
         entry
@@ -259,8 +261,8 @@ def differences(old_outline: Outline, new_outline: Outline) -> tuple[LevelDiffer
 def _relevant_entries(
     entries: Collection[Entry], old_keys: set[str], old_outline: Outline
 ) -> list[Entry]:
-    """Return the entries that do more than add a name to the original, or whose key is among
-    `old_keys`."""
+    """Return the entries whose key is among `old_keys`, or that do more than add a name to the
+    original."""
     return [
         entry for entry in entries if entry.key in old_keys or not old_outline.only_adds_name(entry)
     ]
@@ -293,7 +295,8 @@ def _line_at(entries: list[Entry], position: int) -> int:
 def obstacles(
     level_differences: tuple[LevelDifference, ...], old_outline: Outline
 ) -> Iterator[str]:
-    """Yield a sentence for each difference at module level that no run can judge."""
+    """Yield a sentence for each difference at module level that no run can judge; a new name with a
+    value that is spelled out is none."""
     gone_keys = {entry.key for difference in level_differences for entry in difference.gone}
     new_keys = {entry.key for difference in level_differences for entry in difference.new}
     for difference in level_differences:

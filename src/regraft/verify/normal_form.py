@@ -15,7 +15,7 @@ _JUMPS = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
 class Normaliser(ast.NodeTransformer):
-    """Gives statements that do the same one form.
+    """Gives statements that do the same one form; the tree is changed in place.
 
     A result has no name, a conditional expression is a statement, an annotated assignment has no
     annotation, the statements after a branch that leaves are its `else`, and tests are not negated.
@@ -34,8 +34,9 @@ class Normaliser(ast.NodeTransformer):
         )
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Give a function its normal form; raises ValueError where a dropped variable is still
-        read."""
+        """Give a function's statements the form that the class describes. Raises ValueError where
+        the function still reads a variable whose only assignment was dropped because it named a
+        result."""
         self._definitions.append(node)
         outer, self._dropped = self._dropped, set()
         self.generic_visit(node)
@@ -86,7 +87,8 @@ class Normaliser(ast.NodeTransformer):
         return [first, *self._normalise(following)]
 
     def _unname_result(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-        """Return `return value` for `name = value; return name`; None for other statements."""
+        """Return `return value` for `name = value; return name`, and note that the name is dropped;
+        None for other statements."""
         match first:
             case ast.Assign(targets=[ast.Name(name)], value=value) if _returned_variable(
                 following
@@ -106,14 +108,15 @@ class Normaliser(ast.NodeTransformer):
         return None
 
     def _innermost_function(self) -> ast.FunctionDef | None:
-        """Return the function whose statements are normalised; None in the body of a class."""
+        """Return the function whose statements are normalised; None in the body of a class and
+        outside of definitions."""
         innermost = self._definitions[-1] if self._definitions else None
         return innermost if isinstance(innermost, ast.FunctionDef) else None
 
 
 def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-    """Return the statements with an `if` for `return body if test else orelse`; None for other
-    statements."""
+    """Return the statements with an `if` of two returns for `return body if test else orelse`; None
+    for other statements."""
     match first:
         case ast.Return(value=ast.IfExp(test, body, orelse)):
             return [ast.If(test, [ast.Return(body)], [ast.Return(orelse)]), *following]
@@ -121,8 +124,8 @@ def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[
 
 
 def _spread_assigned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-    """Return the statements with an `if` for `target = body if test else orelse`; None for other
-    statements."""
+    """Return the statements with an `if` of two assignments for `target = body if test else
+    orelse`; None for other statements."""
     match first:
         case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
             then_side = ast.Assign([target], body, lineno=0)
@@ -152,8 +155,8 @@ def _move_into_branch(first: ast.stmt, following: list[ast.stmt]) -> list[ast.st
 
 
 def _without_negation(branch: ast.If) -> ast.If:
-    """Return an `if` whose test is not negated: its branches are exchanged for `not` and `is
-    not`."""
+    """Return an `if` whose test is not negated: its branches are exchanged for `not` and `is not`.
+    An `if` without `else` stays as it is."""
     if branch.orelse:
         match branch.test:
             case ast.UnaryOp(ast.Not(), operand):
@@ -165,9 +168,9 @@ def _without_negation(branch: ast.If) -> ast.If:
 
 
 def _is_plain_local(name: str, function: ast.FunctionDef | None) -> bool:
-    """Return whether a name is a local variable of a function that only the function's own
-    statements read; False for None.
-    """
+    """Return whether a name is certainly a local variable that only the function's own statements
+    read; False also for None, for a private name, and in a function with `try`, `with` or
+    `locals()`."""
     may_be_mangled = name.startswith("_")  # `__name` and `_Class__name` can be one variable
     if function is None or may_be_mangled:
         return False

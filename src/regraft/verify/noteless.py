@@ -104,7 +104,7 @@ class Noteless(ast.NodeTransformer):
                 node.body = statements or [ast.Pass()]
 
     def _remove_annotations(self, node: ast.FunctionDef) -> None:
-        """Remove all annotations of a function's signature if each only names types."""
+        """Remove all annotations of a function's signature if each only names types, else none."""
         arguments = [part for part in ast.walk(node.args) if isinstance(part, ast.arg)]
         if all(
             _only_names_types(annotation)
@@ -115,7 +115,8 @@ class Noteless(ast.NodeTransformer):
                 argument.annotation = None
 
     def _has_short_super(self, node: ast.FunctionDef, cls: ast.ClassDef) -> bool:
-        """Return whether `super()` in a function is `super(cls, first parameter)`."""
+        """Return whether `super()` in a method of `cls` is certainly `super(cls, first
+        parameter)`."""
         arguments = [*node.args.posonlyargs, *node.args.args]
         if (
             self._has_dynamic_names
@@ -133,8 +134,8 @@ class Noteless(ast.NodeTransformer):
 
 
 class _ShortSuper(ast.NodeTransformer):
-    """Writes `super(A, self)` as `super()` in a method of `A`, not in the functions inside
-    of it."""
+    """Writes `super(A, self)` as `super()` in a method of `A`, in place, not in the functions
+    inside of it."""
 
     def __init__(self, cls: str, first_parameter: str) -> None:
         self._names = cls, first_parameter

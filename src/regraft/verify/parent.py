@@ -268,7 +268,8 @@ class _Job:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
     def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
-        """Return the definitions that caused a child's end, with the reason.
+        """Return the definitions that caused a child's end, with the reason: the one that its last
+        step names, else all that are not refuted.
 
         There are none unless the child ended in a step of the changed version that the original
         survived.
@@ -294,7 +295,7 @@ class _Job:
 
 
 def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:
-    """Return the source of the changed definitions."""
+    """Return the source of the changed definitions, without comments."""
     names = {change.definition.partition("#")[0] for change in changes}
     nodes = [node for node in ast.parse(changed).body if getattr(node, "name", None) in names]
     return "\n\n".join(ast.unparse(node) for node in nodes)
@@ -310,9 +311,8 @@ def _read_result(folder: Path) -> dict[str, Any]:
 
 
 def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[str, Any]:
-    """Add the cause of a child's end to its result, with the last line of its error output where no
-    definition is to blame.
-    """
+    """Add the cause of a child's end to its result, in place, with the last line of its error
+    output where no definition is to blame; return the result."""
     place = f", at {child_exit.step['what']!r}" if child_exit.step.get("what") else ""
     result["ended"] = f"the run did not finish: {child_exit.cause}{place}"
     if not is_blamed and child_exit.how == "crashed" and child_exit.stderr.strip():
@@ -323,7 +323,8 @@ def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[
 def _verdict(
     change: Change, file: str, result: dict[str, Any], fatal_definitions: dict[str, str], job: _Job
 ) -> Verdict:
-    """Return the verdict for one change; writes a reproducer where it is "refuted"."""
+    """Return the verdict for one change; writes a reproducer where it is "refuted". Unproven
+    definitions that are the same program in both versions are proved."""
     record = result.get("records", {}).get(change.definition, {})
     status, reason = _decide(change, result, record, fatal_definitions)
     if status == "proved" and (loss := _forbidden_loss(change, record.get("losses", []), job)):
@@ -346,7 +347,8 @@ def _decide(
     record: dict[str, Any],
     fatal_definitions: dict[str, str],
 ) -> tuple[Status, str]:
-    """Return status and reason of one change from the child's result alone."""
+    """Return status and reason of one change from the child's result alone; the reason is "" for
+    "proved"."""
     fatal = result.get("fatal", {})
     if change.definition in fatal_definitions:
         return "refuted", fatal_definitions[change.definition]

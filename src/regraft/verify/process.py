@@ -29,6 +29,9 @@ _TAIL = 65536
 class Exit:
     """The end of a child: `how` is "finished", "crashed", "time limit" or "hang" (one step far
     slower than the original's).
+
+    `seconds` is the time of the step for a hang, else of the run; `step` the last entry of the
+    journal, empty where there is none; `stderr` the end of the error output.
     """
 
     how: str
@@ -62,8 +65,9 @@ def run_child(
 
     On Linux all processes that it started have ended, too, but for a process that left the group
     with an environment of its own and outlived a launcher that crashed. Raises VerifyError where
-    `python` cannot be started or is too old. `memory_limit` is in bytes of address space.
-    `imports` are modules that the child will import in any case.
+    `python` cannot be started or is too old. `time_limit` is in seconds on the clock,
+    `memory_limit` in bytes of address space, None for no limit. `imports` are modules that the
+    child will import in any case.
     """
     started = time.monotonic()
     environment = _environment()
@@ -141,7 +145,8 @@ def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[
 
 
 def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -> bool:
-    """Return whether the changed version has been at one step much longer than the original was.
+    """Return whether the changed version has been at one step much longer than the original was;
+    False while the original runs.
 
     `work` is the child's processor time so far in seconds, None where the system does not tell. On
     a busy machine the clock says little: the step has to have worked for as long, or to sleep.

@@ -141,7 +141,7 @@ class Family:
         self, cls: str, own_name: str, builder: Definition
     ) -> tuple[Construction, ...] | None:
         """Return the calls with which a builder builds the class `cls`; None where it may reach the
-        class in another way than by plain calls.
+        class in another way than by plain calls, or several classes have the name.
 
         A subclass of a builder that never names the class builds it as its base does.
         """
@@ -171,8 +171,9 @@ class Family:
     def _avoids_edited_methods(
         self, subclass: Definition, changed: str, edited: frozenset[str]
     ) -> bool:
-        """Return whether a subclass runs none of the edited methods: it has its own, or nothing in
-        it names them."""
+        """Return whether a subclass certainly runs none of the edited methods: it has its own, or
+        nothing in it names them. False for a class with further bases or one that names its base in
+        its methods."""
         parent = self._nodes[changed]
         cls = _plain_name(changed)
         if not _inherits_only_from(subclass, cls) or not isinstance(parent, ast.ClassDef):
@@ -280,7 +281,7 @@ def _relative(
 
 def edited_methods(old_class: Definition | None, new_class: Definition) -> frozenset[str] | None:
     """Return the names of the methods in which two versions of a class differ; None if they also
-    differ elsewhere."""
+    differ elsewhere, are no classes (the old one may be None) or define a method twice."""
     if not isinstance(old_class, ast.ClassDef) or not isinstance(new_class, ast.ClassDef):
         return None
     versions = []
@@ -365,8 +366,8 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def used_names(node: ast.AST) -> set[str]:
-    """Return the names that a statement reads or sets, without those that are only the class of a
-    type test."""
+    """Return the variables that a node mentions, without those that are only the class of a type
+    test."""
     return _names(node) - _type_test_names(node)
 
 
@@ -401,7 +402,8 @@ def _bases(node: ast.ClassDef) -> set[str]:
 
 
 def _targets(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names in the targets of an assignment."""
+    """Yield the variables in the targets of an assignment, also those of `x.y = ...`; nothing for
+    another statement."""
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         yield from (name for target in targets for name in _names(target))

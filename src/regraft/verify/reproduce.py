@@ -56,14 +56,15 @@ def write_reproducer(
 
 
 def _decoding_source() -> str:
-    """Return the source of the class that continues a model from its cache."""
+    """Return the source of the class that continues a model from its cache, and what follows it,
+    without the imports before it."""
     text = _DECODING.read_text(encoding="utf-8")
     return text[text.index("class ") :].strip()
 
 
 def _root_and_package(path: Path) -> tuple[Path, str]:
-    """Return the folder to import a file's package from, and the package's dotted name ("" for
-    none)."""
+    """Return the folder to import a file's package from, and the dotted name of the package that
+    the file is in ("" for none)."""
     parts: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").exists():

@@ -108,7 +108,9 @@ def equal_definitions(
     if any(map(_reads_sources, trees)) or not have_equal_surroundings(original, changed):
         return frozenset()
     old_definitions, new_definitions = map(_definitions, trees)
-    text_errors = frozenset() if messages or any(map(_looks_into_errors, trees)) else _errors(trees)
+    text_errors = (
+        frozenset() if messages or any(map(_looks_into_errors, trees)) else _text_errors(trees)
+    )
     future_imports = _future_imports(trees[0])
     pairs = {
         name: (old_definitions[name], new_definitions[name])
@@ -138,8 +140,7 @@ def _future_imports(tree: ast.Module) -> list[ast.ImportFrom]:
 
 def _reads_sources(tree: ast.Module) -> bool:
     """Return whether a file can read its source text, or local variables other than by `locals()`
-    in their own function.
-    """
+    in their own function; it is enough to name what could."""
     called_ids = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     harmless_words = {"inspect"} if _reads_signatures_only(tree) else set()
     for node in ast.walk(tree):
@@ -188,9 +189,9 @@ def _looks_into_errors(tree: ast.Module) -> bool:
     return binds_errors or any(_ERRORS.intersection(words_of(node)) for node in nodes)
 
 
-def _errors(trees: Iterable[ast.Module]) -> frozenset[str]:
+def _text_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
     """Return the names of the builtin errors whose argument is only a text and whose name no file
-    of `trees` binds."""
+    of `trees` binds; none where a file imports all names of another."""
     bound = frozenset().union(*map(bound_names, trees))
     if "*" in bound:
         return frozenset()
@@ -204,8 +205,8 @@ def _errors(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Return the top-level definitions of a file by name, without names that several statements
-    define."""
+    """Return the top-level functions and classes of a file by name, without async ones and names
+    that several definitions at any depth have."""
     definition_types = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     nodes_by_name: dict[str, list[ast.stmt]] = {}
     for node in ast.walk(tree):
@@ -227,8 +228,8 @@ def _are_equal_programs(
     errors: frozenset[str],
     future_imports: list[ast.ImportFrom],
 ) -> bool:
-    """Return whether two definitions compile to the same program, but for the texts of some
-    errors."""
+    """Return whether two definitions compile to the same program, but for the texts of some errors;
+    False where one does not compile."""
     if errors:
         old_definition, new_definition = (
             _ErrorTextRemover(errors).visit(node) for node in (old_definition, new_definition)
@@ -243,8 +244,8 @@ def _are_equal_programs(
 
 
 def _compile(node: ast.stmt, future_imports: list[ast.ImportFrom]) -> CodeType:
-    """Compile a definition in its normal form, together with the `__future__` imports of
-    its file."""
+    """Compile a definition, which gets its normal form in place, together with the `__future__`
+    imports of its file."""
     tree = ast.Module([*future_imports, Normaliser().visit(node)], [])
     code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)
@@ -283,7 +284,7 @@ def _code_key(code: CodeType) -> tuple[object, ...]:
 
 
 class _ErrorTextRemover(ast.NodeTransformer):
-    """Takes the literal texts out of the errors that are raised; computed parts of the
+    """Takes the literal texts out of the errors that are raised, in place; computed parts of the
     texts stay."""
 
     def __init__(self, errors: frozenset[str]) -> None:

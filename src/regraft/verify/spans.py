@@ -17,10 +17,10 @@ def text_lines(text: bytes) -> list[bytes]:
 def changed_lines(
     old_lines: list[bytes], new_lines: list[bytes], first_line: int
 ) -> tuple[int, ...]:
-    """Return the lines of the new text that differ from the old one; the new text begins at line
-    `first_line`.
+    """Return the numbers of the lines of the new text that differ from the old one; the new text
+    begins at line `first_line`.
 
-    Deleted lines are represented by the line that took their place.
+    Deleted lines are represented by the line that took their place, or by the last one.
     """
     lines: list[int] = []
     matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
@@ -65,7 +65,8 @@ def header_span(node: ast.stmt) -> Span:
 def statement_spans(
     root: ast.AST, lines: tuple[int, ...], runnable: frozenset[int]
 ) -> tuple[Span, ...]:
-    """Return the spans of the smallest statements that hold a changed line and some code."""
+    """Return the spans of the smallest statements below `root` that hold one of the lines and some
+    code, sorted; of a compound statement the span of its head."""
     spans = sorted({header_span(node) for node in ast.walk(root) if isinstance(node, ast.stmt)})
     smallest: set[Span] = set()
     for line in lines:

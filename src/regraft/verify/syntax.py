@@ -9,9 +9,8 @@ SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | _C
 
 
 def words_of(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that a node reads, defines or imports, without their dots; a single "" for a
-    node that names nothing.
-    """
+    """Return the words of a name, an attribute, a keyword, a function's definition or an import,
+    split at dots; a single "" for any other node, a class among them."""
     match node:
         case ast.alias(name):
             return tuple(name.split("."))

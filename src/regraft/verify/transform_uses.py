@@ -46,7 +46,8 @@ def uses_of(path: Path, definition: str) -> dict[str, str]:
 
 def _concerns(name: str, argument_names: set[str], used_by_name: Mapping[str, set[str]]) -> bool:
     """Return whether the arguments of a transform may contain a definition: one of them uses it, or
-    none of them is a definition of the file."""
+    none of them is a definition at the top level of the file; also True for a definition that is
+    not there."""
     arguments = argument_names & used_by_name.keys()
     if not arguments or name not in used_by_name:
         return True
@@ -78,9 +79,9 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _importing_files(path: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield the files of the package, or of the folder where there is no package, that apply a
-    transform and import the file at `path`, each with its text.
-    """
+    """Yield the files of the outermost package, or of the folder where there is no package, that
+    apply a transform and import the file at `path`, each with its text; only the first 5000 files
+    are searched."""
     folder = path.parent
     is_package = (folder / "__init__.py").exists()
     while (folder.parent / "__init__.py").exists():
@@ -113,9 +114,8 @@ def _has_hint(text: bytes) -> bool:
 
 
 def _transform_applications(text: bytes) -> Iterator[tuple[str, int, set[str]]]:
-    """Yield the transform, the line and the names in the arguments, for each call and decorator
-    in a file that applies a transform.
-    """
+    """Yield the transform, the line and the names in the arguments, for each call and decorator in
+    a file that applies a transform; nothing for a file that does not parse."""
     if not _has_hint(text):
         return
     try:

@@ -43,8 +43,8 @@ def verify_with_cache(
     terms: Terms = Terms(),
 ) -> tuple[Verdict, ...]:
     """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
-    verify and store them; raises VerifyError.
-    """
+    verify and store them, unless one names a time limit; without `root` nothing is cached. Raises
+    VerifyError."""
     cache_path = (
         _cache_path(path, changed, driver, python, root, terms) if root is not None else None
     )
@@ -71,8 +71,8 @@ def verify_with_cache(
 def _cache_path(
     path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms
 ) -> Path | None:
-    """Return the file that holds the verdicts of these arguments, or None where a file cannot be
-    read."""
+    """Return the path of the file for the verdicts of these arguments, which need not exist; None
+    where the model's file or the driver's cannot be read."""
     key = own_key()
     try:
         texts = [path.read_bytes(), changed, str(driver).encode(), repr(terms).encode()]

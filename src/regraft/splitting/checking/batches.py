@@ -53,7 +53,8 @@ def shapes_of(call: dict[str, Any]) -> tuple[torch.Size, ...]:
 
 
 def check_batch(original: Original, split: Any, batch: Batch, result: CheckResult) -> None:
-    """Compare the results of one batch with the original's, and add its inputs to `result`.
+    """Compare the results of one batch with the original's, and add its inputs to `result`; raise
+    Unsplittable for a difference that no threshold explains.
 
     Samples on which the original raises are left out.
     """
@@ -80,7 +81,8 @@ def check_batch(original: Original, split: Any, batch: Batch, result: CheckResul
 
 
 def stack(calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the arguments of one call with the samples of all `calls`."""
+    """Return the arguments of one call with the samples of all `calls`: tensors are concatenated,
+    other arguments are those of the first call."""
     return {
         key: torch.cat([call[key] for call in calls]) if isinstance(value, torch.Tensor) else value
         for key, value in calls[0].items()

@@ -58,13 +58,15 @@ class DecisionCheck:
         return number < len(self.original.calls)
 
     def has_enough_inputs(self, number: int) -> bool:
-        """Return whether an ordinary input is no longer needed."""
+        """Return whether an input is no example call, and `CHECKED` inputs have had equal
+        results."""
         return len(self.result.equal) >= CHECKED and not self.is_example(number)
 
     def compare(self, number: int, call: dict[str, Any]) -> None:
         """Compare results and decisions on one input, and add it to the result.
 
-        Inputs that the network does not take add nothing; raises Unsplittable for a difference.
+        Inputs that the network does not take add nothing, infinite and NaN ones only the infinite
+        sides that they take; raises Unsplittable for a difference, but not on the latter.
         """
         try:
             traced = self.original.trace(call)
@@ -98,8 +100,8 @@ class DecisionCheck:
         return bool(self.recorder.trace == self.split.host.trace)
 
     def compare_results(self, number: int, call: dict[str, Any], got: Any, expected: Any) -> None:
-        """Note an input with equal results, or a difference that the order of equal values or
-        rounding explains.
+        """Add an input with equal results, and its sides, to the result; or else a sentence on a
+        difference that the order of equal values or rounding explains.
 
         Raises Unsplittable for any other difference.
         """
@@ -120,7 +122,8 @@ class DecisionCheck:
         self.result.rounding.append(f"input {number}: {mismatch}")
 
     def excuse_decision(self, number: int, call: dict[str, Any], position: int) -> None:
-        """Note an input whose decision at `position` of the trace differs at its threshold.
+        """Add an input whose decision at `position` of the trace differs at its threshold to those
+        at a threshold.
 
         Raises Unsplittable where the values compared are not at the threshold.
         """

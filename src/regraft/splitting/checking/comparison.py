@@ -31,7 +31,8 @@ class CheckResult:
     rounding: list[str] = field(default_factory=list)
 
     def for_next_artefact(self) -> CheckResult:
-        """Return a result with the sides and excuses of this one, and no equal inputs yet."""
+        """Return a result that shares the sides of this one and has copies of its excuses, and no
+        equal inputs yet."""
         return CheckResult(
             taken=self.taken,
             at_threshold=list(self.at_threshold),
@@ -58,14 +59,16 @@ class Original:
             return attempt(lambda: self.model(**call))
 
     def trace(self, call: dict[str, Any]) -> Any:
-        """Run the residual program, which records its decisions; return what `run` returns.
+        """Run the residual program, which records its decisions; return its result, or the
+        exception that it raises.
 
         Raises TooLong where a loop does not end.
         """
         return attempt(lambda: self.recorder.record(self.steps, call))
 
     def look_for_thresholds(self, call: dict[str, Any]) -> None:
-        """Run the residual program once more; the recorder notes decisions at their thresholds."""
+        """Run the residual program once more; the recorder notes decisions at their thresholds.
+        Exceptions are ignored, but for TooLong and Unsplittable."""
         attempt(lambda: self.recorder.record(self.steps, call, near=True))
 
     def refuse(self, reason: str) -> Unsplittable:

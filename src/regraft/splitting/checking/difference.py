@@ -10,11 +10,12 @@ from regraft.splitting.program.results import contents, is_same_kind
 
 
 def difference(got: Any, expected: Any) -> str:
-    """Describe how a result differs from the expected one; "" where it does not.
+    """Return a description of how a result, or an exception, differs from the expected one; ""
+    where it does not.
 
     The tolerances are those of torch.testing for the type, but the absolute one grows with the
     largest value of a tensor: a sum of large terms that ends near zero carries their rounding, in
-    every order of summation.
+    every order of summation. Exceptions of one type are equal.
     """
     if isinstance(expected, Exception) or isinstance(got, Exception):
         return "" if type(got) is type(expected) else f"{got!r} instead of {expected!r}"

@@ -29,7 +29,11 @@ def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckRes
 def compare_results(
     original: Original, split: Any, number: int, call: dict[str, Any], result: CheckResult
 ) -> None:
-    """Compare the results of both on one input, and add its number to `result`."""
+    """Compare the results of both on one input, and add its number to the equal inputs of `result`,
+    or a sentence to those that rounding or a threshold excuses.
+
+    Raises Unsplittable for any other difference; exceptions of any two types are equal.
+    """
     expected = original.run(call)
     got = attempt(lambda: split(**call))
     # ONNX Runtime has its own exceptions

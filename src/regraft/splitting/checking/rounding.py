@@ -45,8 +45,8 @@ def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected
 
 
 def differences(result: Any, reference: Any) -> list[float]:
-    """Return the largest difference of each pair of leaves; infinity where anything but a tensor
-    differs."""
+    """Return the largest difference of each pair of leaves, in order; for a pair of no tensors 0 if
+    they are equal, else infinity."""
     leaf_pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(reference), strict=True)
     return [
         largest_difference(left, right)
@@ -59,8 +59,8 @@ def differences(result: Any, reference: Any) -> list[float]:
 
 
 def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
-    """Return the original's result with every weight moved by half a unit in its last place; None
-    if it raises."""
+    """Return the original's result with every weight and buffer moved up or down by half a unit in
+    its last place; None if it raises."""
     generator = torch.Generator().manual_seed(seed)
 
     def move_weight(value: torch.Tensor) -> torch.Tensor:
@@ -71,8 +71,8 @@ def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
 
 
 def in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -> Any:
-    """Return the result in double precision, in the types of `expected`; None if it raises or has
-    another form."""
+    """Return the original's result in double precision, cast to the types of `expected`; None if it
+    raises or has another form."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -74,8 +74,12 @@ class Artifacts:
         return {"file": self.file_by_digest[key], "sha256": key, "used": used}
 
     def take_weights(self, graph: onnx.GraphProto) -> list[int]:
-        """Take the weights out of the graph and return their numbers, in the order of the graph's
-        initializers."""
+        """Take the weights out of the graph, whose initializers then refer to `weights.bin`, and
+        return their numbers, in the order of the initializers.
+
+        Empty tensors, integer tensors of fewer than `MIN_INTEGERS` elements, and types that the
+        host cannot bind, stay.
+        """
         numbers = []
         for tensor in graph.initializer:
             array = numpy_helper.to_array(tensor)
@@ -95,8 +99,8 @@ class Artifacts:
         return numbers
 
     def add_weight(self, array: numpy.ndarray[Any, Any]) -> int:
-        """Return the number of a weight, after adding it to the weights unless an equal one is
-        there."""
+        """Return the number of a weight, by the order of first uses, after adding it to the weights
+        unless an equal one is there."""
         weight_bytes = array.tobytes()
         key = digest(f"{array.dtype.name} {array.shape}".encode() + weight_bytes)
         if key not in self.weights:
@@ -120,10 +124,11 @@ class Artifacts:
 
 
 def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename the graph's values by position, so that graphs of equal structure are equal.
+    """Rename the graph's values by position, in place, so that graphs of equal structure are equal;
+    what else tells them apart is removed.
 
     names: the new names of the inputs. The new names are i0 (inputs), o0 (outputs), w0 (weights)
-    and v0 (others).
+    and v0 (others), with their positions.
     """
     names = {"": "", **names}
     weights = [tensor.name for tensor in graph.initializer if tensor.external_data]
@@ -140,7 +145,7 @@ def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 
 
 def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename the values of a graph and of its inner graphs.
+    """Rename the values of a graph and of its inner graphs, in place; `names` gets the new names.
 
     The nodes' names and texts, the shapes of outputs and the names of open sizes are removed.
     """
@@ -170,4 +175,5 @@ def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 
 
 def digest(content: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(content).hexdigest()

@@ -114,8 +114,8 @@ def prepare(
 
 
 def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
-    """Return the region with each name assigned once, and the last new name of each
-    assigned name."""
+    """Return a copy of the region with each name assigned once, and the last new name of each
+    assigned name by its old one."""
     latest: dict[str, str] = {}
     statements = []
     for number, statement in enumerate(copy.deepcopy(region.statements)):
@@ -133,7 +133,7 @@ def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
 
 def split_region(region: Region, program: Program) -> tuple[Region | None, Region | None]:
     """Split a region into a part that runs on many samples at once and a part that runs on one
-    sample.
+    sample, after it.
 
     Either part is None where it has no statements that are needed.
     """
@@ -154,7 +154,8 @@ def split_region(region: Region, program: Program) -> tuple[Region | None, Regio
 def batchable_statements(
     region: Region, values: list[Variables], program: Program
 ) -> list[ast.stmt]:
-    """Return the statements of the region that run on many samples at once.
+    """Return the statements of the region that run on many samples at once; none where the region
+    raises on perturbed inputs.
 
     values: the variables on each of the region's samples.
     """
@@ -238,8 +239,8 @@ def mixes(region: Region, statement: ast.stmt, trials: list[Variables], program:
 def make_part(
     region: Region, statements: list[ast.stmt], outputs: list[str], values: list[Variables]
 ) -> Region | None:
-    """Make a region of some of a region's statements; None where there are no statements or no
-    outputs.
+    """Make a region of some of a region's statements, whose inputs are the names that they read and
+    do not compute, sorted; None where there are no statements or no outputs.
 
     values: the variables on each sample of the undivided region.
     """

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 
-def divide(model_bytes: bytes) -> bytes:
+def replace_open_means(model_bytes: bytes) -> bytes:
     """Return the model with each mean over open sizes as a sum, divided by the number of elements
     summed."""
     model = onnx.load_from_string(model_bytes)
@@ -23,7 +23,7 @@ def divide(model_bytes: bytes) -> bytes:
     nodes = [
         part
         for node in model.graph.node
-        for part in (_divide_mean(node) if node in open_means else [node])
+        for part in (_sum_and_divide(node) if node in open_means else [node])
     ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -31,7 +31,8 @@ def divide(model_bytes: bytes) -> bytes:
 
 
 def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
-    """Return the types and shapes that follow from those of the inputs, by name.
+    """Return the tensor types and shapes that follow from those of the inputs, by name; names for
+    which nothing follows are missing.
 
     What an exporter saw on its sample is left out.
     """
@@ -48,7 +49,7 @@ def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
 
 
 def _is_sized(tensor_type: onnx.TypeProto.Tensor | None) -> bool:
-    """Return whether a type has a shape without open sizes."""
+    """Return whether a type has a shape without open sizes; False for None."""
     return (
         tensor_type is not None
         and tensor_type.HasField("shape")
@@ -56,7 +57,7 @@ def _is_sized(tensor_type: onnx.TypeProto.Tensor | None) -> bool:
     )
 
 
-def _divide_mean(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+def _sum_and_divide(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes that compute the mean of `node` as a sum and a division."""
     operand, result = node.input[0], node.output[0]
     names = {key: f"{result}_{key}" for key in ("sum", "all", "some", "whole", "left", "number")}

@@ -69,11 +69,13 @@ def new_directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def reasons_of_islands(entries: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the reasons for which sub-networks are eager islands."""
+    """Return the reasons for which sub-networks are eager islands, from their entries in the
+    manifest."""
     return tuple(entry["reason"] for entry in entries if "reason" in entry)
 
 
 def count_models(entries: list[dict[str, Any]]) -> int:
-    """Return the number of different files of the sub-networks that are compiled."""
+    """Return the number of different files of the sub-networks that are compiled; islands do not
+    count."""
     models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
     return len(models)

@@ -50,19 +50,19 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
     on sizes. Raises Uncompilable where neither model is right, and Slower where torch is faster.
     """
     try:
-        return verify(region, module, means.divide(trace_region(region, module)))
+        return verify(region, module, means.replace_open_means(trace_region(region, module)))
     except Slower:
         raise
     except Uncompilable as problem:
         try:
-            return verify(region, module, means.divide(export_region(region, module)))
+            return verify(region, module, means.replace_open_means(export_region(region, module)))
         except Uncompilable:
             raise problem from None
 
 
 def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.ModelProto:
-    """Return the model with results of torch's types; raise Uncompilable unless ONNX Runtime gives
-    torch's results."""
+    """Return the model, with results cast to torch's types; raise Uncompilable unless ONNX Runtime
+    gives torch's results, and Slower where torch is faster."""
     model_bytes = cast_results(model_bytes, region, module)
     try:
         session = session_of(model_bytes)
@@ -83,8 +83,8 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
 
 
 def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> bytes:
-    """Return the model with results of torch's types: `any` of uint8, for one, gives truth values
-    in ONNX."""
+    """Return the model with casts to torch's types where its results have others: `any` of uint8,
+    for one, gives truth values in ONNX."""
     model = onnx.load_from_string(model_bytes)
     with torch.no_grad():
         results = module(*region.samples[0])
@@ -139,8 +139,8 @@ def trace_region(region: Region, module: RegionModule) -> bytes:
 def trace_sample(
     region: Region, module: RegionModule, sample: Sample, axes: dict[str, dict[int, str]]
 ) -> tuple[bytes, str]:
-    """Return the model traced on a sample, and the source line of what became fixed in the trace
-    ("" for nothing).
+    """Return the model traced on a sample, and the source line, as `file:line`, of the first value
+    that became fixed in the trace ("" for none); raise Uncompilable where ONNX cannot express it.
 
     axes: the open dimensions of the inputs and their names, by input.
     """
@@ -196,7 +196,8 @@ def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:
 
 
 def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
-    """Reshape as the tracing exporter does, except for tensors without rows.
+    """Add the nodes of a reshape to the graph `g` as the tracing exporter does, except for tensors
+    without rows.
 
     Raises RuntimeError for a tensor that the exporter knows to be empty, for which it would end the
     process (a division by zero). In a computed shape, zero is a size.
@@ -223,7 +224,8 @@ def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
 
 @contextlib.contextmanager
 def exporter_settings() -> Iterator[None]:
-    """Turn off gradients, the exporters' own output and the fast path of Transformer layers.
+    """Turn off gradients, the exporters' own output and the fast path of Transformer layers in the
+    `with` block, and put `reshape` and `unflatten` in the place of the exporter's.
 
     Without the fast path the layers compute with operations that ONNX has.
     """

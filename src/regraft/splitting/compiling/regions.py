@@ -28,7 +28,7 @@ def compile_region(
     """Compile a region, write its files and return its entry in the manifest.
 
     The entry of a region that stays eager has `reason`. Raises Unsplittable for a region without
-    samples.
+    samples, or that neither the compiler nor torch.export can take.
     """
     if not region.samples:
         raise Unsplittable(
@@ -42,7 +42,8 @@ def compile_region(
 
 
 def signature(region: Region, module: RegionModule) -> dict[str, Any]:
-    """Return name, type and shape of each input and output; None is an open size.
+    """Return the name, type and shape of each input and output, under "inputs" and "outputs"; a
+    size that differs between the samples is None.
 
     Raises Unsplittable where sizes decide how many dimensions there are.
     """

@@ -49,8 +49,8 @@ def compare(
 def compare_values(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
-    """Compare a compiled region's results with torch's on all samples, and on samples with other
-    numbers.
+    """Compare a compiled region's results with torch's on all samples, on samples with other
+    numbers, and, where data decide sizes, on other values.
 
     A tracer may take a number for a constant, and a size that the data decided for one that is
     always the same. Raises Uncompilable unless `run` gives the results of torch.
@@ -77,7 +77,8 @@ def compare_changed(
     name: str,
     describe: Callable[[Any, Any], str],
 ) -> None:
-    """Compare a compiled region with torch on a changed sample, unless torch raises for it.
+    """Compare a compiled region with torch on a changed sample, unless torch raises for it; raise
+    Uncompilable where they differ.
 
     describe: describes how two results differ; "" where they do not.
     """
@@ -96,8 +97,8 @@ def check_result(
     name: str,
     describe: Callable[[Any, Any], str],
 ) -> None:
-    """Run the compiled region on a sample; raise Uncompilable where `describe` finds a difference
-    from `expected`."""
+    """Run the compiled region on a sample; raise Uncompilable where it raises, or `describe` finds
+    a difference from `expected`."""
     try:
         got = to_torch(tuple(run(sample)))
     except Exception as problem:
@@ -113,8 +114,8 @@ def as_tensors(results: Any) -> tuple[torch.Tensor, ...]:
 
 
 def no_difference(_: Any, __: Any) -> str:
-    """Return "": values that are equal, or all too large, may let two implementations choose
-    different rows."""
+    """Return "" for any two results: values that are equal, or all too large, may let two
+    implementations choose different rows."""
     return ""
 
 
@@ -144,8 +145,8 @@ def change_numbers(sample: Sample) -> Iterator[Sample]:
 
 
 def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
-    """Return a number a little larger (step 1) or smaller (step -1), and the opposite of a truth
-    value."""
+    """Return a tensor of one number a little larger (step 1) or smaller (step -1), and the opposite
+    of a truth value."""
     if number.dtype == torch.bool:
         return ~number
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
@@ -154,7 +155,8 @@ def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
 def change_values(sample: Sample, factor: float) -> Sample:
     """Return the sample with values that may choose other rows.
 
-    Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise.
+    Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise;
+    integers stay.
     """
     return tuple(
         torch.full_like(tensor, factor > 0)

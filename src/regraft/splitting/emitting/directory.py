@@ -41,8 +41,8 @@ class SplitModel:
         )
 
     def save(self, directory: str | Path) -> None:
-        """Write host, sub-networks and manifest; the directory then runs without torch and without
-        Regraft."""
+        """Copy host, sub-networks and manifest into a directory, which then runs without torch,
+        unless a sub-network needs it, and without Regraft."""
         shutil.copytree(
             self.directory,
             directory,

@@ -39,7 +39,8 @@ class BatchedArtefact:
         return check_batches(original, SplitModel(self.compiled.directory, self.report), earlier)
 
     def finish(self, report: Report) -> SplitModel:
-        """Write the complete report."""
+        """Write the host, and the manifest with the complete report; return the split network,
+        which keeps the directory."""
         self.write(report)
         return SplitModel(self.compiled.directory, report, self.compiled.folder)
 
@@ -49,7 +50,8 @@ class BatchedArtefact:
 
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> BatchedArtefact:
-    """Compile the regions for batches into a new directory, and write the host for them."""
+    """Compile the regions for batches into a new directory, write the host for them and return the
+    artefact."""
     program, folder = compiled.program, new_directory()
     artifacts = Artifacts(Path(folder.name))
     guard.check()

@@ -22,7 +22,8 @@ class DirectoryArtefact:
         return earlier
 
     def finish(self, report: Report) -> SplitModel:
-        """Write the host, in which sides that were never checked raise, with the report."""
+        """Write the host, in which sides that were never checked raise, and the manifest with the
+        report; return the split network."""
         write_host(self.compiled, report)
         return SplitModel(self.compiled.directory, report, self.compiled.folder)
 

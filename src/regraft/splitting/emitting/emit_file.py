@@ -12,7 +12,7 @@ from regraft.splitting.compiling.network import CompiledNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.protocol import Emitter
 from regraft.splitting.emitting.report import Report
-from regraft.splitting.emitting.single import FILE, SingleFile, note, single_file
+from regraft.splitting.emitting.single import FILE, SingleFile, add_metadata, build_onnx_model
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.preconditions import StateGuard
 
@@ -30,18 +30,20 @@ class FileArtefact:
         return check_file(original, self.file, earlier)
 
     def finish(self, report: Report) -> SingleFile:
-        """Write the complete report into the file's metadata, and the host beside the file."""
+        """Write the complete report into the file's metadata, and the host beside the file; return
+        the split network."""
         write_host(self.compiled, report)
         arguments = self.compiled.manifest["arguments"]
-        note(self.model, report=dataclasses.asdict(report), arguments=arguments)
+        add_metadata(self.model, report=dataclasses.asdict(report), arguments=arguments)
         path = self.compiled.directory / FILE
         onnx.save(self.model, path)
         return SingleFile(path, report, self.compiled.folder)
 
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileArtefact:
-    """Write the program as one file; raise Unsplittable where ONNX cannot express it."""
-    model = single_file(compiled.program, compiled.directory, compiled.manifest)
+    """Write the program as one file and return the artefact; raise Unsplittable where ONNX cannot
+    express it."""
+    model = build_onnx_model(compiled.program, compiled.directory, compiled.manifest)
     path = compiled.directory / FILE
     onnx.save(model, path)
     try:

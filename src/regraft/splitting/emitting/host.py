@@ -85,7 +85,8 @@ LOAD = """        self.regions = [self.region(entry) for entry in manifest["regi
 
 
 def host_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
-    """Return the text of host.py, which needs torch, too, where there are islands."""
+    """Return the text of host.py, in which each sub-network runs on one sample; it needs torch,
+    too, where there are islands."""
     header = ", ".join(["self", *program.parameters])
     arguments = ", ".join(f"{parameter}={parameter}" for parameter in program.inputs)
     forward = (
@@ -98,7 +99,8 @@ def host_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
 
 
 def host_module(head: str, body: str) -> str:
-    """Return the text of the module, which imports `math` where the body calls functions of it."""
+    """Return the text of the module, `head` and `body`, which imports `math` where the body calls
+    functions of it."""
     return (
         head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head
     ) + body
@@ -161,7 +163,7 @@ class Writer:
 
     def write_branch(self, step: Branch, depth: int) -> list[str]:
         """Return the lines of an `if`, in which each arm with a number adds that number to the
-        trace."""
+        trace first."""
         lines = []
         for number, (test, body) in enumerate(step.arms):
             keyword = "if" if number == 0 else "elif"

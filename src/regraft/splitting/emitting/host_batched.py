@@ -105,7 +105,8 @@ FORWARD = '''    def forward({header}):
 
 
 def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
-    """Return the text of host.py for batches, which needs torch, too, where there are islands."""
+    """Return the text of host.py for batches, in which the program of each sample is a generator
+    that stops at regions; it needs torch, too, where there are islands."""
     tensors = program.network.tensor_inputs
     body = "\n".join(Writer("trace", "yield ({},)").write_steps(program.steps, 2))
     occupied = {*program.inputs, *re.findall(r"\w+", body.replace("trace.append(", ""))}

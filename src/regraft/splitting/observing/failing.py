@@ -61,7 +61,7 @@ def fails_by_values(func: Any, args: Any, result: Any) -> bool:
 
 def fails_by_sizes(func: Any, args: Any) -> bool:
     """Return whether an operation may raise where a size, or a whole number among its arguments, is
-    another one."""
+    another one; a pointwise one may if it takes several tensors."""
     if func.overloadpacket.__name__ in ANY_SIZE:
         return False
     sized_tensors = [

@@ -36,7 +36,8 @@ LIKE = frozenset(
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[misc]
-    """Notes operations whose Python result, or whose shape, depends on the values of tensors.
+    """Notes operations whose Python result, or whose shape, depends on the values of tensors;
+    changes of tensors; and operations that may raise.
 
     constants: tensors that are the same for every input. max_operations: RuntimeError is raised
     beyond so many operations. A tensor that is made during the call from no tensor, as by
@@ -81,7 +82,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _note_results(self, result: Any, constant: bool) -> None:
-        """Note whether an operation's results are the same for every input."""
+        """Note in `constant` whether an operation's results are the same for every input."""
         for output in tensors_in(result):
             storage = output.untyped_storage()
             if constant:
@@ -106,7 +107,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
 
 
 def tensors_in(structure: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested lists, tuples and dictionaries, in order."""
+    """Return the tensors in nested lists, tuples and dictionaries, in order; each as often as it
+    occurs."""
     return [leaf for leaf in pytree.tree_leaves(structure) if isinstance(leaf, torch.Tensor)]
 
 

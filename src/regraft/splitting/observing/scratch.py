@@ -28,8 +28,8 @@ class NewAttribute(BaseException):
 
 @contextmanager
 def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
-    """Yield a list that collects the attributes assigned to modules of `model`, but for layers that
-    were there."""
+    """Yield a list that collects the attributes assigned to modules of `model` in the `with` block,
+    in order; a layer, weight or buffer that is assigned once more is left out."""
     paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
     attributes: list[Attribute] = []
     original = torch.nn.Module.__setattr__
@@ -47,8 +47,8 @@ def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
 
 
 def is_reassigned(module: torch.nn.Module, attribute_name: str, value: Any) -> bool:
-    """Return whether a layer, weight or buffer is assigned once more, as in `self.layer =
-    self.layer.to(dtype)`."""
+    """Return whether a value is a layer, weight or buffer that is assigned to its own attribute
+    once more, as in `self.layer = self.layer.to(dtype)`."""
     return value is not None and any(
         registry.get(attribute_name) is value for registry in registries(module)
     )
@@ -70,8 +70,8 @@ def is_plain(module: torch.nn.Module, attribute_name: str) -> bool:
 def run_without(
     model: torch.nn.Module, assigned: list[Attribute], run: Callable[[set[Attribute]], T]
 ) -> T:
-    """Return the result of `run` while the modules lack the attributes that calls assign; put them
-    back afterwards.
+    """Return the result of `run`, which is given the attributes that calls assign, while the
+    modules lack them; put them back afterwards.
 
     assigned: these attributes, of which only plain ones are removed (`is_plain`). An attribute that
     `run` signals by NewAttribute is removed, too, and `run` is called again.

@@ -34,8 +34,8 @@ class State:
     def first_change(
         self, model: torch.nn.Module, scratch: Collection[Attribute]
     ) -> Attribute | None:
-        """Return the first attribute that differs now, but for those in `scratch`; None where none
-        does."""
+        """Return the first attribute that differs now, is new or is gone, but for those in
+        `scratch`; None where none is."""
         current = State(model)
         keys = {key: None for key in (*self.snapshots, *current.snapshots) if key not in scratch}
         return next(
@@ -92,8 +92,8 @@ class State:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object by name, those in slots among them; None for an empty
-    slot."""
+    """Return the attributes of an object by name, those in slots among them; the value of an empty
+    slot is None."""
     slots = [key for kind in type(value).__mro__ for key in getattr(kind, "__slots__", ())]
     return {
         **getattr(value, "__dict__", {}),

@@ -44,12 +44,13 @@ def assign(target: str, value: ast.expr) -> ast.stmt:
 
 
 def access(path: str) -> str:
-    """Return the expression for a submodule: `self.blocks[3].gate`."""
+    """Return the expression for a submodule: `self.blocks[3].gate`; `self` for ""."""
     parts = path.split(".") if path else []
     return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
 
 
 def method_call(base: ast.expr, method_name: str, *args: ast.expr) -> ast.expr:
+    """Return the call of a method with arguments by position."""
     return ast.Call(ast.Attribute(base, method_name, ast.Load()), list(args), [])
 
 
@@ -60,7 +61,7 @@ def is_integer_tensor(value: Any) -> bool:
 
 
 def is_single_integer(value: Any) -> bool:
-    """Return whether `value` is a tensor of one integer."""
+    """Return whether `value` is a tensor of one integer, with any number of dimensions."""
     return is_integer_tensor(value) and value.numel() == 1
 
 
@@ -71,7 +72,8 @@ def is_integer_scalar(value: Any) -> bool:
 
 
 def is_read_number(value: Value) -> bool:
-    """Return whether a value is an integer that the host reads from a tensor's value."""
+    """Return whether a value is an integer of the host that inputs decide and that is equal in both
+    worlds, as one that is read from a tensor's value."""
     return (
         value.kind == Kind.HOST
         and type(value.example) is int
@@ -81,7 +83,8 @@ def is_read_number(value: Value) -> bool:
 
 
 def holds_number(value: Any) -> bool:
-    """Return whether `value` is a number, or holds one in tuples, lists and dictionaries."""
+    """Return whether `value` is a number or truth value, or holds one in tuples, lists and
+    dictionaries."""
     if isinstance(value, dict):
         return any(map(holds_number, value.values()))
     return (
@@ -92,7 +95,8 @@ def holds_number(value: Any) -> bool:
 
 
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in lists, tuples and dictionaries."""
+    """Yield the tensors in a list, tuple or dictionary, at any depth; the keys of dictionaries are
+    left out."""
     for element in values.values() if isinstance(values, dict) else values:
         if isinstance(element, torch.Tensor):
             yield element
@@ -116,8 +120,8 @@ def is_literal(value: Value) -> bool:
 
 
 def is_display(value: Value) -> bool:
-    """Return whether a value is a list or tuple written in place, such as `[a, b]`, and may go into
-    a region."""
+    """Return whether the code of a value is a list or tuple written in place, such as `[a, b]`,
+    which may go into a region."""
     return isinstance(value.code, (ast.Tuple, ast.List))
 
 

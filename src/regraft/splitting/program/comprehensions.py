@@ -9,8 +9,8 @@ import copy
 def expand_comprehension(
     node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str
 ) -> list[ast.stmt]:
-    """Return statements that put the comprehension's elements into the new list or dictionary
-    `target`.
+    """Return statements that assign a new list or dictionary to `target`, and put the
+    comprehension's elements into it.
 
     The comprehension's own variables get the prefix `prefix`.
     """
@@ -46,4 +46,5 @@ def add_element(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: as
 
 
 def is_inside(node: ast.AST, tree: ast.AST) -> bool:
+    """Return whether `node` is `tree` or a part of it."""
     return any(descendant is node for descendant in ast.walk(tree))

@@ -31,7 +31,8 @@ LOOPS = (ast.For, ast.While, ast.FunctionDef, ast.Lambda)
 def move_exits_to_tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
     """Return the same statements with `leave` (Return or Continue) only at the ends of their paths.
 
-    The statements after an `if` with `leave` in it are copied into its arms that fall through.
+    The statements after an `if` with `leave` in it are copied into its arms that fall through;
+    those after a `leave` are dropped.
     """
     for number, statement in enumerate(body):
         if isinstance(statement, leave):
@@ -58,6 +59,8 @@ class WithoutLeavingElses(ast.NodeTransformer):
         self.unused = unused
 
     def replace_else(self, node: ast.For | ast.While) -> ast.AST | list[ast.stmt]:
+        """Return a loop whose `else` leaves as the statements of `without_else`, any other loop
+        itself."""
         self.generic_visit(node)
         leaving = leaves_outer_loop(node.orelse) or any(map(returns_in_loop_or_with, node.orelse))
         return [*without_else(node, self.unused())] if leaving else node
@@ -69,7 +72,8 @@ class WithoutLeavingElses(ast.NodeTransformer):
 
 
 def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
-    """Return a loop without its `else` between two statements that have the same effect.
+    """Return a loop without its `else` between two statements that together have the same effect;
+    `node` stays as it is.
 
     The first sets the variable `exhausted` to True, the last runs the `else` if no `break` has set
     it to False.
@@ -115,7 +119,7 @@ def assign_to(node: ast.AST, target: str, value: ast.expr) -> ast.stmt:
 
 def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> list[ast.stmt]:
     """Return the same statements with each return in a loop as a `break` and assignments to two
-    variables.
+    variables; `body` itself where no return is in a loop.
 
     result: the variable of the returned value. returned: the variable that is True after a return.
     """
@@ -126,7 +130,8 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
 
 
 class _LoopReturns:
-    """Replaces returns in loops by assignments to two variables, and statements that leave.
+    """Replaces returns in loops by assignments to two variables, and statements that leave; the
+    statements are changed in place.
 
     `leave` are these statements in each method; outside of loops it is None, and returns stay.
     """
@@ -145,7 +150,7 @@ class _LoopReturns:
         ]
 
     def replace(self, statement: ast.stmt, leave: list[ast.stmt] | None) -> list[ast.stmt]:
-        """Return what stands in the place of a statement."""
+        """Return the statements that stand in the place of one statement."""
         if isinstance(statement, ast.Return) and leave is not None:
             value = statement.value or ast.Constant(None)
             return [
@@ -164,7 +169,8 @@ class _LoopReturns:
     def replace_in_loop(
         self, loop: ast.For | ast.While, leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the loop with `break` for its returns, and the statements that leave after it."""
+        """Return the loop with `break` for its returns, and after it the statements that leave, if
+        one of these returns was taken."""
         endless = is_endless(loop)
         loop.body = self.replace_block(loop.body, [ast.Break()])
         loop.orelse = self.replace_block(move_exits_to_tails(loop.orelse, ast.Return), [])
@@ -177,12 +183,13 @@ class _LoopReturns:
 
 
 def is_endless(loop: ast.For | ast.While) -> bool:
-    """Return whether a loop is `while True` without a `break`."""
+    """Return whether a loop is `while True` without a `break` of its own."""
     is_while_true = isinstance(loop, ast.While) and is_true(loop.test)
     return is_while_true and not contains(loop, ast.Break)
 
 
 def is_true(test: ast.expr) -> bool:
+    """Return whether a test is a constant that is true."""
     return isinstance(test, ast.Constant) and bool(test.value)
 
 
@@ -216,8 +223,8 @@ def returns_in_loop_or_with(statement: ast.stmt) -> bool:
 
 
 def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
-    """Return whether a statement of the type `leave` stands in the statement, outside of the loops
-    in it."""
+    """Return whether a statement of the type `leave` stands below the statement, outside of the
+    loops and functions in it."""
     parts = [
         child
         for child in ast.iter_child_nodes(statement)
@@ -227,7 +234,8 @@ def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
 
 
 def changed_names(node: ast.AST) -> set[str]:
-    """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`."""
+    """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`: any
+    attribute that ends in `_` counts."""
     subscripts = (
         part
         for part in ast.walk(node)
@@ -277,7 +285,7 @@ def peel_while(node: ast.While, unused: str) -> ast.For:
 
 def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
     """Return a loop over what the variable `items` holds with its first iteration apart, as
-    `peel_while` does."""
+    `peel_while` does; the `else` of `node` is left out."""
     sequence = ast.Name(items, ast.Load())
     empty = ast.Compare(
         ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)]
@@ -298,7 +306,7 @@ def first_body(node: ast.While | ast.For) -> list[ast.stmt]:
 
 
 def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
-    """Mark the loop over the remaining iterations as peeled, and locate it at `node`."""
+    """Mark the loop over the remaining iterations as peeled, locate it at `node`, and return it."""
     loop.peeled = True  # type: ignore[attr-defined]
     return ast.copy_location(loop, node)
 

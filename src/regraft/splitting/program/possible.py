@@ -47,7 +47,7 @@ def possible_constants(value: Value) -> Constants | None:
 
 def is_truth(value: Value) -> bool:
     """Return whether the value is True or False for every input, of which the example alone says
-    nothing."""
+    nothing; False where its constants are not known."""
     return all(type(constant) is bool for constant in possible_constants(value) or (None,))
 
 
@@ -66,7 +66,7 @@ def distinct_constants(constants: Iterable[Any]) -> Constants | None:
 
 def constants_of_all(values: list[Value]) -> Constants | None:
     """Return the constants that any of the values may hold; None where those of one value are not
-    known."""
+    known, or one is a tuple or list."""
     constants_of_each = [possible_constants(value) for value in values]
     if any(constants is None for constants in constants_of_each) or any(
         isinstance(value.example, (tuple, list)) for value in values
@@ -81,8 +81,8 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
     """Return the constants that an operator can give, over all combinations of the constants of its
     operands.
 
-    parts: the operands' expressions in `node`. The result is None where the outcomes are not known
-    or too many, or where one raises.
+    parts: the operands' expressions in `node`, in the order of `operands`. The result is None where
+    the outcomes are not known or too many, or where one raises.
     """
     remainders = remainders_of_modulo(node, operands)
     if remainders is not None:
@@ -109,7 +109,8 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
 def remainders_of_modulo(node: ast.expr, operands: list[Value]) -> Constants | None:
     """Return the constants that `int % constant` can give for any whole number on its left.
 
-    Returns None for another operator, and where the number is one of a few constants.
+    Returns None for another operator, for a constant that is not from 1 to `MAX_CONSTANTS`, and
+    where the number is one of a few constants.
     """
     is_modulo = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
     if not is_modulo or operands[0].kind != Kind.HOST or operands[1].kind != Kind.STATIC:
@@ -122,7 +123,8 @@ def remainders_of_modulo(node: ast.expr, operands: list[Value]) -> Constants | N
 
 
 def is_quick_operator(node: ast.expr) -> bool:
-    """Return whether the expression is an operator that takes no longer for larger numbers."""
+    """Return whether the expression is one operator or comparison that takes no longer for larger
+    numbers."""
     is_slow = isinstance(getattr(node, "op", None), (ast.Pow, ast.LShift, ast.MatMult))
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and not is_slow
 
@@ -140,7 +142,8 @@ def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
 
 
 def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
-    """Return what a name of the host holds where a test of that name alone holds, or does not.
+    """Return what the name `key` of the host holds where a test of that name alone holds, or does
+    not; an example that does not fit is replaced by one that does.
 
     `holds` is the outcome of the test. The value stays as it is where the test says nothing about
     it.

@@ -21,6 +21,7 @@ class Mutable(BaseException):
 
 
 def is_namedtuple(kind: type) -> bool:
+    """Return whether a class is one of namedtuples."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
@@ -30,6 +31,7 @@ def is_record(kind: Any) -> bool:
 
 
 def fields_of(kind: type) -> list[str]:
+    """Return the names of the fields of a dataclass or namedtuple, in order."""
     return (
         list(kind._fields)  # type: ignore[attr-defined]
         if is_namedtuple(kind)
@@ -95,7 +97,8 @@ def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any
 
 
 def write_parameters(arguments: list[inspect.Parameter], scope: dict[str, Any]) -> list[str]:
-    """Return the parameters of a constructor as text; their defaults are added to `scope`."""
+    """Return the parameters of a constructor as text, from `self` on and with `*`; their defaults
+    are added to `scope`."""
     parameters = ["self"]
     for argument in arguments:
         if argument.kind is argument.KEYWORD_ONLY and "*" not in parameters:
@@ -108,7 +111,7 @@ def write_parameters(arguments: list[inspect.Parameter], scope: dict[str, Any]) 
 
 
 def write_assignment(field: dataclasses.Field[Any], scope: dict[str, Any]) -> list[str]:
-    """Return the line that sets a field in a constructor, if it sets the field.
+    """Return the line that sets a field in a constructor as a list, empty if none sets the field.
 
     A field's factory is added to `scope`.
     """

@@ -127,12 +127,12 @@ def leaves(steps: list[Step]) -> bool:
 
 
 def all_steps(steps: list[Step]) -> Iterator[Step]:
-    """Yield these steps and those in their bodies."""
+    """Yield these steps and those in their bodies, block by block."""
     return (step for block in blocks(steps) for step in block)
 
 
 def blocks(steps: list[Step]) -> Iterator[list[Step]]:
-    """Yield these steps and the bodies in them, each as a list."""
+    """Yield these steps and the bodies in them at any depth, each as a list that may be changed."""
     yield steps
     for step in steps:
         for body in (
@@ -142,7 +142,7 @@ def blocks(steps: list[Step]) -> Iterator[list[Step]]:
 
 
 def append_before_exit(steps: list[Step], step: Step) -> None:
-    """Add a step to a path, before the step by which the path leaves."""
+    """Add a step to the end of a path, in place, but before the step by which the path leaves."""
     steps.insert(len(steps) - leaves(steps), step)
 
 
@@ -210,7 +210,7 @@ def _sides_at_infinity(steps: list[Step], compared: set[str]) -> set[int]:
 
 
 def close_sides(steps: list[Step], taken: set[int]) -> None:
-    """Let every numbered side that is not in `taken` raise an error."""
+    """Let every numbered side that is not in `taken` raise an error; the steps are changed."""
     for step in steps:
         if isinstance(step, Loop):
             close_sides(step.body, taken)
@@ -229,7 +229,8 @@ def close_sides(steps: list[Step], taken: set[int]) -> None:
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
-    """Let the program raise an error where a region without a sample stands.
+    """Let the program raise an error where a region without a sample stands, in the place of the
+    steps from there on.
 
     Returns the other regions, numbered anew; the steps are changed.
     """

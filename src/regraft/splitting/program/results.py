@@ -61,13 +61,14 @@ def form_of(kind: type) -> str | None:
 
 
 def describe_class(kind: type) -> list[str]:
-    """Return the description of the host's class for `kind`, as in `Classes`."""
+    """Return the form of the host's class for `kind` ("" where it needs none), then the fields if
+    it is a namedtuple."""
     form = form_of(kind) or ""
     return [form, *(fields_of(kind) if form == "namedtuple" else [])]
 
 
 def source(classes: Classes) -> str:
-    """Return the source text of the host's classes."""
+    """Return the source text of the host's classes; "" where there are none."""
     texts = [
         TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()
     ]
@@ -75,14 +76,15 @@ def source(classes: Classes) -> str:
 
 
 def make_classes(classes: Classes) -> dict[str, Any]:
-    """Return the host's classes by name."""
+    """Return the host's classes by name, made from their source text."""
     scope: dict[str, Any] = {}
     exec(source(classes), scope)
     return {name: scope[name] for name in classes}
 
 
 def is_same_kind(got: Any, expected: Any) -> bool:
-    """Return whether both are of one class, or one is of the host's class for the other's."""
+    """Return whether both are of one class, or their classes have one name and the same form of the
+    host's classes."""
     got_class, expected_class = type(got), type(expected)
     return got_class is expected_class or (
         got_class.__name__ == expected_class.__name__

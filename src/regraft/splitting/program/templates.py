@@ -53,8 +53,8 @@ def make_template(name: str, value: Any, used_names: set[str]) -> Template:
 
 
 def split_call(templates: dict[str, Template], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call one by one; raise ValueError if they are put together
-    otherwise."""
+    """Return the arguments of a call by name, the leaves of those that have a template in their
+    place; raise ValueError for one that does not fit its template."""
     arguments: dict[str, Any] = {}
     for key, value in call.items():
         if key in templates:
@@ -122,10 +122,12 @@ def leaf_names(template: Template) -> list[str]:
 
 
 def unsupported_message(name: str, value: Any) -> str:
+    """Return the message for an argument whose type is not supported."""
     return f"argument {name}: a {type(value).__name__} is not supported as an input"
 
 
 def constant_text(value: Any) -> str | None:
-    """Return a constant as text; None if the value is none."""
+    """Return a constant as text; None for what is no constant that can be written down, and for a
+    torch.Size."""
     code = None if isinstance(value, torch.Size) else literal(value)
     return None if code is None else ast.unparse(code)

@@ -158,8 +158,8 @@ def open_dimensions(value: Value) -> tuple[int, ...]:
 
 
 def open_differing_sizes(value: Value, other: Value) -> Value | None:
-    """Return `value` with every dimension open in which both differ; None if they differ in more
-    than sizes."""
+    """Return `value` with every dimension open in which both differ or `other` is open; None unless
+    both are tensors that differ in no more than sizes."""
     example, other_example = value.example, other.example
     if not (isinstance(example, torch.Tensor) and isinstance(other_example, torch.Tensor)):
         return None
@@ -174,7 +174,8 @@ def open_differing_sizes(value: Value, other: Value) -> Value | None:
 
 
 def literal(value: Any) -> ast.expr | None:
-    """Return the expression of a constant that needs no import; None if there is none."""
+    """Return the expression of None, a truth value, number or string, or of a tuple (a torch.Size,
+    too) or list of these; None if there is none, as for NaN."""
     if value is None or type(value) in (bool, int, float, str):
         if type(value) is float and not math.isfinite(value):
             return infinity(value)
@@ -190,8 +191,8 @@ def literal(value: Any) -> ast.expr | None:
 
 
 def infinity(value: float) -> ast.expr | None:
-    """Return infinity, which Python writes as a number that is too large; None for what is no
-    number."""
+    """Return the expression for plus or minus infinity, which Python writes as a number that is too
+    large; None for NaN."""
     if math.isnan(value):
         return None
     number = ast.Constant(math.inf)
@@ -208,13 +209,14 @@ def lists_in(example: Any) -> Iterator[list[Any]]:
 
 
 def list_lengths(example: Any) -> tuple[int, ...]:
-    """Return the lengths of the lists in lists, tuples and dictionaries."""
+    """Return the lengths of the lists in lists, tuples and dictionaries, in the order of
+    `lists_in`."""
     return tuple(len(inner_list) for inner_list in lists_in(example))
 
 
 def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
-    """Return the names with containers of their own, so that one branch's changes stay out of the
-    other's.
+    """Return the names with containers of their own for the values of the host, so that one
+    branch's changes stay out of the other's.
 
     memo: gets the copies, by the ids of the containers that were copied.
     """

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def lengthen(tensor: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
-    """Return the tensor with more elements in these dimensions.
+    """Return the tensor with `GROWTH` more elements in each of these dimensions.
 
     Its last elements are repeated, so that they are valid; a dimension without elements gets zeros.
     """
@@ -32,7 +32,8 @@ def lengthen(tensor: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
 
 
 def sized_by_data(func: Any, args: Any) -> bool:
-    """Return whether the values of tensors decide the shape of the operation's result."""
+    """Return whether the values of tensors decide the shape of the operation's result; indexing
+    does so by a mask only."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     return func is not aten.index.Tensor or any(is_mask(index) for index in args[1])
@@ -78,7 +79,7 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
 
 def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch.Tensor | None]:
     """Return the indices of an assignment with places instead of masks, as many as there are
-    values."""
+    values: those of the example, or those of the second world."""
     places = indices(indices_or_masks, 0)
     place_count = next(len(index) for index in places if index is not None)
     fits = values.ndim == 0 or values.shape[0] in (1, place_count)

@@ -15,7 +15,8 @@ PERTURBED = 40  # perturbed inputs that are run for samples of other sizes
 
 
 def collect_samples(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:
-    """Collect samples of every region by running the residual program on the calls.
+    """Collect samples of every region, in the regions, by running the residual program on the
+    calls.
 
     Perturbed inputs are run, too, where sizes are open or a region lacks samples. Raises
     Unsplittable where the program fails on an example call.

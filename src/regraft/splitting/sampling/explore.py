@@ -56,6 +56,7 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         self.function: Callable[..., Any] = scope["region"]
 
     def forward(self, *inputs: torch.Tensor) -> Any:
+        """Return the values of the region's outputs as a tuple."""
         return self.function(self.network, *inputs)
 
 
@@ -67,17 +68,19 @@ def as_tensor(value: Any) -> torch.Tensor:
 
 
 def closed_shape(tensor: torch.Tensor, dims: frozenset[int]) -> list[int]:
-    """Return the shape with -1 for the dimensions that are open."""
+    """Return the shape as a list, with -1 for the dimensions that are open."""
     return [-1 if dim in dims else size for dim, size in enumerate(tensor.shape)]
 
 
 def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
-    """Return for each dimension the size that all shapes share; None where they differ."""
+    """Return for each dimension the size that all shapes share, None where they differ; raise
+    ValueError for shapes of several numbers of dimensions."""
     return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
 
 
 def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[torch.Size]]) -> bool:
-    """Return whether a size in `sizes` differs from the one that all samples share."""
+    """Return whether a size in `sizes` differs from the one that all samples, of which there is at
+    least one, share."""
     columns = zip(sizes, *sizes_of_samples, strict=True)
     return any(
         size != first and {*other_sizes} <= {first}
@@ -129,7 +132,8 @@ class Explorer:
         return ""
 
     def run_region(self, step: RegionStep, names: dict[str, Any]) -> None:
-        """Keep a sample of the region's inputs and run the region, which assigns its outputs."""
+        """Keep a sample of the region's inputs and run the region, which assigns its outputs, as
+        arrays, in `names`; raise Unsplittable for an output that is no tensor or int."""
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
         sample_count = len(region.samples)
@@ -146,8 +150,9 @@ class Explorer:
             names[key] = torch.as_tensor(value).detach().numpy()
 
     def keep_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
-        """Keep inputs of new sizes as a sample; raise Unsplittable for those that differ in more
-        than open sizes."""
+        """Keep a copy of the inputs as a sample where their sizes are new, but no more than
+        `MAX_SAMPLES` unless a size differs for the first time. Raises Unsplittable for inputs that
+        differ in more than open sizes."""
         if region.samples:
             for tensor, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
                 if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(
@@ -190,7 +195,8 @@ class Explorer:
         return eval(self.code_by_id[id(code)], self.scope, names)
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the arm whose test holds, and out of turn each other arm that was not run so before.
+        """Run the arm whose test holds and return how it ended; before it, run out of turn each
+        other arm that was not run so before.
 
         Arms that raise, and branches of `and` or `or` alone, are not run out of turn.
         """
@@ -208,7 +214,7 @@ class Explorer:
         return None
 
     def try_body(self, body: list[Step], names: dict[str, Any], following: list[Step]) -> None:
-        """Run a body out of turn, unless it raises or was run so before.
+        """Run a body out of turn on a copy of `names`, unless it raises or was run so before.
 
         following: the steps after the branch, which are run, too, if a region of theirs has no
         samples.
@@ -226,8 +232,8 @@ class Explorer:
         self.run_out_of_turn(steps, copy.deepcopy(names))
 
     def run_out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
-        """Run a side that this input does not take, for samples; it may fail in a state that never
-        leads to it."""
+        """Run steps that this input need not lead to, for samples; the usual exceptions of a state
+        that never leads there are suppressed."""
         with contextlib.suppress(
             ArithmeticError,
             AssertionError,

@@ -35,7 +35,8 @@ class Recorder(Explorer):
     max_iterations = MAX_ITERATIONS
 
     def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
-        """Run the steps with these arguments and return the result.
+        """Run the steps with these arguments and return the result, with tensors in the place of
+        arrays.
 
         near: whether to look for decisions at their thresholds; without it, no decision is recorded
         as near.
@@ -60,7 +61,8 @@ class Recorder(Explorer):
         return to_torch(names["return"])
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the body of the first arm whose test holds, and record its side."""
+        """Run the body of the first arm whose test holds, record its side, and return how the body
+        ended; other arms are not run."""
         near = self.comparisons is not None and self.comparisons.at_threshold
         for (test, body), number in zip(step.arms, step.numbers, strict=True):
             if self.comparisons is not None and test is not None:
@@ -76,7 +78,8 @@ class Recorder(Explorer):
         return ""
 
     def compares_near(self, test: ast.expr, names: dict[str, Any]) -> bool:
-        """Return whether a comparison of numbers in the test is at its threshold."""
+        """Return whether a comparison of numbers in the test, one of them a float, is at its
+        threshold; such a comparison of unequal numbers is noted in `near_unequal`."""
         near = False
         for node in ast.walk(test):
             if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -125,7 +128,7 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def note_comparison(self, args: Any, result: Any) -> None:
-        """Note a comparison of two single numbers that is at its threshold."""
+        """Note a comparison of two single numbers, the first a float, that is at its threshold."""
         if result.numel() == 1 and args[0].is_floating_point():
             left, right = float(args[0]), float(args[1])
             near = is_close(left, right)
@@ -133,7 +136,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.near_unequal = self.near_unequal or (near and left != right)
 
     def note_topk(self, args: Any, result: Any) -> None:
-        """Note a choice of the largest values where the next value is as large as the last."""
+        """Note a choice of the largest values where the next value is as large as the last, or
+        which puts equal values in order."""
         values, count = args[0], args[1]
         if values.shape[-1] > count:
             ordered = values.double().sort(descending=True).values
@@ -200,7 +204,7 @@ def to_numpy(value: Any) -> Any:
 
 
 def to_torch(value: Any) -> Any:
-    """Return the value with tensors for the arrays and NumPy numbers in it."""
+    """Return the value with tensors for the arrays and NumPy numbers in it, at any depth."""
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return torch.from_numpy(numpy.asarray(value))
     if type(value) in (tuple, list):

@@ -30,7 +30,7 @@ def package(program: Any, file: Path) -> None:
 
 
 def main(archives: list[str]) -> None:
-    """Write the package of each archive that can be compiled beside it."""
+    """Write the package of each archive that can be compiled beside it; the others are skipped."""
     for archive in map(Path, archives):
         with contextlib.suppress(Exception):
             package(

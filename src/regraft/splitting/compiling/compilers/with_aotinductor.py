@@ -45,7 +45,8 @@ HOST = '''    def prepare(self, manifest):
 
 
 def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
-    """Compile regions in as many processes as there are processors.
+    """Compile regions in as many processes as there are processors, into `directory`; do nothing
+    without g++, or where that is one process.
 
     A region that fails here is left to `compile_region`.
     """
@@ -87,8 +88,8 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails
-    or differs."""
+    """Compile a region, unless `prepare` has, compare it with torch on its samples, and return its
+    entry in the manifest; raise Uncompilable where it fails or differs."""
     file = artifacts.directory / f"{PACKAGED}_{region.number}.pt2"
     if shutil.which("g++") is None:
         raise Uncompilable("AOTInductor needs g++, which is not installed")

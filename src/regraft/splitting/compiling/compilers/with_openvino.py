@@ -69,8 +69,8 @@ HOST = f'''    def prepare(self, manifest):
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails
-    or differs."""
+    """Compile a region, compare it with torch on its samples, write its ONNX file and return its
+    entry in the manifest; raise Uncompilable where it fails or differs."""
     model = to_onnx(region, module)
     check_widths(model)
     try:

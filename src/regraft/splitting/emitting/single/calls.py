@@ -36,7 +36,7 @@ ITEM_FUNCTIONS = frozenset({"sum", "min", "max", "list", "tuple"})
 
 class Calls(Elements):
     """Evaluates calls: adds nodes to `graph`, and reads and changes `names`, the values of the
-    host's names."""
+    host's names; raises Inexpressible for calls that no node can express."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
         super().__init__(graph)
@@ -47,6 +47,8 @@ class Calls(Elements):
         raise NotImplementedError
 
     def on_Call(self, node: ast.Call) -> Value:
+        """Return the value of a call of a class with named fields, a builtin, a function of NumPy
+        or a method."""
         if isinstance(node.func, ast.Attribute):
             return self.call_attribute(node, node.func)
         function_name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -64,7 +66,7 @@ class Calls(Elements):
         return result
 
     def call_attribute(self, node: ast.Call, method: ast.Attribute) -> Value:
-        """Return what a call of a function of NumPy, or of a method, gives."""
+        """Return what a call of NumPy's `concatenate` or `stack`, or of a method, gives."""
         module = method.value.id if isinstance(method.value, ast.Name) else ""
         if module == "numpy":
             return self.concatenate(node)
@@ -110,8 +112,8 @@ class Calls(Elements):
         return numbers.convert_number(self.graph, kind, value)
 
     def call_on_items(self, function_name: str, value: Items) -> Value | None:
-        """Return a builtin of elements that are known one by one; None for `min` and `max` of fewer
-        than two."""
+        """Return `list`, `tuple`, `sum`, `min` or `max` of elements that are known one by one; None
+        for `min` and `max` of fewer than two."""
         if function_name in ("list", "tuple"):
             return Items(function_name, value.values)
         if function_name != "sum":
@@ -136,7 +138,8 @@ class Calls(Elements):
         return Range(parts[0], parts[1], step.value)
 
     def concatenate(self, node: ast.Call) -> Value:
-        """Return `numpy.concatenate(list, axis=n)` or `numpy.stack(list, axis=n)`."""
+        """Return `numpy.concatenate(list, axis=n)` or `numpy.stack(list, axis=n)` of arrays; n is 0
+        where it is not given."""
         assert isinstance(node.func, ast.Attribute)
         arrays = self.evaluate(node.args[0])
         axis = self.evaluate(node.keywords[0].value) if node.keywords else Const(0)
@@ -177,8 +180,8 @@ class Calls(Elements):
         raise Inexpressible(f"the call {ast.unparse(node)}")
 
     def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
-        """Change a list, under all its names, by `append`, `extend` or `pop`; return what the call
-        gives."""
+        """Change a list, under all its names in `names`, by `append`, `extend` or `pop`; return
+        what the call gives."""
         if isinstance(base, Items) and (function_name != "pop" or not args):
             result, new_list = changed_items(function_name, base, args)
         else:

@@ -61,7 +61,9 @@ class Elements:
         )
 
     def element_at(self, base: Value, index: Value) -> Value:
-        """Return the element of a list, tuple, dict or nested list at an index."""
+        """Return the element of a list, tuple, dict or nested list at an index, a constant or an
+        int known at run time. An index that is not there raises Inexpressible where it and the
+        elements are known, else it fails at run time."""
         if isinstance(base, Items) and isinstance(index, Const):
             try:
                 position = base.keys.index(index.value) if base.kind == "dict" else index.value
@@ -94,7 +96,8 @@ class Elements:
         return self.python_number(name, base.dtype)
 
     def unpack(self, value: Value, count: int) -> list[Value]:
-        """Return the elements of a value that is assigned to `count` targets."""
+        """Return the elements of a value that is assigned to `count` targets; a list whose length
+        is known only at run time fails then if it has another one."""
         if isinstance(value, Items) and value.kind != "dict" and len(value.values) == count:
             return list(value.values)
         if not isinstance(value, (Sequence, NestedList)):
@@ -121,7 +124,7 @@ class Elements:
         )
 
     def tolist(self, base: Tensor) -> Value:
-        """Return `base.tolist()`."""
+        """Return `base.tolist()`: nested lists, or a number for a tensor without dimensions."""
         if base.rank is None:
             raise Inexpressible("tolist() of a tensor whose number of dimensions the paths decide")
         if not base.rank:
@@ -129,7 +132,7 @@ class Elements:
         return NestedList(base.name, python_kind(base.dtype), base.dtype, base.rank)
 
     def python_number(self, name: str, dtype: str) -> Number:
-        """Return a tensor without dimensions as Python's number."""
+        """Return the value `name`, a tensor of `dtype` without dimensions, as Python's number."""
         kind = python_kind(dtype)
         python_dtype = "bool" if kind == "bool" else "float64" if kind == "float" else "int64"
         if dtype != python_dtype:
@@ -169,7 +172,7 @@ def changed_items(function_name: str, base: Items, args: list[Value]) -> tuple[V
 
 
 def with_name(element: Number | Tensor, name: str) -> Value:
-    """Return a number or tensor of the type of `element` with the name `name`."""
+    """Return a number (of any bound) or tensor of the type of `element` with the name `name`."""
     return (
         Number(name, element.kind)
         if isinstance(element, Number)
@@ -178,7 +181,8 @@ def with_name(element: Number | Tensor, name: str) -> Value:
 
 
 def python_kind(dtype: str) -> str:
-    """Return the type of Python's number that `item()` of a tensor of `dtype` gives."""
+    """Return the type of Python's number that `item()` of a tensor of `dtype` gives: "int", "float"
+    or "bool"; raise Inexpressible for other dtypes."""
     if dtype in MAGNITUDE_BOUNDS:
         return PYTHON_KINDS.get(dtype, "int")
     if dtype in PYTHON_KINDS:

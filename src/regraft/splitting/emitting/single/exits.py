@@ -44,8 +44,8 @@ def fallthrough_exit(needed: frozenset[str]) -> Exit:
 
 
 def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
-    """Return an exit that gives the code of the way under EXIT_CODE, and the names that are needed
-    after that way.
+    """Return an exit that gives the code of the way under EXIT_CODE, the names that are needed
+    after that way, and after a return the result.
 
     synonyms: ways and the ways that they mean, such as a `break` that ends the block normally.
     """

@@ -28,7 +28,7 @@ from regraft.splitting.emitting.single.values import (
 
 class Expressions(Calls):
     """Evaluates expressions: adds nodes to `graph`, and reads and changes `names`, the values of
-    the host's names.
+    the host's names; `on_X` returns the value of a syntax node of the type X.
 
     Raises Inexpressible for what no ONNX node can express.
     """
@@ -41,7 +41,7 @@ class Expressions(Calls):
         return method(node)  # type: ignore[no-any-return]
 
     def evaluate_truth(self, node: ast.expr) -> Value:
-        """Return the truth of an expression, as a bool."""
+        """Return the truth of an expression, a constant or number of the kind bool."""
         if isinstance(node, ast.BoolOp):
             return self.evaluate_bool_op(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -151,7 +151,8 @@ class Expressions(Calls):
         return numbers.compare_numbers(self.graph, op, left, right)
 
     def is_same_text(self, text: Text, constant: Any) -> Value:
-        """Return whether a string made at run time equals a constant, as a bool."""
+        """Return whether a string made at run time equals a constant, as a value of the kind
+        bool."""
         if (
             isinstance(constant, str)
             and constant.startswith(text.before)
@@ -217,7 +218,8 @@ class Expressions(Calls):
         return self.element_at(base, self.evaluate(node.slice))
 
     def slice_items(self, node: ast.Subscript, base: Value) -> Value:
-        """Return a slice of a list or tuple whose elements are known one by one."""
+        """Return a slice, with constant bounds, of a list or tuple whose elements are known one by
+        one."""
         assert isinstance(node.slice, ast.Slice)
         bounds = [
             self.evaluate(limit) if limit else Const(None)

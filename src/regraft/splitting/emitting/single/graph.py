@@ -86,7 +86,8 @@ class Graph:
         return outputs
 
     def constant(self, value: Any, dtype: str) -> str:
-        """Return the name of a constant of this graph, which is added once for equal values."""
+        """Return the name of a constant of this graph, which is added once for equal values of one
+        dtype."""
         array = numpy.asarray(value, dtype)
         key = (dtype, array.shape, array.tobytes())
         if key not in self.constants:
@@ -141,7 +142,7 @@ class Graph:
         )
 
     def children(self) -> list[Graph]:
-        """Return the graphs directly within this one."""
+        """Return the graphs directly within this one, without those of regions' nodes."""
         return [
             attribute
             for node in self.nodes
@@ -157,7 +158,8 @@ class Graph:
         return weights
 
     def place_weights(self) -> None:
-        """Move each weight to the innermost graph around all its uses."""
+        """Move each weight of this graph and those within it to the innermost graph around all its
+        uses."""
         children = [(child, child.all_weights()) for child in self.children()]
         for child, child_weights in children:
             for number, array in child_weights.items():
@@ -177,7 +179,7 @@ class Graph:
             child.drop_weight(number)
 
     def proto(self, name: str) -> onnx.GraphProto:
-        """Return the graph as ONNX, under a name."""
+        """Return the graph as ONNX, under a name; its constants and weights are initializers."""
         nodes = [
             node.proto if node.proto is not None else self._node_proto(node) for node in self.nodes
         ]

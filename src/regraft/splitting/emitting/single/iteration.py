@@ -28,8 +28,9 @@ from regraft.splitting.emitting.single.values import (
 
 
 def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
-    """Return a value to take the elements from that a `for` runs over, and the name of the number
-    of iterations."""
+    """Return a value to take the elements from that a `for` runs over, a list that is known one by
+    one as a sequence, and the name of the number of iterations; raise Inexpressible for other
+    values."""
     reader = Elements(graph)
     if isinstance(values, Items) and values.kind in ("list", "tuple"):
         template = unify([Items("list", values.values), Items("list", ())])

@@ -66,7 +66,8 @@ def all_of_type(values: list[Value], kind: type[T]) -> list[T]:
 
 
 def unify_numbers(values: list[Value]) -> Number | None:
-    """Return the type of numbers of one kind; None for other values."""
+    """Return the type of numbers of one kind; None where the values are others or of several
+    kinds."""
     kinds = {number_kind(value) for value in values}
     if None in kinds or len(kinds) > 1:
         return None
@@ -114,8 +115,8 @@ def unify_tensors(values: list[Tensor]) -> Tensor:
 
 
 def unify_items(values: list[Items], outer: Value) -> Value:
-    """Return the type of lists, tuples or dicts, element by element; lists of several lengths
-    become a sequence."""
+    """Return the type of lists, tuples or dicts, element by element; lists of several lengths or
+    types become a sequence. Raises Inexpressible for other structures that differ."""
     first = values[0]
     have_equal_structure = (
         len({(value.kind, len(value.values), value.keys) for value in values}) == 1
@@ -192,7 +193,7 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
 def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
     """Add a value of the leaf's type that is never read; return its name.
 
-    zero: the name of a zero that the value has to depend on, if any.
+    zero: the name of a zero that the value has to depend on, None for no zero.
     """
     if isinstance(leaf, Sequence):
         if zero is None:
@@ -208,8 +209,8 @@ def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
 
 
 def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
-    """Return the name of a list as an ONNX sequence, which is added where the elements are known
-    one by one."""
+    """Return the name of a list as an ONNX sequence, for which a node is added where the elements
+    are known one by one."""
     if isinstance(value, Sequence):
         return value.name
     assert isinstance(value, Items)
@@ -220,7 +221,7 @@ def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
 
 def name_of(graph: Graph, value: Value) -> str:
     """Return the name of the ONNX value of a number, a tensor or a list; a constant is added to the
-    graph."""
+    graph. Raises Inexpressible for a constant that is no number of 64 bits."""
     if isinstance(value, Const):
         kind = number_kind(value)
         if kind is None:
@@ -247,8 +248,8 @@ def fill_template(template: Value, names: list[str]) -> Value:
 
 
 def find_aliases(outcomes: list[Names]) -> dict[str, str]:
-    """Return, for names that hold the same list as another name on all paths that define them, that
-    other name."""
+    """Return, by names that hold the same list as another name on all paths that define them, that
+    other name, which is no alias itself."""
     first_by_alias: dict[str, str] = {}
     keys = sorted(
         {key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)}

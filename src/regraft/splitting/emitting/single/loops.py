@@ -54,7 +54,12 @@ Block = Callable[[list[Step], Names, Graph, Exit], Outcome]
 def add_loop(
     block: Block, step: Loop, after: frozenset[str], needs: Needs, names: Names, graph: Graph
 ) -> Names:
-    """Lower a `Loop`; return the names needed after it, with its exit code."""
+    """Lower a `Loop`, whose node is added to `graph`; return the names needed after it, with its
+    exit code.
+
+    block: lowers steps. after: the names needed after the loop. needs: those needed after the ways
+    to leave the block around it.
+    """
     test, body = rotate_loop(step)
     values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
     running = Items("tuple", (names.get(ITERATED, UNDEFINED), values))
@@ -112,8 +117,9 @@ def body_exit(
     after: frozenset[str],
     running: Value,
 ) -> Exit:
-    """Return the exit of a loop's body: whether the loop goes on, how it was left, and the names
-    needed then."""
+    """Return the exit of a loop's body, which gives whether the loop goes on, the code of how it
+    was left, and the names needed then; it raises Inexpressible where the list changed that the
+    loop runs over."""
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
         if names[ITERATED] is not running:
@@ -133,8 +139,8 @@ def body_exit(
 
 
 def evaluate_test(test: ast.expr | None, names: Names, graph: Graph) -> Value:
-    """Return the truth of a loop's test, True for None; raise Inexpressible where the test changes
-    a list."""
+    """Return the truth of a loop's test, True for no test; raise Inexpressible where the test
+    changes a list."""
     names_before = dict(names)
     truth = Expressions(graph, names).evaluate_truth(test) if test is not None else Const(True)
     if any(names[key] is not value for key, value in names_before.items()):
@@ -169,7 +175,8 @@ def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
 
 
 def open_body(graph: Graph, carried: Names, names: Names) -> tuple[Graph, Names]:
-    """Return the graph of a loop's body, and the names at its start."""
+    """Return the graph of a loop's body, whose inputs are the number of the iteration, a condition
+    and the carried values, and the names at its start."""
     inner = graph.new_child()
     inner.inputs = [(inner.new_name(), Number("", "int")), (inner.new_name(), Number("", "bool"))]
     inner.condition = inner.inputs[1][0]
@@ -183,7 +190,8 @@ def open_body(graph: Graph, carried: Names, names: Names) -> tuple[Graph, Names]
 
 
 def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
-    """Return the types of the names that change in an iteration, given those found so far."""
+    """Return the types of the names that change in an iteration, given those found so far,
+    `carried`; raise Inexpressible for a name without a common type."""
     templates = {}
     for key, value in entry.items():
         try:
@@ -203,7 +211,8 @@ def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
 
 
 def widen(template: Value) -> Value:
-    """Return the type with the bound SAFE_BOUND for its carried whole numbers."""
+    """Return the type with the bound SAFE_BOUND for its whole numbers without a name, which are
+    carried."""
     if isinstance(template, Number) and not template.name:
         return replace(template, bound=SAFE_BOUND)
     if isinstance(template, Items):
@@ -212,8 +221,8 @@ def widen(template: Value) -> Value:
 
 
 def limit_numbers(graph: Graph, value: Value, limit: int) -> Value:
-    """Return the value, in which ints that may exceed `limit` are checked at run time, so that they
-    can be carried."""
+    """Return the value, in which ints that may exceed `limit` fail at run time unless they are
+    below SAFE_BOUND, so that they can be carried; raise Inexpressible for such a constant."""
     if isinstance(value, Const) and type(value.value) is int and bound(value) > limit:
         raise Inexpressible(f"the whole number {value.value}, which a loop carries,")
     if isinstance(value, Number) and value.kind == "int" and bound(value) > limit:

@@ -10,13 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from regraft.splitting.emitting.single.branches import (
-    Arm,
-    add_branches,
-    integer_cases,
-    join_types,
-    without,
-)
 from regraft.splitting.emitting.single.exits import (
     EXIT_CODE,
     EXIT_CODES,
@@ -28,6 +21,13 @@ from regraft.splitting.emitting.single.exits import (
 )
 from regraft.splitting.emitting.single.expressions import Expressions
 from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.host_branches import (
+    Arm,
+    add_branches,
+    integer_cases,
+    join_types,
+    without,
+)
 from regraft.splitting.emitting.single.inline import Regions
 from regraft.splitting.emitting.single.join import (
     Inexpressible,
@@ -75,8 +75,8 @@ class Lowering:
         return outcome[RESULT]
 
     def lower_block(self, steps: list[Step], names: Names, graph: Graph, leave: Exit) -> Outcome:
-        """Lower steps and the exit after them; return the names at the end, None if all raise.
-        `names` is changed."""
+        """Lower steps and the exit after them; return the names that the exit gives, None if all
+        paths raise. `names` is changed."""
         for position, source_step in enumerate(steps):
             step, next_steps = source_step, steps[position + 1 :]
             if isinstance(step, HostStep):
@@ -118,7 +118,8 @@ class Lowering:
         return Branch(arms, line, path, [])
 
     def lower_statement(self, statement: ast.stmt, names: Names, graph: Graph) -> bool:
-        """Lower one statement of the host; return whether it leaves the block."""
+        """Lower one statement of the host, which may change `names`; return whether it leaves the
+        block."""
         reader = Expressions(graph, names)
         if isinstance(statement, (ast.Break, ast.Continue)):
             return True
@@ -134,7 +135,7 @@ class Lowering:
         return False
 
     def store(self, target: ast.expr, value: Value, names: Names, graph: Graph) -> None:
-        """Assign a value to a name or to a tuple of targets."""
+        """Assign a value to a name or to a tuple of targets, in `names`."""
         if isinstance(target, ast.Name):
             names[target.id] = value
         elif isinstance(target, ast.Tuple):
@@ -148,7 +149,8 @@ class Lowering:
 
     def lower_branch(self, arms: list[Arm], names: Names, graph: Graph, leave: Exit) -> Outcome:
         """Lower a branch whose arms end as `leave` says; return the names where they meet, None if
-        all raise."""
+        all raise. More than three comparisons of one name with ints are searched by halving
+        them."""
         if not arms or arms[0][0] is None:
             return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
         cases, default_arms = integer_cases(arms)
@@ -182,7 +184,7 @@ class Lowering:
 
     def add_if(self, test: str, sides: list[Side], names: Names, graph: Graph) -> Outcome:
         """Add an `If` of two sides, each lowered on its own copy of the names; return the outcome
-        after it."""
+        after it, None if both raise."""
         lowered_sides = self.lower_sides(test, sides, names, graph)
         present = [outcome for _, outcome in lowered_sides if outcome is not None]
         if not present:
@@ -199,7 +201,8 @@ class Lowering:
     def lower_sides(
         self, test: str, sides: list[Side], names: Names, graph: Graph
     ) -> list[tuple[Graph, Outcome]]:
-        """Lower each side into a graph of its own; return the graphs and the outcomes."""
+        """Lower each side into a graph of its own, on a copy of the names; return the graphs and
+        the outcomes, in the order of the sides."""
         place = self.place
         lowered_sides = []
         for side in sides:
@@ -246,7 +249,10 @@ class Lowering:
         leave: Exit,
     ) -> Outcome:
         """Go on after a block that may have been left, with the steps after it or by leaving this
-        block, too."""
+        block, too, and return the outcome; `names` gets the names of `outcome`.
+
+        possible_ways: the ways in which the block may have ended.
+        """
         names.update(
             (key, value)
             for key, value in outcome.items()
@@ -273,8 +279,8 @@ class Lowering:
     def dispatch_exits(
         self, leaving_ways: list[str], exit_code: Value, names: Names, graph: Graph, leave: Exit
     ) -> Outcome:
-        """Leave the block in the way, one of `leaving_ways`, that the exit code tells at
-        run time."""
+        """Leave the block in the way, one of `leaving_ways`, that the exit code tells at run time;
+        return the outcome."""
         if len(leaving_ways) == 1:
             return leave.finish(leaving_ways[0], names, graph)
         is_first_way = graph.add(

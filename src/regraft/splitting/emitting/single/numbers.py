@@ -115,7 +115,7 @@ def require_fit(graph: Graph, name: str, size: str) -> Number:
 
 def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
     """Return the value; an int whose bound is above `limit` fails at run time unless it is below
-    `limit`."""
+    `limit`. Other numbers stay as they are."""
     if number_kind(value) != "int" or bound(value) <= limit:
         return value
     name = name_of(graph, value)
@@ -128,7 +128,8 @@ def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
 
 
 def float_arithmetic(graph: Graph, op: ast.operator, onnx_op: str, left: str, right: str) -> Number:
-    """Return an operation on floats, given by their names; raise Inexpressible for `//`."""
+    """Return an operation on floats, given by their names, `%` with Python's sign; raise
+    Inexpressible for `//`."""
     if isinstance(op, ast.FloorDiv):
         raise Inexpressible("// of floats")
     if not isinstance(op, ast.Mod):
@@ -148,7 +149,8 @@ def float_arithmetic(graph: Graph, op: ast.operator, onnx_op: str, left: str, ri
 
 
 def require_nonzero(graph: Graph, value: Value) -> Value:
-    """Return a divisor, which fails at run time with ZeroDivisionError where it is zero."""
+    """Return a divisor, which fails at run time with ZeroDivisionError where it is zero, a bool as
+    an int; raise Inexpressible for the constant zero."""
     if isinstance(value, Const):
         if not value.value:
             raise Inexpressible("a division by zero")
@@ -174,8 +176,8 @@ def as_int(graph: Graph, value: Value) -> Value:
 
 
 def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
-    """Return the name of a number as float64; with `exact` a whole number that no float64 is fails
-    at run time."""
+    """Return the name of a number as float64; with `exact` an int above 2**53, which may be no
+    float64, fails at run time."""
     if isinstance(value, Const):
         return graph.number(float(value.value), "float")
     if exact:
@@ -189,7 +191,8 @@ def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
 
 
 def convert_number(graph: Graph, kind: str, value: Value) -> Value:
-    """Return `int(value)`, `float(value)` or `bool(value)`."""
+    """Return `int(value)`, `float(value)` or `bool(value)` of a number, as `kind` says; raise
+    Inexpressible for other values."""
     value_kind = number_kind(value)
     if value_kind is None:
         raise Inexpressible(f"{kind}() of {describe_value(value)}")
@@ -215,7 +218,7 @@ def truncate_to_int(graph: Graph, name: str) -> Number:
 
 
 def truth(graph: Graph, value: Value) -> Value:
-    """Return `bool(value)` of a number."""
+    """Return `bool(value)` of a number or constant; raise Inexpressible for other values."""
     kind = number_kind(value)
     if isinstance(value, Const):
         return Const(bool(value.value))
@@ -228,7 +231,8 @@ def truth(graph: Graph, value: Value) -> Value:
 
 
 def compare_numbers(graph: Graph, op: ast.cmpop, left: Value, right: Value) -> Value:
-    """Return a comparison of two numbers, exact also between whole numbers and floats."""
+    """Return a comparison of two numbers, exact also between whole numbers and floats; raise
+    Inexpressible for other values and operators."""
     if type(op) not in COMPARISONS:
         raise Inexpressible(f"the comparison {type(op).__name__}")
     onnx_op, function = COMPARISONS[type(op)]
@@ -249,7 +253,7 @@ def compare_numbers(graph: Graph, op: ast.cmpop, left: Value, right: Value) -> V
 
 def min_or_max(graph: Graph, function_name: str, left: Value, right: Value) -> Value:
     """Return `min(left, right)` or `max(left, right)`: the left one unless the right one is less or
-    greater."""
+    greater. Raises Inexpressible for numbers of two kinds."""
     kind = number_kind(left)
     if isinstance(left, Const) and isinstance(right, Const):
         return Const(

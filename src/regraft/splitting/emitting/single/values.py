@@ -138,7 +138,8 @@ def describe_value(value: Value) -> str:
 
 
 def count_occurrences(value: Value, sought: Value) -> int:
-    """Return how often the list `sought` occurs in `value`."""
+    """Return how often the list `sought` itself, not an equal one, occurs in `value` and its
+    elements."""
     if value is sought:
         return 1
     return (
@@ -149,7 +150,8 @@ def count_occurrences(value: Value, sought: Value) -> int:
 
 
 def substitute(value: Value, old: Value, new: Value) -> Value:
-    """Return `value` with the list `new` in every place where it has the list `old`."""
+    """Return `value` with the list `new` in every place where it has the list `old` itself, at any
+    depth."""
     if value is old:
         return new
     if isinstance(value, Items) and count_occurrences(value, old):
@@ -160,7 +162,8 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
 
 
 def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | NestedList]:
-    """Yield the ONNX values in `value`, in order."""
+    """Yield the numbers, tensors and lists in `value` that have an ONNX name, or are to get one, in
+    order."""
     if isinstance(value, Items):
         for element in value.values:
             yield from leaves(element)

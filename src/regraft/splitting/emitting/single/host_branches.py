@@ -1,4 +1,5 @@
-"""Branches as `If`: the cases of their tests, and the types and outputs where their sides meet."""
+"""Branches of the host as `If`: the cases of their tests, and the types and outputs where their
+sides meet."""
 
 from __future__ import annotations
 
@@ -52,7 +53,11 @@ def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]]
 
 
 def join_types(present: list[Names], outer: Names) -> Names:
-    """Return the type of each name over the outcomes of the paths that do not raise."""
+    """Return the type of each name over the outcomes of the paths that do not raise, `present`;
+    raise Inexpressible for a name without a common type.
+
+    outer: the names before the paths parted.
+    """
     templates = {}
     for key in sorted({key for outcome in present for key in outcome}):
         try:
@@ -64,15 +69,15 @@ def join_types(present: list[Names], outer: Names) -> Names:
 
 
 def without(names: Names, aliases: dict[str, str]) -> Names:
-    """Return the names that are no aliases."""
+    """Return the names that are no aliases, with their values."""
     return {key: value for key, value in names.items() if key not in aliases}
 
 
 def add_branches(
     graph: Graph, test: str, lowered_sides: list[tuple[Graph, Outcome]], templates: Names
 ) -> list[str]:
-    """Add an `If` of two lowered sides, unless it would do nothing; return the names of its
-    outputs, one for each leaf of the templates without a name."""
+    """Add an `If` of two lowered sides and return the names of its outputs, one for each leaf of
+    the templates without a name; return [] without a node where it would do nothing."""
     graphs = [inner for inner, _ in lowered_sides]
     raises = any(outcome is None for _, outcome in lowered_sides)
     fails = raises or any(inner.may_fail for inner in graphs)
@@ -84,7 +89,8 @@ def add_branches(
 
 
 def add_outputs(sides: list[tuple[Graph, Outcome]], templates: Names) -> int:
-    """Add the templates' leaves without a name as outputs of each graph; return their number."""
+    """Add the templates' leaves without a name as outputs of each graph, one that is never read
+    where there is none; return their number."""
     kinds = [leaf for template in templates.values() for leaf in leaves(template) if not leaf.name]
     if not kinds:  # an `If` must have an output, also where it is only there to raise
         kinds, templates = [Number("", "int")], {RESULT: Number("", "int")}

@@ -1,4 +1,4 @@
-"""The single file: made from the host's steps, and called like the network."""
+"""The single ONNX file: made from the host's steps, and called like the network."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ PLAIN_RESULTS = (type(None), bool, int, float, str)  # constants that the file's
 METADATA_KEY = "regraft"  # the key in the file's metadata
 
 
-def single_file(program: Program, directory: Path, manifest: dict[str, Any]) -> onnx.ModelProto:
-    """Return the host's program around the regions of `directory` as one model.
+def build_onnx_model(
+    program: Program, directory: Path, manifest: dict[str, Any]
+) -> onnx.ModelProto:
+    """Return the host's program around the regions of `directory` as one model, with what the file
+    holds about itself in its metadata.
 
     Raises Unsplittable with file, line and reason where ONNX cannot express it.
     """
@@ -64,7 +67,9 @@ def single_file(program: Program, directory: Path, manifest: dict[str, Any]) -> 
     model = helper.make_model(
         graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
     )
-    note(model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree)
+    add_metadata(
+        model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree
+    )
     return model
 
 
@@ -104,8 +109,9 @@ def check_weights(graph: Graph, path: str) -> None:
         )
 
 
-def note(model: onnx.ModelProto, **facts: Any) -> None:
-    """Add facts to those that the file holds about itself in its metadata."""
+def add_metadata(model: onnx.ModelProto, **facts: Any) -> None:
+    """Add facts, which have to be JSON, to those that the file holds about itself in its
+    metadata."""
     recorded = json.loads(model.metadata_props[0].value) if model.metadata_props else {}
     helper.set_model_props(model, {METADATA_KEY: json.dumps({**recorded, **facts})})
 
@@ -116,11 +122,11 @@ def max_depth(graph: Graph) -> int:
 
 
 def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
-    """Let each leaf of a result be an output of the graph; return a tree that says how the result
-    is built from them.
+    """Let each leaf of a result be an output of the graph, named `name` and its place in the
+    result; return a tree that says how the result is built from them.
 
     The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
-    "numbers" or "sequence".
+    "numbers" or "sequence". Raises Unsplittable for what cannot be a result.
     """
     if isinstance(value, Const) and isinstance(value.value, PLAIN_RESULTS):
         return {"value": value.value}
@@ -160,7 +166,8 @@ def kind_of_result(value: Number | Tensor | Sequence | NestedList) -> str:
 
 
 def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
-    """Return the result as the network gives it, from its tree and the outputs by name."""
+    """Return the result as the network gives it, with arrays for tensors, from its tree and the
+    outputs by name."""
     ((kind, part),) = tree.items()
     if kind == "value":
         return part

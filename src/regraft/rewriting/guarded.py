@@ -1,5 +1,5 @@
 """The rewriting of a match that holds under conditions of the source: mode version over a range of
-statements.
+statements, or substitute where no condition has to be tested.
 
 The statements from the first matched one to that of the output become the other branch, unchanged;
 the kernel runs where the conditions hold. The conditions are tested, and the kernel's arguments
@@ -39,7 +39,8 @@ _TESTABLE = (
 
 
 class GuardedRewriter(RangeRewriter):
-    """A maker of the patch of one match under conditions, in mode version."""
+    """A maker of the patch of one match under conditions: in mode version, or substitute where none
+    of them has to be tested."""
 
     def patch(self) -> Patch:
         """Return the patch of the match; raise Withheld where the rewrite is not safe."""
@@ -149,7 +150,8 @@ class GuardedRewriter(RangeRewriter):
             raise self._withholding("a value that is computed in between is used later", node)
 
     def _check_uses(self, node: Node) -> None:
-        """Raise Withheld where more than the match uses the value of a matched inner node."""
+        """Raise Withheld where an unmatched node that may run uses the value of a matched inner
+        node, unless it only reads something of it for the match."""
         for guard, use in uses(node.output):
             if use in self.matched or not self._can_run(guard):
                 continue
@@ -210,8 +212,8 @@ class GuardedRewriter(RangeRewriter):
         return not nodes or any(self._can_run(node.guard) for node in nodes)
 
     def _only_for_match(self, use: Node) -> bool:
-        """Return whether only matched nodes use what a node reads of an inner value, like the dtype
-        of a cast."""
+        """Return whether a node of the range reads something of an inner value, like the dtype of a
+        cast, that only matched nodes use."""
         return use in self._range_nodes and all(
             reader in self.matched for reader in use.output.every_use()
         )
@@ -238,8 +240,8 @@ class GuardedRewriter(RangeRewriter):
     # conditions
 
     def _conditions(self, renderer: Renderer) -> list[str]:
-        """Return the texts of the conditions to test before the range; raise Withheld for one that
-        cannot be."""
+        """Return the texts of the conditions to test before the range, those on modules first;
+        raise Withheld for one that cannot be tested there."""
         texts = [
             f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})"
             for test in self.match.tests
@@ -262,7 +264,8 @@ class GuardedRewriter(RangeRewriter):
 
     def _is_testable(self, atom: Atom) -> bool:
         """Return whether an atom certainly has the same truth value before the range as where the
-        source tests it."""
+        source tests it; False for a text that is no plain test of names, attributes and
+        constants."""
         try:
             expression = ast.parse(atom.text, mode="eval").body
         except SyntaxError:
