@@ -145,9 +145,9 @@ def _is_impossible_format(dtype: str, findings: _Findings) -> bool:
         for reason in findings.skip_reasons
         if f"the original does not run in {dtype}" in reason
     ]
-    return all(
-        any(reason.startswith(f"{model} (") for reason in refused)
-        for model in findings.record["models"]
+    models = findings.record["models"]
+    return bool(models) and all(
+        any(reason.startswith(f"{model} (") for reason in refused) for model in models
     )
 
 

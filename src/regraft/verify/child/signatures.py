@@ -63,8 +63,9 @@ def _parameter_difference(name: str, original: Any, changed: Any) -> str:
                 f"in the signature of {name} the default of {old.name} is {new.default!r}, not"
                 f" {old.default!r}"
             )
-    for new in new_parameters[len(old_parameters) :]:
-        if new.default is new.empty and new.kind is not new.VAR_KEYWORD:
+    for new in new_parameters:
+        is_new = new.name not in old_signature.parameters
+        if is_new and new.default is new.empty and new.kind is not new.VAR_KEYWORD:
             return f"the signature of {name} requires a new parameter {new.name}"
     return ""
 

@@ -75,7 +75,9 @@ def _values_of_parameters(
     for parameter in parameters:
         if _is_required(parameter):
             fixed_value = fixed_values.get(parameter.name)
-            values[parameter.name] = fixed_value or _guess_value(parameter, config)
+            values[parameter.name] = (
+                _guess_value(parameter, config) if fixed_value is None else fixed_value
+            )
         elif parameter.default is None or isinstance(parameter.default, _PLAIN):
             values[parameter.name] = parameter.default
     return values

@@ -1,0 +1,48 @@
+"""Signatures of both versions are compared parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verify.child.signatures import signature_difference
+
+
+def original(x: Any, *, b: int = 1) -> None: ...
+
+
+def with_required_keyword_before(x: Any, *, a: int, b: int = 1) -> None: ...
+
+
+def with_required_keyword_behind(x: Any, *, b: int = 1, a: int) -> None: ...
+
+
+def with_optional_keyword(x: Any, *, a: int = 2, b: int = 1) -> None: ...
+
+
+def with_another_default(x: Any, *, b: int = 2) -> None: ...
+
+
+def with_any_keywords(x: Any, *, b: int = 1, **further: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (original, ""),
+        (with_required_keyword_before, "requires a new parameter a"),
+        (with_required_keyword_behind, "requires a new parameter a"),
+        (with_optional_keyword, ""),
+        (with_another_default, "the default of b is 2, not 1"),
+        (with_any_keywords, ""),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_difference_of_signatures(changed: Callable[..., None], words: str) -> None:
+    difference = signature_difference(original, changed)
+    assert words in difference
+    assert bool(difference) == bool(words)
