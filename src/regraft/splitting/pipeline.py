@@ -34,7 +34,13 @@ from regraft.splitting.loaded import load_split
 from regraft.splitting.network import Network, Program, bind_network
 from regraft.splitting.partition import partition
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
-from regraft.splitting.program.residual import Side, close_regions, close_sides, number_sides
+from regraft.splitting.program.residual import (
+    Side,
+    close_regions,
+    close_sides,
+    guard_regions,
+    number_sides,
+)
 from regraft.splitting.sampling.collect import collect_samples
 from regraft.splitting.sampling.explore import Explorer
 from regraft.splitting.sampling.record import Recorder
@@ -150,6 +156,7 @@ def build(network: Network, options: Options, started: float) -> SplitNetwork:
     analysis = round(time.monotonic() - analysis_started, 2)
     program, unreached = sample(program, options.unseen)
     compiled = compile_network(program, options.compiler)
+    guard_regions(program.steps, program.regions)
     sides = number_sides(program.steps)
     report = describe_parts(compiled, len(sides), analysis)
     original = original_of(program)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.residual import Step
+from regraft.splitting.program.residual import BEYOND_LIMITS, Step
 from regraft.splitting.sampling.record import Recorder, TooLong
 
 MAX_ROUNDED = 10  # inputs whose results may differ by as much as rounding changes the original's
@@ -85,3 +85,8 @@ def attempt(call: Callable[[], Any]) -> Any:
         raise
     except Exception as problem:  # noqa: BLE001  (whatever the network raises)
         return problem
+
+
+def is_beyond_limits(outcome: Any) -> bool:
+    """Return whether an outcome is the error of a region that got sizes beyond its limits."""
+    return isinstance(outcome, Exception) and BEYOND_LIMITS in str(outcome)

@@ -16,6 +16,7 @@ import torch
 
 from regraft.splitting.compiling import means
 from regraft.splitting.compiling.artifacts import rename
+from regraft.splitting.compiling.replacements import replaced_functions
 from regraft.splitting.compiling.samples import (
     Sample,
     Slower,
@@ -40,7 +41,6 @@ OPSET = 18  # both exporters write it
 # rows.
 FUSIONS = ["MatMulScaleFusion", "MatmulTransposeFusion"]
 _RESHAPED = symbolic_helper._reshape_helper
-_UNFLATTENED = torch.Tensor.unflatten
 
 
 def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
@@ -213,19 +213,11 @@ def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
     return _RESHAPED(g, operand, shape, int(computed) or allowzero)
 
 
-def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
-    """Unflatten as torch does, but to sizes that the tracing exporter sees: torch's own are those
-    of the sample."""
-    if not isinstance(dim, int) or tensor.dim() == 0:
-        return _UNFLATTENED(tensor, dim, sizes)
-    dim %= tensor.dim()
-    return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
-
-
 @contextlib.contextmanager
 def exporter_settings() -> Iterator[None]:
     """Turn off gradients, the exporters' own output and the fast path of Transformer layers in the
-    `with` block, and put `reshape` and `unflatten` in the place of the exporter's.
+    `with` block, and put `reshape` in the place of the exporter's and the functions of
+    `replacements` in the place of torch's.
 
     Without the fast path the layers compute with operations that ONNX has.
     """
@@ -237,7 +229,7 @@ def exporter_settings() -> Iterator[None]:
             torch.no_grad(),
             mock.patch.object(torch._C, "_jit_onnx_log"),
             mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
-            mock.patch.object(torch.Tensor, "unflatten", unflatten),
+            replaced_functions(),
         ):
             yield
     finally:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,9 +19,13 @@ from regraft.splitting.sampling.record import to_numpy, to_torch
 
 Sample = tuple[torch.Tensor, ...]
 
+WHOLE_NUMBERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+
 
 SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
 MIN_SAVING = 50e-6  # seconds; smaller differences do not matter
+COMPARED_SIZES = (1, 2, 17, 64, 257)  # sizes beside those of the samples
+MAX_ELEMENTS = 1_000_000  # elements of an input that is made for a comparison
 TIMING_SECONDS = 0.02  # seconds for the timing of a region; three rounds in any case
 
 
@@ -50,10 +55,12 @@ def compare_values(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
     """Compare a compiled region's results with torch's on all samples, on samples with other
-    numbers, and, where data decide sizes, on other values.
+    numbers and of other sizes, and, where data decide sizes, on other values.
 
     A tracer may take a number for a constant, and a size that the data decided for one that is
-    always the same. Raises Uncompilable unless `run` gives the results of torch.
+    always the same; a compiler may compute whole numbers otherwise. Raises Uncompilable unless
+    `run` gives the results of torch. Limits of the region's sizes that turn out to be none are
+    removed from `region.limits`.
     """
     for sample in region.samples:
         with torch.no_grad():
@@ -68,6 +75,34 @@ def compare_values(
         )
     for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data else ():
         compare_changed(module, run, change_values(first, factor), name, describe)
+    if not sized_by_data:  # else whole numbers may be sizes
+        for changed in change_whole_numbers(first):
+            compare_changed(module, run, changed, name, difference)
+    compare_sizes(region, module, run, name)
+
+
+def compare_sizes(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Compare a compiled region with torch on samples of other sizes.
+
+    Raises Uncompilable where they differ although no limit of the region excludes the size. A limit
+    that excludes 1 alone, as PyTorch notes them where it might broadcast, is removed if the results
+    are equal there.
+    """
+    removable = {limit for limit in region.limits if excludes_one_alone(limit, region)}
+    for sample in resized_samples(region):
+        inputs = dict(zip(region.inputs, sample, strict=True))
+        exceeded = {limit for limit in region.limits if not is_within(limit, inputs)}
+        if exceeded - removable:
+            continue
+        try:
+            compare_changed(module, run, sample, name, difference)
+        except Uncompilable:
+            if not exceeded:
+                raise
+            removable -= exceeded
+    region.limits = [limit for limit in region.limits if limit not in removable]
 
 
 def compare_changed(
@@ -150,6 +185,73 @@ def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
     if number.dtype == torch.bool:
         return ~number
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
+
+
+def change_whole_numbers(sample: Sample) -> Iterator[Sample]:
+    """Yield the sample with the whole numbers of its tensors negated, and near the largest of their
+    type; nothing where it has none."""
+    for change in (torch.neg, towards_largest):
+        changed = tuple(
+            change(tensor) if tensor.dim() and tensor.dtype in WHOLE_NUMBERS else tensor
+            for tensor in sample
+        )
+        if any(new is not old for new, old in zip(changed, sample, strict=True)):
+            yield changed
+
+
+def towards_largest(tensor: torch.Tensor) -> torch.Tensor:
+    """Return whole numbers that are as far apart as those of the tensor, the largest of which is
+    the largest of their type, or 2**60 for 64 bits: sums still fit."""
+    largest = 2**60 if tensor.dtype == torch.int64 else torch.iinfo(tensor.dtype).max
+    return tensor + (largest - tensor.max()) if tensor.numel() else tensor
+
+
+def resized_samples(region: Region) -> Iterator[Sample]:
+    """Yield the first sample with the sizes that differ between the samples replaced by each of
+    `COMPARED_SIZES`: all of them, and then each group of sizes that are always equal alone.
+
+    Rows are repeated or left out.
+    """
+    groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for place, tensors in enumerate(zip(*region.samples, strict=True)):
+        for dim, sizes in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
+            if len(set(sizes)) > 1:
+                groups.setdefault(sizes, []).append((place, dim))
+    sample = max(region.samples, key=lambda tensors: min(map(torch.Tensor.numel, tensors)))
+    together = [axis for axes in groups.values() for axis in axes]
+    for axes in (together, *(groups.values() if len(groups) > 1 else ())):
+        for size in COMPARED_SIZES if axes else ():
+            tensors = list(sample)
+            for place, dim in axes:
+                tensor = tensors[place]
+                if tensor.shape[dim] and tensor.numel() // tensor.shape[dim] * size <= MAX_ELEMENTS:
+                    rows = torch.arange(size) % tensor.shape[dim]
+                    tensors[place] = tensor.index_select(dim, rows)
+            yield tuple(tensors)
+
+
+def is_within(limit: str, inputs: Mapping[str, Any]) -> bool:
+    """Return whether inputs by name, tensors or arrays, have sizes for which a limit holds."""
+    return bool(eval(limit, {"__builtins__": {"max": max, "min": min}}, dict(inputs)))
+
+
+def excludes_one_alone(limit: str, region: Region) -> bool:
+    """Return whether a limit on one size excludes only 1, as far as larger sizes tell."""
+    axes = [
+        (key, dim)
+        for key, dims in varying_axes(region).items()
+        for dim in dims
+        if f"{key}.shape[{dim}]" in limit
+    ]
+    if len(axes) != 1:
+        return False
+    key, dim = axes[0]
+
+    def holds(size: int) -> bool:
+        sizes = torch.Size([1] * dim + [size])
+        return is_within(limit, {key: SimpleNamespace(shape=sizes)})
+
+    return not holds(1) and all(map(holds, (*range(2, 300), *(2**power for power in range(9, 40)))))
 
 
 def change_values(sample: Sample, factor: float) -> Sample:

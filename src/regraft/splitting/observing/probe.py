@@ -81,6 +81,13 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
             self._note_results(result, constant or func.overloadpacket.__name__ in LIKE)
         return result
 
+    def note_read(self, tensor: torch.Tensor, name: str) -> None:
+        """Note that Python gets the values of a tensor, unless they are the same for every
+        input."""
+        with torch._C.DisableTorchFunction():
+            if tensor.untyped_storage()._cdata not in self.constant:
+                self.scalars.append(name)
+
     def _note_results(self, result: Any, constant: bool) -> None:
         """Note in `constant` whether an operation's results are the same for every input."""
         for output in tensors_in(result):
@@ -124,8 +131,22 @@ def _written_by_schema(
     return tensors_in(values)
 
 
-class _WithoutChecks(TorchFunctionMode):  # type: ignore[misc]
-    """Leaves out the reads of `one_hot` with a number of classes, which only check its argument."""
+# methods that give a tensor's values to Python without an operation of PyTorch
+_VALUE_READERS = frozenset(
+    {
+        torch.Tensor.tolist,
+        torch.Tensor.numpy,
+        torch.Tensor.__array__,
+        torch.Tensor.__dlpack__,
+        torch.Tensor.data_ptr,
+        torch.Tensor.untyped_storage,
+    }
+)
+
+
+class _Functions(TorchFunctionMode):  # type: ignore[misc]
+    """Notes reads that are no operations, and leaves out those of `one_hot` with a number of
+    classes, which only check its argument."""
 
     def __init__(self, reads: _Reads) -> None:
         super().__init__()
@@ -133,6 +154,8 @@ class _WithoutChecks(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func in _VALUE_READERS:
+            self.reads.note_read(args[0], func.__name__)
         scalars_before = list(self.reads.scalars)
         result = func(*args, **kwargs)
         if (
@@ -177,7 +200,7 @@ def observe(
     reads = _Reads(constants, max_operations)
 
     def run_noted() -> Any:
-        with reads, _WithoutChecks(reads):
+        with reads, _Functions(reads):
             return call()
 
     observed = observe_effects(run_noted, ())

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+BEYOND_LIMITS = "no example has such sizes"  # in the error that a region raises beyond its limits
+
 
 @dataclass
 class TensorStep:
@@ -78,7 +80,8 @@ class Region:
 
     place: file and line of its first statement. samples: inputs of different sizes that runs gave
     it. open: the dimensions of each input whose size may differ. measured: whether the region stays
-    eager where torch is faster.
+    eager where torch is faster. limits: conditions on sizes of the inputs, as Python expressions,
+    outside of which the compiled region was not traced.
     """
 
     number: int
@@ -89,6 +92,7 @@ class Region:
     samples: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     open: tuple[frozenset[int], ...] = ()
     measured: bool = False
+    limits: list[str] = field(default_factory=list)
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep
@@ -226,6 +230,33 @@ def close_sides(steps: list[Step], taken: set[int]) -> None:
                     step.arms[position], step.numbers[position] = (test, [HostStep(error)]), -1
                 else:
                     close_sides(body, taken)
+
+
+def guard_regions(steps: list[Step], regions: list[Region]) -> None:
+    """Let the program raise an error in front of a region that gets sizes beyond its limits; the
+    steps are changed."""
+    for block in list(blocks(steps)):
+        for position, step in reversed(list(enumerate(block))):
+            if isinstance(step, RegionStep) and regions[step.number].limits:
+                block.insert(position, _limit_test(step, regions[step.number]))
+
+
+def _limit_test(step: RegionStep, region: Region) -> Branch:
+    """Return the branch that raises an error where the inputs of a region exceed its limits."""
+    host_names = dict(zip(region.inputs, step.inputs, strict=True))
+    conditions = " and ".join(f"({limit})" for limit in region.limits)
+    test = ast.parse(f"not ({conditions})", mode="eval")
+    for node in ast.walk(test):
+        if isinstance(node, ast.Name) and node.id in host_names:
+            node.id = host_names[node.id]
+    path, line = region.place
+    region_limits = " and ".join(region.limits)
+    reason = (
+        f"{path}:{line}: {BEYOND_LIMITS}; Python code decides by sizes here, and this network was"
+        f" split for {region_limits}: split again with an example call of this size"
+    )
+    error = ast.parse(f"raise ValueError({reason!r})").body[0]
+    return Branch([(test.body, [HostStep(error)])], line, path, [""], [-1])
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:

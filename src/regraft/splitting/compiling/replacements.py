@@ -1,0 +1,95 @@
+"""Functions that take the place of torch's while a region is traced to ONNX, where the exporter
+writes an operation that computes something else.
+
+* torch's `//` rounds towards minus infinity, the exporter's towards zero; of floating-point numbers
+  torch takes the remainder first, so that `1.0 // 0.1` is 9.
+* torch adds up and multiplies whole numbers in 64 bits, ONNX in the type of the operand, and ONNX
+  Runtime adds up those of 64 bits as floating-point numbers, which are exact up to 2**53.
+* torch's own `unflatten` has the sizes of the sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+_UNFLATTENED = torch.Tensor.unflatten
+_ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
+_HALF = 2**32  # the factor of the upper half of a number of 64 bits
+_NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32})
+
+
+@contextlib.contextmanager
+def replaced_functions() -> Iterator[None]:
+    """Put the functions of this file in the place of torch's in the `with` block."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, function in _replacements():
+            stack.enter_context(mock.patch.object(owner, name, function))
+        yield
+
+
+def floor_divide(dividend: Any, divisor: Any) -> Any:
+    """Return torch's `dividend // divisor`, as operations whose meaning exporters share."""
+    numbers = torch.as_tensor(dividend), torch.as_tensor(divisor)
+    if not any(number.is_floating_point() for number in numbers):
+        return torch.div(dividend, divisor, rounding_mode="floor")
+    remainder = torch.fmod(*numbers)
+    quotient = (dividend - remainder) / divisor
+    has_other_sign = (remainder != 0) & ((numbers[1] < 0) != (remainder < 0))
+    quotient = quotient - has_other_sign.to(quotient.dtype)
+    floor = quotient.floor()
+    rounded = floor + (quotient - floor > 0.5).to(quotient.dtype)
+    return torch.where(numbers[1] == 0, dividend / divisor, rounded)
+
+
+def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
+    """Unflatten as torch does, but to sizes that the tracing exporter sees: torch's own are those
+    of the sample."""
+    if not isinstance(dim, int) or tensor.dim() == 0:
+        return _UNFLATTENED(tensor, dim, sizes)
+    dim %= tensor.dim()
+    return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
+
+
+def _in_64_bits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that accumulates as torch does, on whole numbers of 64 bits."""
+
+    @functools.wraps(function)
+    def accumulate(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        is_narrow = tensor.dtype in _NARROW and kwargs.get("dtype") is None
+        return function(tensor.long() if is_narrow else tensor, *args, **kwargs)
+
+    return accumulate
+
+
+def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that adds up the halves of whole numbers of 64 bits apart; the lower halves
+    of 2**21 numbers have an exact sum."""
+
+    @functools.wraps(add_up)
+    def accumulate(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if tensor.dtype != torch.int64 or kwargs.get("dtype") is not None:
+            return add_up(tensor, *args, **kwargs)
+        low = tensor & (_HALF - 1)
+        high = torch.div(tensor - low, _HALF, rounding_mode="trunc")
+        return add_up(high, *args, **kwargs) * _HALF + add_up(low, *args, **kwargs)
+
+    return accumulate
+
+
+def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Yield the owner, the name and the replacement of each function."""
+    yield torch.Tensor, "unflatten", unflatten
+    yield torch.Tensor, "floor_divide", floor_divide
+    yield torch.Tensor, "__floordiv__", floor_divide
+    yield torch.Tensor, "__rfloordiv__", lambda divisor, dividend: floor_divide(dividend, divisor)
+    yield torch, "floor_divide", floor_divide
+    for owner in (torch, torch.Tensor):
+        for name in _ACCUMULATING:
+            function = getattr(owner, name)
+            yield owner, name, _in_64_bits(_exactly(function) if name == "sum" else function)

@@ -1,0 +1,212 @@
+"""Networks whose submodules decide, in Python, by a size or a value in a way that their examples do
+not show, and operations that compilers define differently from torch.
+
+Each class has `calls`, and `rare`: inputs that no example is like. A network that is split gives
+what the original gives for these, or raises.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Rows(nn.Module):
+    """A network of rows with a decision on a value, so that there is something to split."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = self.Inner()
+
+    def calls(self):
+        return [(torch.randn(rows, 4),) for rows in (3, 4, 5, 7, 3, 6)]
+
+    def rare(self):
+        return [torch.randn(60, 4), torch.randn(1, 4), torch.randn(257, 4), torch.randn(64, 4)]
+
+    def forward(self, x):
+        y = self.inner(x)
+        if x.sum() > 0:
+            return y + 1
+        return y
+
+
+class Threshold(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[0] > 50 else x
+
+
+class ShortestOfTwo(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x.topk(min(x.shape[0], 30), 0).values.sum(0)
+
+
+class Chunks(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.cat([chunk.cumsum(0) for chunk in x.split(32)])
+
+
+class Padded(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            if x.shape[0] % 4:
+                x = torch.nn.functional.pad(x, (0, 0, 0, 4 - x.shape[0] % 4))
+            return x.reshape(x.shape[0] // 4, 4, 4).sum(1)
+
+    def calls(self):
+        return [(torch.randn(rows, 4),) for rows in (5, 6, 7, 9, 10)]
+
+    def rare(self):
+        return [torch.randn(rows, 4) for rows in (8, 12, 1, 64, 257)]
+
+
+class LoopOverBlocks(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            total = x[:0].sum(0)
+            for start in range(0, x.shape[0], 16):
+                total = total.tanh() + x[start : start + 16].sum(0)
+            return total
+
+
+class CachedLength(Rows):
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.arange(48.0)[:, None])
+
+        def forward(self, x):
+            if x.shape[0] > self.table.shape[0]:
+                return x + torch.arange(float(x.shape[0]))[:, None] * 2
+            return x + self.table[: x.shape[0]]
+
+
+class Words(nn.Module):
+    """A network of whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = self.Inner()
+
+    def calls(self):
+        return [(torch.randint(3, 40, (1, 6)),) for _ in range(6)]
+
+    def rare(self):
+        return [
+            torch.tensor([[5, 0, 7, 8, 9, 3]]),
+            torch.tensor([[20000, 20000, 7, 8, 9, 3]]),
+            torch.tensor([[-4, 7, -1, -3, 5, 11]]),
+        ]
+
+    def forward(self, ids):
+        y = self.inner(ids)
+        if ids.sum() % 2 == 0:
+            return y + 1
+        return y
+
+
+class ContainsInAList(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids * 2 if 0 in ids[0].tolist() else ids
+
+
+class ContainsInAnArray(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids * 2 if (ids.numpy() == 0).any() else ids
+
+
+class SmallestOfAnArray(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids * int(np.asarray(ids).min() > 0)
+
+
+class LargestOfAList(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return -ids if max(ids[0].tolist()) > 1e4 else ids
+
+
+class ContainsInATensor(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids * 2 if 0 in ids else ids
+
+
+class FloorDivision(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids // 3
+
+
+class FloorDivide(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return torch.floor_divide(ids, 3)
+
+
+class FloorDivisionOfFloats(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids.float() // 3
+
+
+class Remainder(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids % 3
+
+
+class TruncatedRemainder(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return torch.fmod(ids, 3)
+
+
+class NarrowWords(Words):
+    """32-bit numbers, whose sums are 64-bit numbers in torch."""
+
+    def calls(self):
+        return [(call[0].int(),) for call in super().calls()]
+
+    def rare(self):
+        large = torch.tensor([[2**31 - 1, 2**31 - 1, 5, 7, 2**30, 9]], dtype=torch.int32)
+        return [large, -large, torch.tensor([[70000, 70000, 3, 1, 1, 1]], dtype=torch.int32)]
+
+    def forward(self, ids):
+        y = self.inner(ids)
+        if ids[0, 5] % 2 == 0:
+            return y + 1
+        return y
+
+
+class RunningSum(NarrowWords):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids.cumsum(1)
+
+
+class Sum(NarrowWords):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids.sum(1)
+
+
+class Product(NarrowWords):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids[:, :2].prod(1)
+
+
+class LargeSum(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids.sum(1)
+
+    def rare(self):
+        return [torch.tensor([[2**53, 1, 1, 1, 2, 4]]), torch.tensor([[2**60, 3, 5, 7, 9, 11]])]
