@@ -25,6 +25,7 @@ from regraft.dsl.syntax import (
     Apply,
     Attr,
     Const,
+    Fragment,
     Group,
     Item,
     Node,
@@ -96,6 +97,7 @@ class OwnNorm(nn.Module):
 
 
 Drawn = Mapping[str, Callable[[tuple[int, ...]], Any]]
+Statistic = Callable[[torch.Tensor], torch.Tensor]
 
 
 class SpecificationError(Exception):
@@ -175,9 +177,22 @@ def run_source(case: Case, given: Mapping[str, Any], outputs: tuple[str, ...]) -
 
 
 def output_of(node: Node) -> str:
-    (out,) = node.outputs
-    assert isinstance(out, Var)
-    return out.name
+    """Return the name of the only output of a node."""
+    (output,) = node.outputs
+    return name_of(output)
+
+
+def name_of(operand: Operand) -> str:
+    """Return the name of an operand that is a variable."""
+    assert isinstance(operand, Var)
+    return operand.name
+
+
+def nodes_of(fragment: Fragment) -> tuple[Node, ...]:
+    """Return the nodes of a fragment without wildcards."""
+    nodes = tuple(node for node in fragment if isinstance(node, Node))
+    assert len(nodes) == len(fragment)
+    return nodes
 
 
 def run_target(
@@ -308,7 +323,7 @@ class Chooser:
         layers = {
             output_of(node): self.layer(node)
             for one in self.rule.init
-            for node in one.source
+            for node in nodes_of(one.source)
             if output_of(node) in called
         }
         made = {output_of(node) for node in nodes}
@@ -403,7 +418,7 @@ class Chooser:
 
     def number_like(self, name: str) -> bool:
         """Whether the kernel takes the variable as a number, by its annotation."""
-        apply = self.forward.target[0].apply
+        apply = nodes_of(self.forward.target)[0].apply
         try:
             annotations = {
                 n: str(p.annotation)
@@ -444,11 +459,10 @@ def check_rule(
     """
     done = 0
     for number, forward in enumerate(one for each in rule.forward for one in alternatives(each)):
-        outputs = tuple(one.name for one in forward.target[0].outputs) or (
-            output_of(forward.source[-1]),
-        )
+        source, target = nodes_of(forward.source), nodes_of(forward.target)[0]
+        outputs = tuple(map(name_of, target.outputs)) or (output_of(source[-1]),)
         known: list[Case] = []
-        for nodes in selections(forward.source):
+        for nodes in selections(source):
             cases = list(accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, known))
             known = known or cases
             if not cases:
@@ -456,8 +470,8 @@ def check_rule(
                     f"alternative {number + 1}: nothing was found that the source accepts"
                 )
             for case in cases:
-                compare(rule, forward.target[0], case, outputs, dtypes)
-            compare_chance(rule, forward.target[0], cases[0], outputs)
+                compare(rule, target, case, outputs, dtypes)
+            compare_chance(rule, target, cases[0], outputs)
             done += len(cases)
     return done
 
@@ -542,7 +556,11 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
         theirs = torch.stack(
             [run_target(target, case, given, len(outputs) > 1)[0] for _ in range(DRAWS)]
         ).double()
-    for name, statistic in (("mean", lambda x: x), ("spread", lambda x: (x - x.mean(0)) ** 2)):
+    statistics: tuple[tuple[str, Statistic], ...] = (
+        ("mean", lambda x: x),
+        ("spread", lambda x: (x - x.mean(0)) ** 2),
+    )
+    for name, statistic in statistics:
         left, right = statistic(ours), statistic(theirs)
         error = ((left.var(0) + right.var(0)) / DRAWS).sqrt() + 1e-5 * left.abs().max()
         score = float(((left.mean(0) - right.mean(0)).abs() / error).max())

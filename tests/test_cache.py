@@ -7,12 +7,13 @@ import os
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regraft.report.machine import Collector
 from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, FileReport, compile_rules, parallel
+from regraft.scanning import CompiledRule, FileReport, check_file, compile_rules, parallel
 from regraft.scanning.cache import Cache
 from regraft.scanning.parallel import Task, scan_files
 from regraft.source import cache_key
@@ -39,13 +40,12 @@ def scanned(items: Sequence[Path | SourceError], task: Task, jobs: int = 1) -> d
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were scanned, not taken from the cache."""
     found: list[str] = []
-    real = parallel.check_file
 
-    def check_file(path: Path, *arguments: object, **more: object) -> FileReport:
+    def record_scan(path: Path, *arguments: Any, **options: Any) -> FileReport:
         found.append(path.name)
-        return real(path, *arguments, **more)  # type: ignore[arg-type]
+        return check_file(path, *arguments, **options)
 
-    monkeypatch.setattr(parallel, "check_file", check_file)
+    monkeypatch.setattr(parallel, "check_file", record_scan)
     return found
 
 

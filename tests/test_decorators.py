@@ -125,7 +125,9 @@ def test_what_is_not_marked(name: str) -> None:
     code, reason = UNMARKED[name]
     report, changed = run(HEAD + code)
     assert changed == HEAD + code
-    assert any(reason in one.reason for one in (*report.misses, *report.findings)), report
+    reasons = [miss.reason for miss in report.misses]
+    reasons += [finding.reason for finding in report.findings]
+    assert any(reason in text for text in reasons), report
 
 
 def test_definitions_under_a_condition_keep_their_place() -> None:
@@ -210,18 +212,21 @@ def loaded(code: str) -> Any:
 
 def test_kernels_finds_what_is_marked_and_takes_its_signature() -> None:
     """With the package, its own check of signatures, and compositions for kernels."""
-    kernels, torch = pytest.importorskip("kernels"), pytest.importorskip("torch")
+    kernels = pytest.importorskip("kernels")
+    pytest.importorskip("torch")
     sys.path.insert(0, str(Path(__file__).parent))
+    import torch
+
     import hub_layers
 
     called = []
 
-    class Norm(torch.nn.Module):  # type: ignore[misc]
+    class Norm(torch.nn.Module):
         def forward(self, hidden_states: Any) -> Any:
             called.append("norm")
             return hub_layers.RMSNorm(hidden_states, self.weight, self.variance_epsilon)
 
-    class Rotary(torch.nn.Module):  # type: ignore[misc]
+    class Rotary(torch.nn.Module):
         def forward(self, q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
             called.append("rotary")
             return hub_layers.rotary_pos_emb(q, k, cos, sin, unsqueeze_dim)

@@ -80,6 +80,8 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
 def test_unchanged_for_the_reason(rule: Rule, example: Example) -> None:
     report, changed = run(rule, example.before)
     assert changed == example.before
-    reasons = [one.reason for one in (*report.misses, *report.findings)] or ["nothing like it"]
+    reasons = [miss.reason for miss in report.misses]
+    reasons += [finding.reason for finding in report.findings]
+    reasons = reasons or ["nothing like it"]
     assert any(example.reason in reason for reason in reasons), reasons
     assert example.reason

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from regraft.bench.measure import FEWEST, LEVEL, BenchError, clock, compare, interval, peak, step  # noqa: E402
+from regraft.bench.measure import FEWEST, LEVEL, BenchError, clock, compare, interval, peak, step
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -123,10 +124,12 @@ def test_the_loss_of_the_output_is_differentiated() -> None:
 
 
 def test_a_model_without_gradients_has_no_training_step() -> None:
+    training_step = step(nn.ReLU(), [((torch.ones(2),), {})], True)
     with pytest.raises(BenchError, match="has a gradient"):
-        compare(*[step(nn.ReLU(), [((torch.ones(2),), {})], True)] * 2, 6, CPU)
+        compare(training_step, training_step, 6, CPU)
 
 
 def test_a_model_that_does_not_run() -> None:
+    inference = step(nn.Linear(2, 2), [((torch.ones(3),), {})], False)
     with pytest.raises(BenchError, match="does not run: RuntimeError"):
-        compare(*[step(nn.Linear(2, 2), [((torch.ones(3),), {})], False)] * 2, 6, CPU)
+        compare(inference, inference, 6, CPU)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from regraft.ops import REFERENCES, add_rms_norm, implementation, rms_norm  # noqa: E402
-from regraft.ops.postponed import PostponedTensor  # noqa: E402
+from regraft.ops import REFERENCES, add_rms_norm, implementation, rms_norm
+from regraft.ops.postponed import PostponedTensor
 
 reference = REFERENCES["add_rms_norm"]
 HALF, SINGLE = torch.float16, torch.float32
@@ -121,7 +122,7 @@ class Seeing(Norm):
         return super().forward(x + 1) + x.mean()
 
 
-class Double(torch.autograd.Function):  # type: ignore[misc]
+class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         return x * 2
@@ -145,7 +146,8 @@ class Blind(Norm):
 @pytest.mark.parametrize("kind", [Seeing, Foreign, Blind])
 def test_other_layers_get_the_sum(kind: Any, launches: list[str]) -> None:
     norm = kind()
-    ours, theirs = ([], [])
+    ours: list[Any] = []
+    theirs: list[Any] = []
     for op, found in ((add_rms_norm, ours), (reference, theirs)):
         x, y = terms()
         total, normed = op(x, y, norm)

@@ -91,9 +91,9 @@ def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) 
 def test_the_backward_pass_can_be_run_again(launches: list[str]) -> None:
     """Liger's own function writes the gradients over its inputs: a second backward pass would be
     wrong."""
-    leaves = factors()
+    leaves = gate, up = factors()
     kept = [one.detach().clone() for one in leaves]
-    result = gated_activation(*leaves, F.silu)
+    result = gated_activation(gate, up, F.silu)
     first, again = (torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2))
     assert launches
     assert all(
@@ -105,8 +105,8 @@ def test_the_backward_pass_can_be_run_again(launches: list[str]) -> None:
 def test_second_derivatives_are_those_of_the_activation() -> None:
     second = []
     for op in (gated_activation, reference):
-        leaves = factors()
-        slopes = torch.autograd.grad(op(*leaves, F.silu).square().sum(), leaves, create_graph=True)
+        leaves = gate, up = factors()
+        slopes = torch.autograd.grad(op(gate, up, F.silu).square().sum(), leaves, create_graph=True)
         second.append(torch.autograd.grad(sum(one.square().sum() for one in slopes), leaves))
     for one, other in zip(*second, strict=True):
         torch.testing.assert_close(one, other)
@@ -114,7 +114,8 @@ def test_second_derivatives_are_those_of_the_activation() -> None:
 
 def test_halves_of_one_projection(launches: list[str]) -> None:
     x = torch.randn(2, 5, 8, requires_grad=True)
-    ours = gated_activation(*x.chunk(2, -1), F.silu)
+    gate, up = x.chunk(2, -1)
+    ours = gated_activation(gate, up, F.silu)
     (slope,) = torch.autograd.grad(ours.sum(), x)
     theirs = reference(*x.chunk(2, -1), F.silu)
     torch.testing.assert_close(ours, theirs)

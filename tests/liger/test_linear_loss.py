@@ -3,6 +3,7 @@ functions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ SIZES = {
     "head_dim": 8,
 }
 SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 1, "pad_token_id": 0}
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "Llama": {},
     "Gemma2": {"final_logit_softcapping": 2.0},
     "Qwen3Moe": {
@@ -48,7 +49,11 @@ def test_the_kernel(bias: bool, launches: list[str]) -> None:
     target = torch.randint(0, 37, (19,))
     target[2] = -100
     found = []
-    for make in (lambda: postponed_linear(x, head), lambda: head(x)):
+    projections: tuple[Callable[[], Any], ...] = (
+        lambda: postponed_linear(x, head),
+        lambda: head(x),
+    )
+    for make in projections:
         loss = F.cross_entropy((make() * 3.0).float(), target)
         found.append([loss, *torch.autograd.grad(loss, [x, *head.parameters()])])
     for ours, theirs in zip(*found, strict=True):

@@ -41,11 +41,11 @@ def test_every_layout_gives_what_the_composition_gives(
     name: str, dtype: Any, launches: list[str]
 ) -> None:
     query, key, table = LAYOUTS[name]
-    cos, sin = tables(table, dtype)
+    cos_sin = tables(table, dtype)
     found = []
     for op in (rotary_pair, reference):
         leaves = pair(query, key, dtype)
-        made = op(*leaves, cos, sin)
+        made = op(*leaves, *cos_sin)
         loss = sum(
             (one * torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(dtype)).sum()
             for one in made

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import attention, flash_attention, implementation, memory_efficient_attention  # noqa: E402
-from regraft.ops.flash_attention import through_flash_attn  # noqa: E402
-from regraft.ops.memory_efficient_attention import through_xformers  # noqa: E402
+from regraft.ops import attention, flash_attention, implementation, memory_efficient_attention
+from regraft.ops.flash_attention import through_flash_attn
+from regraft.ops.memory_efficient_attention import through_xformers
 
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
@@ -49,7 +50,8 @@ def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], mas
         factor=1.5,
         dropout=nn.Dropout(0.5).eval(),
     )
-    theirs = composition(*tensors, mask=mask if masked else 0.0, scale=1 / 3)
+    query, key, value = tensors
+    theirs = composition(query, key, value, mask=mask if masked else 0.0, scale=1 / 3)
     gradients = [
         torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)
     ]
@@ -57,15 +59,20 @@ def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], mas
     for one, other in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
         torch.testing.assert_close(one, other, **close)
     exact = composition(
-        *(one.double() for one in tensors), mask=mask.double() if masked else 0.0, scale=1 / 3
+        query.double(),
+        key.double(),
+        value.double(),
+        mask=mask.double() if masked else 0.0,
+        scale=1 / 3,
     )
     errors = [(one - exact).abs().mean().item() for one in (ours, theirs)]
     assert errors[0] <= 1.5 * errors[1] + 1e-7
 
 
 def test_a_learned_bias_gets_its_gradient() -> None:
-    tensors, bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
-    ours, theirs = attention(*tensors, mask=bias), composition(*tensors, bias)
+    (query, key, value), bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
+    ours = attention(query, key, value, mask=bias)
+    theirs = composition(query, key, value, bias)
     for one, other in zip(
         *(torch.autograd.grad(y.square().sum(), [bias]) for y in (ours, theirs)), strict=True
     ):
@@ -152,10 +159,11 @@ def strict_kernel(
 
 @pytest.mark.parametrize("shape", [None, (7,), (5, 7), (2, 1, 1, 7), (2, 3, 5, 7)])
 def test_xformers_gets_its_layout(shape: tuple[int, ...] | None) -> None:
-    tensors = inputs()
+    query, key, value = inputs()
     mask = None if shape is None else torch.randn(shape)
-    ours = through_xformers(strict_kernel, *tensors, mask, 0.0, 0.5)
-    torch.testing.assert_close(ours, composition(*tensors, 0.0 if mask is None else mask, 0.5))
+    ours = through_xformers(strict_kernel, query, key, value, mask, 0.0, 0.5)
+    theirs = composition(query, key, value, 0.0 if mask is None else mask, 0.5)
+    torch.testing.assert_close(ours, theirs)
     assert ours.is_contiguous()
 
 

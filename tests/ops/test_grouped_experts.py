@@ -86,7 +86,7 @@ def test_second_derivatives() -> None:
     given = drawn()
     for op in (grouped_experts, reference):
         leaves = [given[place].clone().requires_grad_() for place in (0, 3)]
-        made = op(leaves[0], *given[1:3], leaves[1], *given[4:])
+        made = op(leaves[0], given[1], given[2], leaves[1], *given[4:])
         (slope,) = torch.autograd.grad(made.sum(), leaves[0], create_graph=True)
         found.append(torch.autograd.grad(slope.square().sum(), leaves))
     for ours, theirs in zip(*found, strict=True):

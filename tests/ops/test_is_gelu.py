@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import is_gelu  # noqa: E402
+from regraft.ops import is_gelu
 
 
 class Wrapper(nn.Module):
@@ -72,7 +73,7 @@ def hooked() -> nn.Module:
 
 def replaced() -> nn.Module:
     module = Wrapper(F.gelu)
-    module.forward = lambda x: x  # type: ignore[method-assign]
+    module.forward = lambda hidden: hidden  # type: ignore[method-assign]
     return module
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional
 
-from regraft.bench.measure import peak, step  # noqa: E402
-from regraft.ops import REFERENCES, implementation, linear_cross_entropy  # noqa: E402
-from regraft.ops.linear_cross_entropy import CHUNK  # noqa: E402
+from regraft.bench.measure import Call, peak, step
+from regraft.ops import REFERENCES, implementation, linear_cross_entropy
+from regraft.ops.linear_cross_entropy import CHUNK
 
 pytestmark = pytest.mark.skipif(
     not hasattr(nn, "LinearCrossEntropyOptions"), reason="needs torch >= 2.13"
@@ -43,11 +45,11 @@ def case(length: int = CHUNK, bias: bool = True) -> tuple[torch.Tensor, torch.Te
     ],
 )
 def test_the_kernel_computes_what_the_composition_does(
-    bias: bool, shift: bool, options: dict[str, object]
+    bias: bool, shift: bool, options: dict[str, Any]
 ) -> None:
     x, target, linear = case(bias=bias)
     wanted = (target[:, 1:] if shift else target).reshape(-1).clamp(min=0 if options else -100)
-    given = {"shift": shift, "flat": True, **options}
+    given: dict[str, Any] = {"shift": shift, "flat": True, **options}
     assert implementation("linear_cross_entropy", x, wanted, linear, **given) == "torch-native"
     inputs = (x, *linear.parameters())
     results = []
@@ -123,14 +125,14 @@ def test_compiled_and_exported_it_is_the_composition() -> None:
 
 def test_training_takes_less_memory() -> None:
     class Head(nn.Module):
-        def __init__(self, loss: object) -> None:
+        def __init__(self, loss: Callable[..., Any]) -> None:
             super().__init__()
             self.head, self.of = nn.Linear(32, 4000), loss
 
         def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return self.of(x, target, self.head)  # type: ignore[operator, no-any-return]
+            return self.of(x, target, self.head)
 
-    call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
+    call: Call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
     before, after = (
         peak(step(Head(one), [call], True), torch.device("cpu"))
         for one in (reference, linear_cross_entropy)

@@ -3,10 +3,10 @@ composition."""
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -87,7 +87,7 @@ def composition(query: Any, key: Any, value: Any, mask: Any) -> Any:
 
 OPS: dict[str, Callable[..., Any]] = {
     "attention": by_attention,
-    "xformers": functools.partial(by_attention, op=memory_efficient_attention),
+    "xformers": partial(by_attention, op=memory_efficient_attention),
     "matmul": by_matmul,
     "einsum": by_einsum,
 }
@@ -112,9 +112,7 @@ def assert_equal(ours: Callable[..., Any], theirs: Callable[..., Any], tensors: 
 @pytest.mark.parametrize("op", OPS)
 def test_results_and_gradients_of_added_masks(op: str, case: str, low: float, reads: bool) -> None:
     mask = masks(low)[case]
-    assert_equal(
-        lambda *given: OPS[op](*given, mask), lambda *given: composition(*given, mask), inputs()
-    )
+    assert_equal(partial(OPS[op], mask=mask), partial(composition, mask=mask), inputs())
 
 
 @pytest.mark.parametrize("op", ["attention", "xformers"])
@@ -123,9 +121,7 @@ def test_half_precision(op: str, case: str) -> None:
     lowest = torch.finfo(torch.bfloat16).min
     mask = masks(lowest)[case].to(torch.bfloat16)
     tensors = inputs(torch.bfloat16)
-    assert_equal(
-        lambda *given: OPS[op](*given, mask), lambda *given: composition(*given, mask), tensors
-    )
+    assert_equal(partial(OPS[op], mask=mask), partial(composition, mask=mask), tensors)
 
 
 def filled_attention(query: Any, key: Any, value: Any, keep: Any, mask: Any) -> Any:
@@ -141,7 +137,7 @@ def filled_scores(
 
 
 @pytest.mark.parametrize(
-    "ours", [filled_attention, functools.partial(filled_scores, matmul=postponed_matmul)]
+    "ours", [filled_attention, partial(filled_scores, matmul=postponed_matmul)]
 )
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("case", masks(LOWEST))
@@ -151,8 +147,8 @@ def test_scores_that_are_filled_have_no_gradient(
     keep = masks(LOWEST)[case] == 0
     mask = masks(LOWEST)["an entry without keys"] if masked else None
     assert_equal(
-        lambda *given: ours(*given, keep, mask),
-        lambda *given: filled_scores(*given, keep, mask),
+        partial(ours, keep=keep, mask=mask),
+        partial(filled_scores, keep=keep, mask=mask),
         inputs(),
     )
 
@@ -182,11 +178,7 @@ def test_many_masked_rows_are_computed_in_chunks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "_composition", counting)
     monkeypatch.setattr(module, "_CHUNK", 2 * H * S)
     mask = masks(LOWEST)["an entry without keys"]
-    assert_equal(
-        lambda *given: by_attention(*given, mask),
-        lambda *given: composition(*given, mask),
-        inputs(),
-    )
+    assert_equal(partial(by_attention, mask=mask), partial(composition, mask=mask), inputs())
     assert set(sizes) == {2}
     assert len(sizes) == L  # three chunks, once more each in the backward pass
 
@@ -203,9 +195,11 @@ def test_dropout_also_drops_weights_of_masked_rows() -> None:
 def test_a_compiled_attention_has_the_gradients_of_masked_rows() -> None:
     mask = masks(LOWEST)["left padding"]
     compiled = torch.compile(
-        lambda *given: by_attention(*given, mask), backend="aot_eager", fullgraph=True
+        lambda query, key, value: by_attention(query, key, value, mask),
+        backend="aot_eager",
+        fullgraph=True,
     )
-    assert_equal(compiled, lambda *given: composition(*given, mask), inputs())
+    assert_equal(compiled, partial(composition, mask=mask), inputs())
 
 
 def test_ordinary_rows_never_take_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:

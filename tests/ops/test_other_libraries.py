@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import (  # noqa: E402
+from regraft.ops import (
     REFERENCES,
     apex_gelu_mlp,
     apex_layer_norm,
@@ -25,11 +27,11 @@ from regraft.ops import (  # noqa: E402
     implementation,
     te_rotary,
 )
-from regraft.ops.apex_norm import layer_norm_through_apex, rms_norm_through_apex  # noqa: E402
-from regraft.ops.flash_norm import norm_through_flash_attn  # noqa: E402
-from regraft.ops.fused_rotary import position_dimension, rotary_through_te  # noqa: E402
-from regraft.ops.gelu_mlp import mlp_through_apex, mlp_through_flash_attn  # noqa: E402
-from regraft.ops.plain import differentiable_once, library_function  # noqa: E402
+from regraft.ops.apex_norm import layer_norm_through_apex, rms_norm_through_apex
+from regraft.ops.flash_norm import norm_through_flash_attn
+from regraft.ops.fused_rotary import position_dimension, rotary_through_te
+from regraft.ops.gelu_mlp import mlp_through_apex, mlp_through_flash_attn
+from regraft.ops.plain import differentiable_once, library_function
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -258,8 +260,8 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
         (mlp_through_flash_attn, fused_mlp_func, flash_gelu_mlp),
     ):
         same(
-            lambda ours=ours, kernel=kernel: ours(kernel, x, up, down),
-            lambda op=op: op(x, up, down),
+            partial(ours, kernel, x, up, down),
+            partial(op, x, up, down),
             leaves,
         )
         assert torch.equal(op(x, up, down), down(F.gelu(up(x), approximate="tanh")))
@@ -301,14 +303,16 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
     nn.init.normal_(norm.weight)
     x, residual = (torch.randn(2, 5, 8).to(dtype).requires_grad_() for _ in range(2))
     leaves = [x, residual, *norm.parameters()]
+
+    def by_kernel(place: int) -> Any:
+        return norm_through_flash_attn(layer_norm_fn, x, residual, norm, 0.0)[1 - place]
+
+    def by_op(place: int) -> Any:
+        return flash_add_layer_norm_pair(x, residual, norm)[place]
+
     for place in (0, 1):
-        same(
-            lambda place=place: norm_through_flash_attn(layer_norm_fn, x, residual, norm, 0.0)[
-                1 - place
-            ],
-            lambda place=place: flash_add_layer_norm_pair(x, residual, norm)[place],
-            leaves[: 2 if place == 0 else None],
-        )
+        last = 2 if place == 0 else None
+        same(partial(by_kernel, place), partial(by_op, place), leaves[:last])
     assert torch.equal(flash_add_layer_norm(x, residual, norm), norm(x + residual))
     _, total = norm_through_flash_attn(
         layer_norm_fn, torch.ones(8), torch.zeros(8), nn.LayerNorm(8), 0.5

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import implementation, postponed_linear  # noqa: E402
-from regraft.ops import postponed_logits as module  # noqa: E402
-from regraft.ops.postponed import PostponedTensor  # noqa: E402
-from regraft.ops.postponed_logits import postpone_logits  # noqa: E402
-from regraft.ops.rows_loss import rows_at_once  # noqa: E402
+from regraft.ops import implementation, postponed_linear
+from regraft.ops.postponed import PostponedTensor
+from regraft.ops.postponed_logits import postpone_logits
+from regraft.ops.rows_loss import rows_at_once
 
 CLASSES = 37
 
@@ -166,7 +166,7 @@ def test_a_few_rows_at_a_time(head: nn.Linear, x: Any, monkeypatch: pytest.Monke
         sizes.append(len(rows))
         return linear(rows, *parameters)
 
-    monkeypatch.setattr(module.functional, "linear", counted)
+    monkeypatch.setattr(F, "linear", counted)
     causal(postpone_logits(x, head.weight, head.bias))
     assert sizes == [4, 4, 4, 4, 2]
     assert rows_at_once(16384, 4096, 32000) == 2048
@@ -289,13 +289,18 @@ def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
     both are used."""
     if half:
         x = x.detach().bfloat16().requires_grad_()
-    for loss in (
+    losses: tuple[Callable[[Any], Any], ...] = (
         causal,
         lambda y: causal(y) + y.float().sigmoid().mean(),
         lambda y: y.float().sigmoid().mean(),
-    ):
+    )
+    projections: tuple[Callable[[], Any], ...] = (
+        lambda: postpone_logits(x, head.weight, head.bias),
+        lambda: head(x),
+    )
+    for loss in losses:
         found = []
-        for make in (lambda: postpone_logits(x, head.weight, head.bias), lambda: head(x)):
+        for make in projections:
             with torch.autocast("cpu", torch.bfloat16):
                 logits = make()
                 assert logits.dtype == torch.bfloat16

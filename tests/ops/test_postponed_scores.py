@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import (  # noqa: E402
+from regraft.ops import (
     implementation,
     postponed_baddbmm,
     postponed_einsum,
     postponed_matmul,
 )
-from regraft.ops.postponed import PostponedTensor  # noqa: E402
+from regraft.ops.postponed import PostponedTensor
 
 B, H, L, E = 2, 4, 9, 8
 LOWEST = torch.finfo(torch.float32).min
@@ -233,7 +234,7 @@ def test_what_no_kernel_computes(attention: Callable[..., Any], kernels: list[An
 
 
 def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
-    given = inputs(gradients=False)
+    q, k, v = inputs(gradients=False)
     causal = torch.where(CAUSAL, 0.0, LOWEST)
     later = torch.where(torch.ones(L, L).tril(1) == 1, 0.0, LOWEST)
     biased = causal.clone()
@@ -241,9 +242,9 @@ def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
     hidden = causal.clone()
     hidden[5, 1] = LOWEST
     for mask in (causal, causal.expand(B, 1, L, L), later, biased, hidden, causal[:, :1], PADDED):
-        forward(postponed_matmul, *given, mask)
+        forward(postponed_matmul, q, k, v, mask)
     assert [one["is_causal"] for one in kernels] == [True, True, False, False, False, False, False]
-    forward(postponed_matmul, *given, causal.requires_grad_())
+    forward(postponed_matmul, q, k, v, causal.requires_grad_())
     assert not kernels[-1]["is_causal"]
 
 

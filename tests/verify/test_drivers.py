@@ -15,12 +15,14 @@ import pytest
 
 from regraft.verify import verify
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+pytest.importorskip("torch")
 
-from regraft.verify.changes import find_changes  # noqa: E402
-from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import (  # noqa: E402
+import torch
+from torch import nn
+
+from regraft.verify.changes import find_changes
+from regraft.verify.child import weights
+from regraft.verify.child.drivers import (
     config_fields,
     constructors,
     fit,
@@ -31,8 +33,9 @@ from regraft.verify.child.drivers import (  # noqa: E402
     vary,
     where,
 )
-from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
-from regraft.verify.child.replay import drop_traceback  # noqa: E402
+from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for
+from regraft.verify.child.replay import drop_traceback
 
 
 def shapes(model: Any, **options: Any) -> Any:
@@ -130,7 +133,7 @@ def test_inputs_that_would_take_long_are_not_enlarged(
 
     def attempt(_: Any, spec: Any) -> Any:
         tried.append(repair._elements(spec))
-        return repair.Attempt(
+        return Attempt(
             spec, 1, ValueError("Expected input size (64) to match size (256)"), took=took
         )
 
@@ -223,8 +226,9 @@ def test_a_branch_behind_a_string_and_an_optional_input_is_reached(
     wrong = SOURCE.replace("past_key_value[0].mean()", "past_key_value[1].mean()")
     (verdict,) = verify(path, wrong.encode(), time_limit=100)
     assert verdict.status == "refuted"
-    reproducer = tmp_path / verdict.evidence["reproducer"]
-    assert "SimpleNamespace" in reproducer.read_text()
+    reproducer = verdict.evidence["reproducer"]
+    assert isinstance(reproducer, str)
+    assert "SimpleNamespace" in (tmp_path / reproducer).read_text()
     json.dumps(verdict.evidence)
 
 
@@ -258,7 +262,7 @@ def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
         "conv_stride": [5, *[2] * 6],
     }
     small = tiny.shrink(wide, tiny.SCALES[0])
-    assert len(small["conv_dim"]) == len(small["conv_stride"]) == tiny.LAYERS
+    assert len(small["conv_dim"]) == len(small["conv_stride"]) == config_fields.LAYERS
     assert max(small["conv_dim"]) <= 32
     assert small["conv_stride"] == [5, 2]
 
@@ -477,7 +481,7 @@ def test_a_layer_of_each_kind_and_a_whole_pattern_are_kept() -> None:
     small = tiny.shrink(repeated, tiny.SCALES[0])
     assert (small["num_hidden_layers"], small["block_types"]) == (3, repeated["block_types"])
     many = {"num_hidden_layers": 8, "layer_types": list("abcdefgh")}
-    assert tiny.shrink(many, tiny.SCALES[0])["num_hidden_layers"] == tiny.LAYERS
+    assert tiny.shrink(many, tiny.SCALES[0])["num_hidden_layers"] == config_fields.LAYERS
 
 
 def test_repairs_follow_the_line_that_raised_and_the_strings_of_the_file() -> None:
@@ -531,7 +535,7 @@ def test_repairs_give_a_plain_backbone_where_a_package_is_missing() -> None:
 
 
 def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
-    small = {"table": None, "factors": [], "head_width": 8}
+    small: dict[str, Any] = {"table": None, "factors": [], "head_width": 8}
     wide = {**small, "head_width": 64}
     assert {**small, "table": {}} in fit.repairs(
         wide, small, "AttributeError: 'NoneType' object has no attribute 'get'"
@@ -616,10 +620,8 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     assert not hints.dispatches
     assert source_hints.hints("", "config._attn_implementation").dispatches
     ends = {"tf_legacy": False, "use_shared_position_bias": False, "prune": False}
-    first = next(
-        vary.variations(ends, source_hints.hints("if shared_position_bias is not None:", source))
-    )
-    assert first == {"use_shared_position_bias": True}
+    hints = source_hints.hints("if shared_position_bias is not None:", source)
+    assert next(vary.variations(ends, hints)) == {"use_shared_position_bias": True}
 
 
 class Maybe(nn.Module):

@@ -14,15 +14,17 @@ from regraft.source.object_reference import load_source
 from regraft.verify import Verdict, verify
 from regraft.verify.changes import find_changes
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from regraft.verify.child.checks import mutants  # noqa: E402
-from regraft.verify.child.checks.conditions import Conditions  # noqa: E402
-from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of  # noqa: E402
-from regraft.verify.child.checks.surroundings import reads_of_surroundings  # noqa: E402
-from regraft.verify.child.compare import Largest  # noqa: E402
-from regraft.verify.child.isolated import Judge  # noqa: E402
-from regraft.verify.child.replay import Outcome  # noqa: E402
+import torch
+
+from regraft.verify.child.checks import mutants
+from regraft.verify.child.checks.conditions import Conditions
+from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of
+from regraft.verify.child.checks.surroundings import reads_of_surroundings
+from regraft.verify.child.compare import Largest
+from regraft.verify.child.isolated import Judge
+from regraft.verify.child.replay import Outcome
 
 NORM = """\
 import os

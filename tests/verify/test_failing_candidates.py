@@ -94,7 +94,9 @@ def test_candidates_that_raise_do_not_end_a_file(
     )
     assert verdicts_by_name["Mlp"].status == "proved", verdicts_by_name["Mlp"].reason
     assert verdicts_by_name["Odd"].status == "unproven"
-    skipped = " ".join(map(str, verdicts_by_name["Odd"].evidence["skipped"]))
+    reasons = verdicts_by_name["Odd"].evidence["skipped"]
+    assert isinstance(reasons, list)
+    skipped = " ".join(map(str, reasons))
     for name in (
         "unreadable (builders) stopped",
         "Odd (inference) stopped",
@@ -140,7 +142,7 @@ def test_a_condition_that_raises_leaves_the_others(
         monkeypatch.setattr(whole, f"_{name}", raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
-    session = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
-    subject = SimpleNamespace(name="model", light=False, recipe={})
+    session: Any = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
+    subject: Any = SimpleNamespace(name="model", light=False, recipe={})
     assert list(whole.subjects_beyond(subject, session)) == []
     assert ["has no attribute 'calls'" in reason for reason in ledger.skipped] == [True]

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import (  # noqa: E402
+import torch
+from torch import nn
+
+from regraft.verify.child.drivers import (
     described,
     fit,
     further_calls,
@@ -18,10 +20,10 @@ from regraft.verify.child.drivers import (  # noqa: E402
     tiny,
     vary,
 )
-from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot  # noqa: E402
-from regraft.verify.child.drivers.where import statements  # noqa: E402
-from regraft.verify.child.replay import drop_traceback  # noqa: E402
+from regraft.verify.child.drivers.inference import FunctionModule
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
+from regraft.verify.child.drivers.where import statements
+from regraft.verify.child.replay import drop_traceback
 
 
 def calls(model: Any) -> Any:
@@ -245,7 +247,11 @@ def test_a_shrunk_model_keeps_layers_of_both_kinds(wide: Any, small: Any) -> Non
 
 
 def test_sizes_that_had_to_be_equal_are_exchanged_first() -> None:
-    small = {"hidden_size": 32, "heads": 4, "audio_config": {"hidden_size": 32, "patches": 32}}
+    small: dict[str, Any] = {
+        "hidden_size": 32,
+        "heads": 4,
+        "audio_config": {"hidden_size": 32, "patches": 32},
+    }
     text = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)"
     first, second, *_ = fit.repairs(
         {**small, "audio_config": dict(small["audio_config"])}, small, text
@@ -301,7 +307,7 @@ def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: tor
 
 def test_an_error_about_types_that_is_gone_is_a_step_forward() -> None:
     namespace = ModuleType("functions")
-    namespace.masked = masked
+    vars(namespace)["masked"] = masked
     spec = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
     assert spec["mask"].kind == "bool" and spec["softmax_dtype"].value is torch.float32
 
@@ -319,7 +325,7 @@ def attend(
 
 def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together() -> None:
     namespace = ModuleType("functions")
-    namespace.attend = attend
+    vars(namespace)["attend"] = attend
     spec = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
     assert vars(spec["module"].value) == {"training": False, "num_key_value_groups": 1}
     assert {len(spec[name].dims) for name in ("query", "key", "value")} == {4}

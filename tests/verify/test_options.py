@@ -11,17 +11,19 @@ import pytest
 
 from regraft.verify import Verdict, verify
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from regraft.verify.child.checks.constants import Constants  # noqa: E402
-from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E402
-from regraft.verify.child.checks.masks import added_mask_calls, biased_calls  # noqa: E402
-from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
-from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
-from regraft.verify.child.drivers.vary import second_values  # noqa: E402
-from regraft.verify.child.tree import Call  # noqa: E402
-from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
-from regraft.verify.child.weights import change_parameters  # noqa: E402
+import torch
+
+from regraft.verify.child.checks.constants import Constants
+from regraft.verify.child.checks.decoding import Generating, InTurn
+from regraft.verify.child.checks.masks import added_mask_calls, biased_calls
+from regraft.verify.child.checks.parameters import ALTERATIONS
+from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes
+from regraft.verify.child.drivers.vary import second_values
+from regraft.verify.child.tree import Call
+from regraft.verify.child.variants import HALF, ZERO
+from regraft.verify.child.weights import change_parameters
 
 MODEL = """\
 import torch

@@ -4,6 +4,7 @@ A new row needs a case here, in the dictionary of its table, under the name of i
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -182,7 +183,7 @@ FITS = {
     "double_sizes": ConfigCase({"units": 8}, {"units": 16}, {"units": 64}),
     "restore_groups": ConfigCase({"depths": [2], "num_layers": 1, "units": 16}, DEEP, DEEP),
 }
-TABLES = {
+TABLES: dict[str, tuple[Sequence[Repair[Any, Any]], Mapping[str, InputCase | ConfigCase]]] = {
     "completions": (repair.COMPLETIONS, COMPLETIONS),
     "suggestions": (repair.SUGGESTIONS, SUGGESTIONS),
     "fillings": (fit.FILLINGS, FILLINGS),

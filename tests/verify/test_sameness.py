@@ -9,6 +9,7 @@ import pytest
 
 from regraft.verify import verify
 from regraft.verify.sameness import equal_definitions
+from regraft.verify.types import Contract
 
 EQUAL_PROGRAMS = {
     "a local variable renamed": (
@@ -38,7 +39,7 @@ EQUAL_PROGRAMS = {
     ),
     "a comment": ("return x", "# the same\n    return x"),
 }
-OTHER = {
+OTHER: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] = {
     "another constant": ("return x + 1", "return x + 2"),
     "operands exchanged": ("return x + y", "return y + x"),
     "a name that is read": ("z = x\n    return locals()", "w = x\n    return locals()"),
@@ -103,9 +104,8 @@ def test_the_same_program_is_recognised(case: str) -> None:
 
 @pytest.mark.parametrize("case", OTHER)
 def test_another_program_is_none(case: str) -> None:
-    before, after, *arguments = OTHER[case]
-    first, second = arguments[0] if arguments else ("x, y", "x, y")
-    assert not equal_definitions(definition(str(before), first), definition(str(after), second))
+    before, after, (first, second) = (*OTHER[case], ("x, y", "x, y"))[:3]
+    assert not equal_definitions(definition(before, first), definition(after, second))
 
 
 MESSAGES = {
@@ -293,7 +293,7 @@ def test_annotations_and_the_arguments_of_super_are_no_results(
     ],
 )
 def test_super_may_name_a_class_that_its_decorator_returns(
-    tmp_path: Path, decorator: str, contract: str, status: str
+    tmp_path: Path, decorator: str, contract: Contract, status: str
 ) -> None:
     text = f"""\
 def register(cls):

@@ -71,7 +71,9 @@ def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
     monkeypatch.chdir(tmp_path)
     verdict = judged(tmp_path, after, keep=(other,))
     assert verdict.status == "proved", verdict.reason
-    (loss,) = verdict.evidence["losses"]
+    losses = verdict.evidence["losses"]
+    assert isinstance(losses, list)
+    (loss,) = losses
     assert loss.startswith(f"{way}: ") and "\n" not in loss
     assert f"loses {loss}" in certificate("layer.py", [verdict])
     verdict = judged(tmp_path, after, keep=(word,))
@@ -86,9 +88,9 @@ def test_what_both_are_given_to_is_compared(
     monkeypatch.chdir(tmp_path)
     verdict = judged(tmp_path, "return 1 + self.dense(x)", keep=("script", "fx"))
     assert verdict.status == "proved", verdict.reason
-    assert {SCRIPT, TRACE} <= set(verdict.evidence["also compared"]) and not verdict.evidence[
-        "losses"
-    ]
+    compared = verdict.evidence["also compared"]
+    assert isinstance(compared, list)
+    assert {SCRIPT, TRACE} <= set(compared) and not verdict.evidence["losses"]
 
 
 def test_scripts_that_compute_something_else_are_refuted(

@@ -170,9 +170,9 @@ def test_what_callers_may_give_or_set_is_tried(case: str, tmp_path: Path) -> Non
 def test_a_right_change_of_lines_that_such_inputs_decide_is_proved(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, ATTENTION, "scores.softmax(-1)", "torch.softmax(scores, dim=-1)")
     assert verdict.status == "proved", verdict.reason
-    assert {"memory", "bias"} <= {
-        label.partition(" ")[0] for label in verdict.evidence["domain"]["arguments"]
-    }
+    domain = verdict.evidence["domain"]
+    assert isinstance(domain, dict)
+    assert {"memory", "bias"} <= {label.partition(" ")[0] for label in domain["arguments"]}
 
 
 @pytest.mark.parametrize("case", UNPROVEN)
