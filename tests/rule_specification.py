@@ -129,12 +129,15 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
     if isinstance(operand, Attr):
         return getattr(evaluate(operand.base, env), operand.name)
     if isinstance(operand, Group):
-        return tuple(evaluate(one, env) for one in operand.items)
+        return tuple(evaluate(element, env) for element in operand.items)
     if isinstance(operand, Item):
         return evaluate(operand.base, env)[evaluate(operand.index, env)]
     if isinstance(operand, Slice):
         return slice(
-            *(None if one is None else evaluate(one, env) for one in (operand.start, operand.stop))
+            *(
+                None if bound_of_slice is None else evaluate(bound_of_slice, env)
+                for bound_of_slice in (operand.start, operand.stop)
+            )
         )
     if isinstance(operand, Apply):
         called = (
@@ -142,8 +145,10 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
             if isinstance(operand.callee, str)
             else evaluate(operand.callee, env)
         )
-        keywords = {name: evaluate(one, env) for name, one in operand.keywords if bound(one, env)}
-        return called(*(evaluate(one, env) for one in operand.args), **keywords)
+        keywords = {
+            name: evaluate(value, env) for name, value in operand.keywords if bound(value, env)
+        }
+        return called(*(evaluate(argument, env) for argument in operand.args), **keywords)
     raise SpecificationError(f"{operand!r} has no value")
 
 
@@ -168,9 +173,9 @@ def resolve(path: str) -> Any:
     raise SpecificationError(f"{path} cannot be imported")
 
 
-def run_source(case: Case, given: Mapping[str, Any], outputs: tuple[str, ...]) -> tuple[Any, ...]:
+def run_source(case: Case, values: Mapping[str, Any], outputs: tuple[str, ...]) -> tuple[Any, ...]:
     """What the nodes of the source make of the values."""
-    env = {**given, **case.layers}
+    env = {**values, **case.layers}
     for node in case.nodes:
         env[output_of(node)] = evaluate(node.apply, env)
     return tuple(env[name] for name in outputs)
@@ -196,9 +201,9 @@ def nodes_of(fragment: Fragment) -> tuple[Node, ...]:
 
 
 def run_target(
-    target: Node, case: Case, given: Mapping[str, Any], several: bool
+    target: Node, case: Case, values: Mapping[str, Any], several: bool
 ) -> tuple[Any, ...]:
-    result = evaluate(target.apply, {**given, **case.layers})
+    result = evaluate(target.apply, {**values, **case.layers})
     return tuple(result) if several else (result,)
 
 
@@ -209,31 +214,35 @@ def selections(nodes: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
     """
     skipped = tuple(number for number, node in enumerate(nodes) if node.skip)
     optional = [number for number, node in enumerate(nodes) if node.optional]
-    alone = [tuple(one for one in optional if one != kept) for kept in optional]
-    for missing in dict.fromkeys([(), tuple(optional), *((one,) for one in optional), *alone]):
+    alone = [tuple(number for number in optional if number != excepted) for excepted in optional]
+    for missing in dict.fromkeys(
+        [(), tuple(optional), *((number,) for number in optional), *alone]
+    ):
         renamed: dict[str, Operand] = {}
-        kept = []
-        made: set[str] = set()
+        remaining = []
+        output_names: set[str] = set()
         for number, node in enumerate(nodes):
             apply = substitute(node.apply, renamed)
             if number in (*missing, *skipped):
-                renamed[output_of(node)] = through(apply, made)
+                renamed[output_of(node)] = through(apply, output_names)
             else:
-                kept.append(Node(apply, node.outputs))
-            made.add(output_of(node))
-        yield tuple(kept)
+                remaining.append(Node(apply, node.outputs))
+            output_names.add(output_of(node))
+        yield tuple(remaining)
 
 
-def through(apply: Apply, made: set[str]) -> Operand:
-    operands = (*apply.args, *(one for _, one in apply.keywords))
+def through(apply: Apply, output_names: set[str]) -> Operand:
+    operands = (*apply.args, *(value for _, value in apply.keywords))
     if isinstance(apply.callee, Attr):
         operands = (apply.callee.base, *operands)
-    return next(one for one in operands if isinstance(one, Var) and one.name in made)
+    return next(
+        value for value in operands if isinstance(value, Var) and value.name in output_names
+    )
 
 
 def substitute(operand: Any, names: Mapping[str, Operand]) -> Any:
     return with_leaves(
-        operand, lambda one: names.get(one.name, one) if isinstance(one, Var) else one
+        operand, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Var) else leaf
     )
 
 
@@ -249,8 +258,10 @@ def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
             if isinstance(operand.callee, str)
             else with_leaves(operand.callee, change)
         )
-        keywords = tuple((name, with_leaves(one, change)) for name, one in operand.keywords)
-        return Apply(callee, tuple(with_leaves(one, change) for one in operand.args), keywords)
+        keywords = tuple((name, with_leaves(value, change)) for name, value in operand.keywords)
+        return Apply(
+            callee, tuple(with_leaves(argument, change) for argument in operand.args), keywords
+        )
     return change(operand)
 
 
@@ -270,7 +281,7 @@ class Chooser:
         self.sizes = (0, 0)
         self.shapes: tuple[tuple[int, ...], ...] = ()
         unknown = (
-            {one.name for one in rule.where}
+            {predicate.name for predicate in rule.where}
             - STRUCTURAL
             - {"scalar", "present", "tensor", "stored"}
         )
@@ -278,38 +289,38 @@ class Chooser:
             raise SpecificationError(f"no values are known that meet {', '.join(sorted(unknown))}")
         self.numbers = {
             name
-            for one in rule.where
-            if one.name == "scalar"
-            for arg in one.args
+            for predicate in rule.where
+            if predicate.name == "scalar"
+            for arg in predicate.args
             for name in variables(arg)
         }
         self.true = {
             name
-            for one in rule.where
-            if one.name == "present"
-            for arg in one.args
+            for predicate in rule.where
+            if predicate.name == "present"
+            for arg in predicate.args
             for name in variables(arg)
         }
         self.vectors = {
             name
-            for one in rule.where
-            if one.name == "stored"
-            for arg in one.args
+            for predicate in rule.where
+            if predicate.name == "stored"
+            for arg in predicate.args
             for name in variables(arg)
         }
 
     def draw_sizes(self) -> None:
         """Choose the sizes that the tensors and layers of one case share: lengths, widths and their
         shapes."""
-        length, other = self.random.sample((3, 4, 5), 2)
+        length, other_length = self.random.sample((3, 4, 5), 2)
         width, wide = self.random.sample((4, 6, 7), 2)
         self.sizes = (width, wide)
         self.shapes = (
             (2, 3, length, width),
-            (2, 3, other, width),
-            (2, 3, other, wide),
-            (2, 1, 1, other),
-            (1, 1, length, other),
+            (2, 3, other_length, width),
+            (2, 3, other_length, wide),
+            (2, 1, 1, other_length),
+            (1, 1, length, other_length),
             (2, length, width),
             (3, width),
             (2, width, length),
@@ -322,16 +333,16 @@ class Chooser:
         called = layers_of(nodes)
         layers = {
             output_of(node): self.layer(node)
-            for one in self.rule.init
-            for node in nodes_of(one.source)
+            for transformation in self.rule.init
+            for node in nodes_of(transformation.source)
             if output_of(node) in called
         }
-        made = {output_of(node) for node in nodes}
+        output_names = {output_of(node) for node in nodes}
         free = [
             name
             for node in nodes
             for name in variables(node.apply)
-            if name not in made and name not in layers
+            if name not in output_names and name not in layers
         ]
         values = {name: self.value(name, nodes) for name in dict.fromkeys(free)}
         constants = frozenset(
@@ -350,27 +361,34 @@ class Chooser:
             else node.apply
         )
         named = evaluate(apply.callee, {})
-        made = OwnNorm if named is nn.Module else named
-        parameters = list(inspect.signature(made).parameters.values())
-        given = {**dict(zip([one.name for one in parameters], apply.args, strict=False))}
-        given.update(apply.keywords)
+        constructor = OwnNorm if named is nn.Module else named
+        parameters = list(inspect.signature(constructor).parameters.values())
+        operands = {
+            **dict(zip([parameter.name for parameter in parameters], apply.args, strict=False))
+        }
+        operands.update(apply.keywords)
         values = {}
-        for one in parameters:
-            operand = given.get(one.name)
+        for parameter in parameters:
+            operand = operands.get(parameter.name)
             if isinstance(operand, Var) and operand.name in self.true:
-                values[one.name] = True
+                values[parameter.name] = True
             elif operand is not None and not isinstance(operand, Var):
-                values[one.name] = evaluate(operand, {})
+                values[parameter.name] = evaluate(operand, {})
             elif (
-                operand is not None or one.default is one.empty or one.name in ("stride", "padding")
+                operand is not None
+                or parameter.default is parameter.empty
+                or parameter.name in ("stride", "padding")
             ):
-                values[one.name] = self.random.choice(
+                values[parameter.name] = self.random.choice(
                     BY_NAME.get(
-                        one.name, self.sizes if one.default is one.empty else (one.default,)
+                        parameter.name,
+                        self.sizes
+                        if parameter.default is parameter.empty
+                        else (parameter.default,),
                     )
                 )
         torch.manual_seed(self.random.randrange(1 << 30))
-        layer: nn.Module = made(**values)
+        layer: nn.Module = constructor(**values)
         for name, tensor in itertools.chain(layer.named_parameters(), layer.named_buffers()):
             if tensor.is_floating_point():  # not the zeros and ones that layers start with
                 tensor.data = (
@@ -426,18 +444,18 @@ class Chooser:
             }
         except (ValueError, KeyError):
             return False
-        given = {**dict(zip(annotations, apply.args, strict=False)), **dict(apply.keywords)}
+        operands = {**dict(zip(annotations, apply.args, strict=False)), **dict(apply.keywords)}
         return any(
             operand == Var(name) and "float" in annotations.get(key, "")
-            for key, operand in given.items()
+            for key, operand in operands.items()
         )
 
 
 def applies(operand: Any) -> Iterator[Apply]:
     if isinstance(operand, Apply):
         yield operand
-        for one in (operand.callee, *operand.args, *(one for _, one in operand.keywords)):
-            yield from applies(one)
+        for part in (operand.callee, *operand.args, *(part for _, part in operand.keywords)):
+            yield from applies(part)
     elif isinstance(operand, Attr | Item):
         yield from applies(operand.base)
 
@@ -457,14 +475,20 @@ def check_rule(
     Nothing stands where a node may be passed over (`skip`): what may is the business of a test of
     the kernel.
     """
-    done = 0
-    for number, forward in enumerate(one for each in rule.forward for one in alternatives(each)):
+    count = 0
+    for number, forward in enumerate(
+        alternative
+        for transformation in rule.forward
+        for alternative in alternatives(transformation)
+    ):
         source, target = nodes_of(forward.source), nodes_of(forward.target)[0]
         outputs = tuple(map(name_of, target.outputs)) or (output_of(source[-1]),)
-        known: list[Case] = []
+        accepted_cases: list[Case] = []
         for nodes in selections(source):
-            cases = list(accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, known))
-            known = known or cases
+            cases = list(
+                accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, accepted_cases)
+            )
+            accepted_cases = accepted_cases or cases
             if not cases:
                 raise SpecificationError(
                     f"alternative {number + 1}: nothing was found that the source accepts"
@@ -472,35 +496,37 @@ def check_rule(
             for case in cases:
                 compare(rule, target, case, outputs, dtypes)
             compare_chance(rule, target, cases[0], outputs)
-            done += len(cases)
-    return done
+            count += len(cases)
+    return count
 
 
 def accepted(
-    chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], known: list[Case]
+    chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], accepted_cases: list[Case]
 ) -> Iterator[Case]:
     """Cases with different shapes that the source takes; the values of known cases of more nodes
     are tried first."""
-    seen = set()
+    keys = set()
     names = {name for node in nodes for name in variables(node.apply)}
     for number in range(TRIES):
         try:
             case = chooser.case(nodes)
-            if number < len(known):
-                values = {n: v for n, v in known[number].values.items() if n in names}
-                layers = {n: v for n, v in known[number].layers.items() if n in layers_of(nodes)}
+            if number < len(accepted_cases):
+                values = {n: v for n, v in accepted_cases[number].values.items() if n in names}
+                layers = {
+                    n: v for n, v in accepted_cases[number].layers.items() if n in layers_of(nodes)
+                }
                 case = Case(nodes, values, layers, case.constants)
-            made = run_source(case, case.values, outputs)
+            results = run_source(case, case.values, outputs)
         except REFUSALS:
             continue
         key = tuple(
-            str(getattr(one, "shape", one))
-            for one in (*case.values.values(), *case.layers.values(), *made)
+            str(getattr(value, "shape", value))
+            for value in (*case.values.values(), *case.layers.values(), *results)
         )
-        if key not in seen and all(isinstance(one, torch.Tensor) for one in made):
-            seen.add(key)
+        if key not in keys and all(isinstance(result, torch.Tensor) for result in results):
+            keys.add(key)
             yield case
-        if len(seen) >= WANTED:
+        if len(keys) >= WANTED:
             return
 
 
@@ -549,12 +575,12 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
         layer.p = 0.5
     for layer in case.layers.values():
         layer.float().train()
-    given = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
+    values = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
     torch.manual_seed(0)
     with torch.no_grad():
-        ours = torch.stack([run_source(case, given, outputs)[0] for _ in range(DRAWS)]).double()
+        ours = torch.stack([run_source(case, values, outputs)[0] for _ in range(DRAWS)]).double()
         theirs = torch.stack(
-            [run_target(target, case, given, len(outputs) > 1)[0] for _ in range(DRAWS)]
+            [run_target(target, case, values, len(outputs) > 1)[0] for _ in range(DRAWS)]
         ).double()
     statistics: tuple[tuple[str, Statistic], ...] = (
         ("mean", lambda x: x),
@@ -589,22 +615,25 @@ def forward_backward(
 
     Inputs are rounded to `dtype`, and then computed with in `computed` where that is another one.
     """
-    given = {
+    values = {
         name: leaf(value, dtype, computed or dtype, name not in case.constants)
         for name, value in case.values.items()
     }
-    if "training" in str(case.nodes) and given.get("training") and "p" in given:
-        given["p"] = 0.0
+    if "training" in str(case.nodes) and values.get("training") and "p" in values:
+        values["p"] = 0.0
     torch.manual_seed(0)
     try:
-        made = run(given)
+        results = run(values)
         loss = sum(
-            (one * torch.linspace(-1, 1, one.numel()).reshape(one.shape)).sum() for one in made
+            (result * torch.linspace(-1, 1, result.numel()).reshape(result.shape)).sum()
+            for result in results
         )
         parameters = {
             f"{n}.{k}": p for n, layer in case.layers.items() for k, p in layer.named_parameters()
         }
-        leaves = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.requires_grad}
+        leaves = {
+            n: v for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad
+        }
         wanted = {**leaves, **parameters}
         slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     except REFUSALS as error:
@@ -616,11 +645,11 @@ def forward_backward(
         for n, layer in case.layers.items()
         for k, b in layer.named_buffers()
     }
-    found = {f"output {number}": one.detach() for number, one in enumerate(made)}
-    found.update(
+    tensors = {f"output {number}": result.detach() for number, result in enumerate(results)}
+    tensors.update(
         {f"gradient of {n}": s for n, s in zip(wanted, slopes, strict=True) if s is not None}
     )
-    return {**found, **buffers}
+    return {**tensors, **buffers}
 
 
 def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype, learned: bool) -> Any:
@@ -648,22 +677,22 @@ def agree(
         )
     for name, ours in before.items():
         theirs = after[name]
-        same = (
+        agrees = (
             torch.equal(ours, theirs)
             if rule.safety == "exact" and name.startswith("output")
             else close(ours, theirs)
         )
         if (
-            not same
+            not agrees
             and exact is not None
             and ours.shape == theirs.shape
             and ours.dtype == theirs.dtype
         ):
-            own, other = (
-                (one.double() - exact[name].double()).abs().max() for one in (ours, theirs)
+            error_of_ours, error_of_theirs = (
+                (result.double() - exact[name].double()).abs().max() for result in (ours, theirs)
             )
-            same = bool(other <= own)
-        if not same:
+            agrees = bool(error_of_theirs <= error_of_ours)
+        if not agrees:
             gap = (
                 (ours.double() - theirs.double()).abs().max()
                 if ours.shape == theirs.shape

@@ -120,7 +120,7 @@ def test_the_command_on_a_package(
     assert "modeling_small.py:19 " not in output  # a site that does not count, but no extra either
     assert "rewritten: 1 of 1 files" in output
     findings = json.loads((tmp_path / "findings.json").read_text())["findings"]
-    assert sorted(one["rule"] for one in findings) == ["adopter/biased-gelu"] + 3 * [
+    assert sorted(finding["rule"] for finding in findings) == ["adopter/biased-gelu"] + 3 * [
         "adopter/softmax"
     ]
 
@@ -130,19 +130,19 @@ def test_the_ablations(
 ) -> None:
     files = [write("model.py", MODEL)]
 
-    def found(**options: bool) -> list[tuple[str, int]]:
+    def list_places(**options: bool) -> list[tuple[str, int]]:
         scan = benchmark.run.scanned(files, rules, **options)
         return sorted((place.rule, place.lines[-1]) for place in scan.places)
 
-    everything = found()
-    assert {one for one in everything if one[0] == "softmax"} == {
+    everything = list_places()
+    assert {place for place in everything if place[0] == "softmax"} == {
         ("softmax", 7),
         ("softmax", 13),
         ("softmax", 19),
     }
-    assert [one for one in everything if one[0] == "biased-gelu"]
-    assert found(inlines=False) == [one for one in everything if one[0] == "softmax"]
-    assert found(paths=False) == [one for one in everything if one != ("softmax", 13)]
+    assert [place for place in everything if place[0] == "biased-gelu"]
+    assert list_places(inlines=False) == [place for place in everything if place[0] == "softmax"]
+    assert list_places(paths=False) == [place for place in everything if place != ("softmax", 13)]
 
 
 def test_a_real_file_is_sound(
@@ -153,7 +153,7 @@ def test_a_real_file_is_sound(
     assert check_file(path, rules).findings
     assert benchmark.soundness.problems(path, rules) == ()
     parts = benchmark.measure.parts([path], rules)
-    assert parts.structure > 0 and parts.matching.keys() == {one.rule.id for one in rules}
+    assert parts.structure > 0 and parts.matching.keys() == {rule.rule.id for rule in rules}
 
 
 def test_a_changed_byte_outside_the_edits_is_noticed(benchmark: SimpleNamespace) -> None:
@@ -167,7 +167,7 @@ def test_every_pattern_belongs_to_a_rule(
     benchmark: SimpleNamespace, rules: tuple[CompiledRule, ...]
 ) -> None:
     patterns = json.loads(benchmark.textual.PATTERNS.read_text())
-    assert patterns.keys() <= {one.rule.id.removeprefix("adopter/") for one in rules}
+    assert patterns.keys() <= {rule.rule.id.removeprefix("adopter/") for rule in rules}
 
 
 def test_patterns_against_findings(
@@ -184,8 +184,8 @@ def test_patterns_against_findings(
 def test_patterns_in_their_environment(benchmark: SimpleNamespace, write: Write) -> None:
     if not benchmark.textual.ready():
         pytest.skip("ast-grep's environment is made by the benchmark's --text")
-    found = benchmark.textual.search([write("model.py", MODEL)])
-    assert [(one["rule"], one["lines"]) for one in found["matches"]] == [
+    results = benchmark.textual.search([write("model.py", MODEL)])
+    assert [(match["rule"], match["lines"]) for match in results["matches"]] == [
         ("softmax", [13]),
         ("softmax", [19]),
     ]
@@ -200,8 +200,8 @@ def test_branches_in_a_row_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(source, SourceFile)
         body = next(
             body
-            for one in Module(source).structures()
-            for body in one.bodies
+            for structure in Module(source).structures()
+            for body in structure.bodies
             if body.name == "forward"
         )
         counts.append(len(body.nodes))

@@ -59,14 +59,14 @@ def test_names_of_its_own_and_of_the_file() -> None:
     report, changed = run(HEAD + FITS)
     assert changed.endswith("def loop(values, scale):\n    return softmax(values, scale)\n")
     assert "from regraft.ops import softmax\n" in changed
-    (found,) = report.findings
-    assert (found.function, found.cls, found.mode, found.start) == (
+    (finding,) = report.findings
+    assert (finding.function, finding.cls, finding.mode, finding.start) == (
         "loop",
         None,
         "substitute",
         (8, 5),
     )
-    assert found.lines == tuple(range(8, 14))
+    assert finding.lines == tuple(range(8, 14))
 
 
 @pytest.mark.parametrize("name", ["nn.functional.relu", "torch.nn.functional.relu", "bend"])
@@ -136,7 +136,7 @@ def test_what_only_looks_the_same(old: str, new: str) -> None:
 )
 def test_withheld(code: str, reason: str) -> None:
     report, changed = run(HEAD + code)
-    assert [reason in one.reason for one in report.findings] == ([True] if reason else [])
+    assert [reason in finding.reason for finding in report.findings] == ([True] if reason else [])
     assert changed == HEAD + code
 
 

@@ -25,28 +25,28 @@ RULES, _ = compile_rules(load_rules()[0])
 CODE = "import torch\n\n\ndef weights(scores):\n    return torch.softmax(scores, dim=-1)\n"
 
 
-def data(reports: Sequence[FileReport]) -> dict[str, object]:
+def report_data(reports: Sequence[FileReport]) -> dict[str, object]:
     total = Collector(explain=True)
-    for one in reports:
-        total.add(one)
+    for report in reports:
+        total.add(report)
     return total.data(0.0)
 
 
 def scanned(items: Sequence[Path | SourceError], task: Task, jobs: int = 1) -> dict[str, object]:
-    return data(list(scan_files(items, task, jobs)))
+    return report_data(list(scan_files(items, task, jobs)))
 
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were scanned, not taken from the cache."""
-    found: list[str] = []
+    names: list[str] = []
 
     def record_scan(path: Path, *arguments: Any, **options: Any) -> FileReport:
-        found.append(path.name)
+        names.append(path.name)
         return check_file(path, *arguments, **options)
 
     monkeypatch.setattr(parallel, "check_file", record_scan)
-    return found
+    return names
 
 
 def test_the_second_scan_comes_from_the_cache(
@@ -122,8 +122,8 @@ def test_entries_that_nobody_uses_are_deleted(write: Write, tmp_path: Path) -> N
     (entry,) = tmp_path.glob("kept/??/*")
     old = entry.with_name("old")
     old.write_text("")
-    for one in (old, tmp_path / "kept" / "pruned"):
-        os.utime(one, (0, 0))
+    for stale in (old, tmp_path / "kept" / "pruned"):
+        os.utime(stale, (0, 0))
     Cache(tmp_path / "kept", RULES).prune()
     assert entry.exists()
     assert not old.exists()
@@ -157,7 +157,7 @@ def test_an_exception_in_a_process_is_an_error_of_its_file(write: Write) -> None
     broken = CompiledRule(RULES[0].rule, (None,))  # type: ignore[arg-type]
     files = [write("a.py", CODE), write("b.py", "x = 1\n"), write("c.py", CODE)]
     reports = list(scan_files(files, Task((broken,)), jobs=2))
-    assert [len(one.errors) for one in reports] == [1, 0, 1]
+    assert [len(report.errors) for report in reports] == [1, 0, 1]
     assert "internal error: AttributeError" in reports[0].errors[0].message
 
 
@@ -171,7 +171,7 @@ def test_a_file_that_is_followed_counts(write: Write, tmp_path: Path, scans: lis
     )
     files, task = [write("m.py", code)], Task(RULES, cache=tmp_path / "kept")
     (report,) = scan_files(files, task)
-    assert [one.rule.id for one in report.findings] == ["adopter/softmax"]
+    assert [finding.rule.id for finding in report.findings] == ["adopter/softmax"]
     scanned(files, task)
     assert scans == ["m.py"]
     helper.write_text(
@@ -182,8 +182,8 @@ def test_a_file_that_is_followed_counts(write: Write, tmp_path: Path, scans: lis
     helper.unlink()
     scanned(files, task)
     assert scans == ["m.py", "m.py", "m.py"]
-    other = tmp_path / "elsewhere" / "m.py"
-    other.parent.mkdir()
-    other.write_text(code)
-    scanned([other], task)
+    moved = tmp_path / "elsewhere" / "m.py"
+    moved.parent.mkdir()
+    moved.write_text(code)
+    scanned([moved], task)
     assert scans == ["m.py"] * 4

@@ -33,13 +33,13 @@ def matches(constant: str, written: str) -> bool:
     source = parse("m.py", text.encode())
     assert isinstance(source, SourceFile)
     module = Module(source)
-    found = (
-        one
+    attempts = (
+        attempt
         for structure in module.structures()
         for body in structure.bodies
-        for one in find(pattern, (), module, structure, body)
+        for attempt in find(pattern, (), module, structure, body)
     )
-    return any(isinstance(one, Match) for one in found)
+    return any(isinstance(attempt, Match) for attempt in attempts)
 
 
 @pytest.mark.parametrize(

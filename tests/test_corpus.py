@@ -75,9 +75,9 @@ def test_results_stay(path: Path) -> None:
     assert isinstance(source, SourceFile)
     changed, _ = rewrite_file(check_source(source, RULES), RULES)
     assert outcome(changed, path.stem) == outcome(source.data, path.stem)
-    again = parse(path.name, changed)
-    assert isinstance(again, SourceFile)
-    assert rewrite_file(check_source(again, RULES), RULES)[0] == changed
+    rewritten_source = parse(path.name, changed)
+    assert isinstance(rewritten_source, SourceFile)
+    assert rewrite_file(check_source(rewritten_source, RULES), RULES)[0] == changed
 
 
 def test_many_of_them_are_rewritten() -> None:

@@ -146,8 +146,8 @@ def test_definitions_under_a_condition_keep_their_place() -> None:
 def test_imports_are_written_as_the_package_writes_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "transformers" / "models" / "mine"
     folder.mkdir(parents=True)
-    for one in (folder, folder.parent, folder.parent.parent):
-        (one / "__init__.py").touch()
+    for directory in (folder, folder.parent, folder.parent.parent):
+        (directory / "__init__.py").touch()
     head = (
         "import torch\nfrom torch import nn\n\nfrom ...activations import ACT2FN\nfrom ...utils"
         " import logging\n"
@@ -182,15 +182,17 @@ def test_a_caller_that_is_not_proved_keeps_the_function_as_it_is() -> None:
     report, _ = run(ROTARY, "rotary")
     assert report.findings[0].also == ("Attention",)
 
-    def verify(data: bytes) -> tuple[Verdict, ...]:
-        known: tuple[tuple[str, Status], ...] = (
+    def verify(code: bytes) -> tuple[Verdict, ...]:
+        statuses: tuple[tuple[str, Status], ...] = (
             ("apply_rotary_pos_emb", "proved"),
             ("Attention", "unproven"),
         )
-        return tuple(Verdict("model.py", name, (1,), status, "", {}) for name, status in known)
+        return tuple(Verdict("model.py", name, (1,), status, "", {}) for name, status in statuses)
 
     fix = proved_fix(report, [hub("rotary")], verify)
-    assert fix.data.decode() == ROTARY and [one.definition for one in fix.left_out] == ["Attention"]
+    assert fix.data.decode() == ROTARY and [verdict.definition for verdict in fix.left_out] == [
+        "Attention"
+    ]
 
 
 def test_a_model_that_exists_is_not_decorated() -> None:
@@ -245,8 +247,8 @@ def test_kernels_finds_what_is_marked_and_takes_its_signature() -> None:
     before = rotary(norm(x), table, table)
     mapping = {"RMSNorm": {"cpu": Repository(Norm)}, "rotary_pos_emb": {"cpu": Repository(Rotary)}}
     with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
-        for one in (norm, rotary):
-            kernels.kernelize(one, device="cpu", mode=kernels.Mode.INFERENCE)
+        for layer in (norm, rotary):
+            kernels.kernelize(layer, device="cpu", mode=kernels.Mode.INFERENCE)
     for ours, theirs in zip(rotary(norm(x), table, table), before, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert called == ["norm", "rotary"]

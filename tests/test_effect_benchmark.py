@@ -61,5 +61,5 @@ def test_every_case_names_a_rule_that_rewrites_its_model(acceptance: Any) -> Non
     from regraft.scanning import check_file, compile_rules
 
     report = check_file(FOLDER / "models.py", compile_rules(rules)[0])
-    found = {one.rule.id for one in report.findings if one.fixable}
-    assert found == {case.rule for case in acceptance.cases(1)}
+    rewriting_rules = {finding.rule.id for finding in report.findings if finding.fixable}
+    assert rewriting_rules == {case.rule for case in acceptance.cases(1)}

@@ -164,10 +164,10 @@ def test_rewritten_random_programs_compute_the_same(start: int) -> None:
                 results.append(
                     (*outputs, x, r, getattr(model, "seen", torch.zeros(())), *model.buffers())
                 )
-            for one, other in zip(*results, strict=True):
+            for actual, expected in zip(*results, strict=True):
                 torch.testing.assert_close(
-                    one,
-                    other,
+                    actual,
+                    expected,
                     rtol=1e-4,
                     atol=1e-5,
                     equal_nan=True,

@@ -110,7 +110,7 @@ def outcome(
     torch.manual_seed(0)
     model, x = names["M"](), torch.randn(2, 4, 8)
     mask, head, flag, other = choice
-    values = [None if one is None else torch.randn(one) for one in (mask, head)]
+    values = [None if shape is None else torch.randn(shape) for shape in (mask, head)]
     try:
         result: Any = model(x, *values, flag=flag, other=other)
     except (ValueError, AssertionError, TypeError, UnboundLocalError) as error:
@@ -119,7 +119,11 @@ def outcome(
 
 
 def leaves(value: Any) -> list[Any]:
-    return [leaf for one in value for leaf in leaves(one)] if isinstance(value, tuple) else [value]
+    return (
+        [leaf for element in value for leaf in leaves(element)]
+        if isinstance(value, tuple)
+        else [value]
+    )
 
 
 @pytest.mark.parametrize("start", range(0, 200, 50))
@@ -132,12 +136,12 @@ def test_every_choice_gives_the_same(start: int, capsys: pytest.CaptureFixture[s
         source = parse("m.py", code.encode())
         assert isinstance(source, SourceFile)
         changed, applied = rewrite_file(check_source(source, RULES), RULES)
-        rewritten += any(one.rule.id.endswith("attention") for one in applied)
+        rewritten += any(finding.rule.id.endswith("attention") for finding in applied)
         if not applied:
             continue
-        again = parse("m.py", changed)
-        assert isinstance(again, SourceFile)
-        assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, (
+        rewritten_source = parse("m.py", changed)
+        assert isinstance(rewritten_source, SourceFile)
+        assert rewrite_file(check_source(rewritten_source, RULES), RULES)[0] == changed, (
             "a second run changes something"
         )
         for choice in itertools.product(

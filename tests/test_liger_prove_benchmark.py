@@ -62,17 +62,19 @@ def verdict(name: str, status: Any, reason: str = "", functions: Any = KERNEL) -
 
 
 def test_only_definitions_with_a_place_are_rewritten(prove: Any, tmp_path: Path) -> None:
-    found = task(prove, tmp_path, "Norm", "nothing")
-    assert [len(findings) for _, findings in found.places] == [1, 0]
-    assert found.changed.count(b"rms_norm(") == 1 and b"1e-6)).to(x.dtype)" in found.changed
+    proof_task = task(prove, tmp_path, "Norm", "nothing")
+    assert [len(findings) for _, findings in proof_task.places] == [1, 0]
+    assert (
+        proof_task.changed.count(b"rms_norm(") == 1 and b"1e-6)).to(x.dtype)" in proof_task.changed
+    )
 
 
 def test_a_place_has_the_verdict_of_its_definition(prove: Any, tmp_path: Path) -> None:
-    found = task(prove, tmp_path, "Norm", "Other", "nothing")
+    proof_task = task(prove, tmp_path, "Norm", "Other", "nothing")
     proofs = prove.judged(
-        found, [verdict("Norm", "proved"), verdict("Other", "unproven", "late", ())]
+        proof_task, [verdict("Norm", "proved"), verdict("Other", "unproven", "late", ())]
     )
-    assert [(one.status, one.ran, one.reason) for one in proofs] == [
+    assert [(proof.status, proof.ran, proof.reason) for proof in proofs] == [
         ("proved", True, ""),
         ("unproven", False, "late"),
         ("not found", False, ""),
@@ -82,11 +84,11 @@ def test_a_place_has_the_verdict_of_its_definition(prove: Any, tmp_path: Path) -
 def test_a_proof_by_the_composition_does_not_count_as_one_by_the_kernel(
     prove: Any, tmp_path: Path
 ) -> None:
-    found = task(prove, tmp_path, "Norm", "Other")
+    proof_task = task(prove, tmp_path, "Norm", "Other")
     forward_alone = verdict(
         "Other", "proved", functions=["rms_norm.forward", "rms_norm.rms_norm_reference"]
     )
-    lines = list(prove.report(prove.judged(found, [verdict("Norm", "proved"), forward_alone])))
+    lines = list(prove.report(prove.judged(proof_task, [verdict("Norm", "proved"), forward_alone])))
     assert lines[-2].split() == ["total", "2", "2", "2", "1", "0", "0", "0"]
     assert lines[-1].endswith("Other rmsnorm: proved: by the composition alone")
 

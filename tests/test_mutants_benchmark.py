@@ -242,9 +242,9 @@ def test_outcomes_are_read_back_without_half_lines_and_those_of_other_versions(
     first = outcome(store)
     store.Store(path, "s").add(first)
     path.write_text(f'{path.read_text()}{{"pair": "older"}}\n{{"pair": "oth')
-    known = store.Store(path, "s")
-    assert (known.get("p"), known.get("older")) == (first, None)
-    known.add(outcome(store, pair="q"))
+    outcomes = store.Store(path, "s")
+    assert (outcomes.get("p"), outcomes.get("older")) == (first, None)
+    outcomes.add(outcome(store, pair="q"))
     assert {entry.pair for entry in store.Store(path, "s")} == {"p", "q"}
 
 

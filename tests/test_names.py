@@ -54,9 +54,9 @@ def test_relative_imports(text: str, package: str, expected: str) -> None:
 
 
 def test_stars_and_definitions() -> None:
-    found = names("from torch.nn import *\nclass A: pass\ndef f(): pass")
-    assert found.stars == ("torch.nn",)
-    assert set(found.definitions) == {"A", "f"}
+    file_names = names("from torch.nn import *\nclass A: pass\ndef f(): pass")
+    assert file_names.stars == ("torch.nn",)
+    assert set(file_names.definitions) == {"A", "f"}
 
 
 def test_package_is_read_off_the_init_files(tmp_path: Path) -> None:

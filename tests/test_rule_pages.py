@@ -16,10 +16,16 @@ from regraft.source.text import SourceFile, parse
 
 RULES, PROBLEMS = load_rules(["*/*"])
 REWRITES = [
-    (rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "rewrite"
+    (rule, example)
+    for rule in RULES
+    for example in page_examples(rule.page)
+    if example.kind == "rewrite"
 ]
 UNCHANGED = [
-    (rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "unchanged"
+    (rule, example)
+    for rule in RULES
+    for example in page_examples(rule.page)
+    if example.kind == "unchanged"
 ]
 
 
@@ -63,7 +69,7 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
     report, changed = run(rule, example.before)
     assert changed == example.after
     ast.parse(changed)
-    again, unchanged = run(rule, changed)
+    second_report, unchanged = run(rule, changed)
     assert unchanged == changed, "a second run changes something"
     path = tmp_path / "model.py"
     path.write_text(example.before)
@@ -73,7 +79,7 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
     subprocess.run(["git", "apply", "p.diff"], cwd=tmp_path, check=True)
     assert path.read_text() == changed
     assert report.findings
-    assert all(one.patch is None for one in again.findings)
+    assert all(finding.patch is None for finding in second_report.findings)
 
 
 @pytest.mark.parametrize(("rule", "example"), UNCHANGED, ids=label)

@@ -69,7 +69,7 @@ def like(*sizes: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
     """Random values for a number of dimensions; -1 and -2 are the sizes of a shape counted from its
     end."""
     return lambda shape: torch.randn(
-        [shape[one] if one < 0 else one for one in sizes], requires_grad=True
+        [shape[size] if size < 0 else size for size in sizes], requires_grad=True
     )
 
 
@@ -216,6 +216,6 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rule_does_not(name: str) -> None:
     rule_id, old, new = WRONG[name]
-    rule = next(one for one in RULES if one.id == rule_id)
+    rule = next(candidate for candidate in RULES if candidate.id == rule_id)
     with pytest.raises((SpecificationError, KeyError)):
         check_rule(runnable(rule, mutated(rule, old, new)), drawn=DRAWN.get(rule_id))

@@ -39,7 +39,7 @@ forward
   torch.erfinv($x) -> $y
   => torch.relu($x) -> $y
 """
-KEPT = 'python unchanged reason="nothing like it"\nimport torch\n'
+UNCHANGED = 'python unchanged reason="nothing like it"\nimport torch\n'
 PAGE = f"""\
 ```python before
 import torch
@@ -49,8 +49,8 @@ y = torch.erfinv(x)
 import torch
 y = torch.relu(x)
 ```
-```{KEPT}```
-```{KEPT}```
+```{UNCHANGED}```
+```{UNCHANGED}```
 """
 
 

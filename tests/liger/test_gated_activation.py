@@ -41,7 +41,7 @@ def hooked() -> nn.Module:
 
 TANH = functools.partial(F.gelu, approximate="tanh")
 KERNELS = [nn.SiLU(), F.silu, SiluOfPackage(), Stored(F.silu), nn.GELU("tanh"), TANH, Stored(TANH)]
-OTHERS = [
+UNSUPPORTED = [
     nn.ReLU(),
     nn.GELU(),
     F.gelu,
@@ -72,13 +72,13 @@ def test_the_kernel_gives_what_the_activation_gives(
 ) -> None:
     ours, theirs = (results(op, dtype, act) for op in (gated_activation, reference))
     assert launches
-    for one, other in zip(ours, theirs, strict=True):
+    for actual, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(
-            one, other, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {})
+            actual, expected, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {})
         )
 
 
-@pytest.mark.parametrize("act", OTHERS, ids=lambda act: getattr(act, "__name__", repr(act)))
+@pytest.mark.parametrize("act", UNSUPPORTED, ids=lambda act: getattr(act, "__name__", repr(act)))
 def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) -> None:
     """Patches written by hand ignore `hidden_act`: they compute SiLU where the model says GELU or
     ReLU."""
@@ -92,13 +92,17 @@ def test_the_backward_pass_can_be_run_again(launches: list[str]) -> None:
     """Liger's own function writes the gradients over its inputs: a second backward pass would be
     wrong."""
     leaves = gate, up = factors()
-    kept = [one.detach().clone() for one in leaves]
+    copies = [leaf.detach().clone() for leaf in leaves]
     result = gated_activation(gate, up, F.silu)
-    first, again = (torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2))
+    first_gradients, second_gradients = (
+        torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2)
+    )
     assert launches
     assert all(
-        torch.equal(one, other)
-        for one, other in zip((*first, *leaves), (*again, *kept), strict=True)
+        torch.equal(left, right)
+        for left, right in zip(
+            (*first_gradients, *leaves), (*second_gradients, *copies), strict=True
+        )
     )
 
 
@@ -107,9 +111,9 @@ def test_second_derivatives_are_those_of_the_activation() -> None:
     for op in (gated_activation, reference):
         leaves = gate, up = factors()
         slopes = torch.autograd.grad(op(gate, up, F.silu).square().sum(), leaves, create_graph=True)
-        second.append(torch.autograd.grad(sum(one.square().sum() for one in slopes), leaves))
-    for one, other in zip(*second, strict=True):
-        torch.testing.assert_close(one, other)
+        second.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves))
+    for actual, expected in zip(*second, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_halves_of_one_projection(launches: list[str]) -> None:

@@ -62,7 +62,9 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize(("rule", "number"), FORMS, ids=lambda one: getattr(one, "id", str(one)))
+@pytest.mark.parametrize(
+    ("rule", "number"), FORMS, ids=lambda value: getattr(value, "id", str(value))
+)
 def test_the_kernel_does_what_the_source_does(rule: Rule, number: int, launches: list[str]) -> None:
     syntax = only(rule, number)
     cases = check_rule(syntax, dtypes=(torch.float32, torch.float16), drawn=DRAWN.get(rule.id))

@@ -97,7 +97,10 @@ def run(text: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     angles = torch.rand(2, 5, 2).repeat(1, 1, 2)
     result = model(x, angles.cos(), angles.sin())
     result.square().sum().backward()
-    return result, {"x": x.grad, **{name: one.grad for name, one in model.named_parameters()}}
+    return result, {
+        "x": x.grad,
+        **{name: parameter.grad for name, parameter in model.named_parameters()},
+    }
 
 
 @pytest.mark.parametrize("act", ["silu", "gelu", "relu"])

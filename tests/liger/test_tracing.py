@@ -45,12 +45,12 @@ def normed() -> None:
 
 
 def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]) -> None:
-    assert any(one.endswith("triton/language/semantic.py") for one in traced_files(normed))
+    assert any(path.endswith("triton/language/semantic.py") for path in traced_files(normed))
     leave_kernels_out(())
     files = traced_files(normed)
-    assert not any(one.endswith("triton/language/semantic.py") for one in files)
+    assert not any(path.endswith("triton/language/semantic.py") for path in files)
     assert any(
-        one.endswith("ops/rms_norm.py") for one in files
+        path.endswith("ops/rms_norm.py") for path in files
     )  # what launches them is the evidence that they ran
     assert launches
 
@@ -58,7 +58,7 @@ def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]
 def test_kernels_of_the_file_are_traced(interpreter: Any, launches: list[str]) -> None:
     normed()
     leave_kernels_out((str(sys.modules["liger_kernel.ops.rms_norm"].__file__),))
-    assert any(one.endswith("triton/language/semantic.py") for one in traced_files(normed))
+    assert any(path.endswith("triton/language/semantic.py") for path in traced_files(normed))
     assert launches
 
 

@@ -148,11 +148,15 @@ def every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("linear_gelu", "stacked_linear"):
         place = sys.modules[f"regraft.ops.{name}"]  # the package has a function of that name
         monkeypatch.setattr(
-            place, "compiles", lambda *given: all(type(one) is torch.Tensor for one in given)
+            place,
+            "compiles",
+            lambda *tensors: all(type(tensor) is torch.Tensor for tensor in tensors),
         )
     region = sys.modules["regraft.ops.linear_gelu"]
     monkeypatch.setattr(
-        region, "run_region", lambda function, given, *more: function(None, *given, *more)[0]
+        region,
+        "run_region",
+        lambda function, arguments, *options: function(None, *arguments, *options)[0],
     )
 
 
@@ -338,12 +342,12 @@ def test_dynamically_quantized_layers(
 # Adapters of PEFT
 
 
-def adapters(kind: str, **more: Any) -> Any:
+def adapters(kind: str, **options: Any) -> Any:
     peft = pytest.importorskip("peft")
     if kind == "ia3":
-        return peft.IA3Config(init_ia3_weights=False, **more)
+        return peft.IA3Config(init_ia3_weights=False, **options)
     return peft.LoraConfig(
-        r=2, lora_alpha=8, init_lora_weights=False, use_dora=kind == "dora", **more
+        r=2, lora_alpha=8, init_lora_weights=False, use_dora=kind == "dora", **options
     )
 
 
@@ -354,10 +358,10 @@ def wrapped(model: Any, config: Any) -> Any:
     return peft.get_peft_model(model, config)
 
 
-def gradients(model: Any, *given: Any, **named: Any) -> dict[str, Any]:
+def gradients(model: Any, *inputs: Any, **named: Any) -> dict[str, Any]:
     """The loss and the gradients of what trains, by their names."""
     model.zero_grad()
-    result = model(*given, **named)
+    result = model(*inputs, **named)
     loss = getattr(result, "loss", result)
     loss.backward()
     return {
@@ -376,14 +380,14 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("kind", "more"), ADAPTERS, ids=["lora", "saved", "dora", "ia3"])
+@pytest.mark.parametrize(("kind", "options"), ADAPTERS, ids=["lora", "saved", "dora", "ia3"])
 @pytest.mark.parametrize("first", [True, False])
 def test_adapters_of_peft(
-    module: types.ModuleType, every_kernel: None, first: bool, kind: str, more: dict[str, Any]
+    module: types.ModuleType, every_kernel: None, first: bool, kind: str, options: dict[str, Any]
 ) -> None:
     """Adapters take part in what kernels compute, separate and merged, and get the original's
     gradients."""
-    config = adapters(kind, **more)
+    config = adapters(kind, **options)
     model = module.Model()
     reference = wrapped(copy.deepcopy(model), config)
     if first:
@@ -404,7 +408,10 @@ def test_adapters_of_peft(
             assert not torch.allclose(adapted(*batch()), result["loss"])
             assert_runs_alike(adapted, reference)
         for change in ("merge_adapter", "unmerge_adapter", "merge_and_unload"):
-            merged, expected_merged = (getattr(one, change)() for one in (adapted, reference))
+            merged, expected_merged = (
+                getattr(model_with_adapters, change)()
+                for model_with_adapters in (adapted, reference)
+            )
             assert_runs_alike(
                 *((merged, expected_merged) if merged is not None else (adapted, reference))
             )
@@ -464,7 +471,7 @@ def language_model(name: str) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("name", ["Bert", "Llama"])
 @pytest.mark.parametrize("first", [True, False])
 def test_adapters_of_language_models(every_kernel: None, name: str, first: bool) -> None:
-    model, given = language_model(name)
+    model, inputs = language_model(name)
     task = "SEQ_CLS" if name == "Bert" else "CAUSAL_LM"
     config = adapters("lora", target_modules="all-linear", task_type=task)
     reference = wrapped(copy.deepcopy(model), config)
@@ -477,14 +484,14 @@ def test_adapters_of_language_models(every_kernel: None, name: str, first: bool)
     adapted.load_state_dict(reference.state_dict())
     if not first:
         optimized(adapted, rules=names | {"torch/attention"})
-    result, expected = gradients(adapted, **given), gradients(reference, **given)
+    result, expected = gradients(adapted, **inputs), gradients(reference, **inputs)
     torch.testing.assert_close(result, expected)
     assert all(value.abs().sum() > 0 for name, value in result.items() if name != "loss")
     with torch.no_grad():
         for change in ("eval", "merge_adapter", "unmerge_adapter"):
             getattr(adapted, change)()
             getattr(reference, change)()
-            torch.testing.assert_close(adapted(**given).logits, reference(**given).logits)
+            torch.testing.assert_close(adapted(**inputs).logits, reference(**inputs).logits)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -517,7 +524,9 @@ def test_adapters_of_bare_parameters(first: bool) -> None:
     if not first:
         optimized(adapted, rules=rules)
     ids = torch.arange(24).view(2, 12)
-    result, expected = (gradients(one, input_ids=ids, labels=ids) for one in (adapted, reference))
+    result, expected = (
+        gradients(network, input_ids=ids, labels=ids) for network in (adapted, reference)
+    )
     torch.testing.assert_close(result, expected)
     assert all(value.abs().sum() > 0 for name, value in result.items() if "gate_up" in name)
     regraft.restore(adapted)

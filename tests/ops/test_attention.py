@@ -53,11 +53,11 @@ def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], mas
     query, key, value = tensors
     theirs = composition(query, key, value, mask=mask if masked else 0.0, scale=1 / 3)
     gradients = [
-        torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)
+        torch.autograd.grad(result.double().square().sum(), tensors) for result in (ours, theirs)
     ]
     close = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
-    for one, other in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
-        torch.testing.assert_close(one, other, **close)
+    for actual, expected in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(actual, expected, **close)
     exact = composition(
         query.double(),
         key.double(),
@@ -65,7 +65,7 @@ def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], mas
         mask=mask.double() if masked else 0.0,
         scale=1 / 3,
     )
-    errors = [(one - exact).abs().mean().item() for one in (ours, theirs)]
+    errors = [(result - exact).abs().mean().item() for result in (ours, theirs)]
     assert errors[0] <= 1.5 * errors[1] + 1e-7
 
 
@@ -73,10 +73,10 @@ def test_a_learned_bias_gets_its_gradient() -> None:
     (query, key, value), bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
     ours = attention(query, key, value, mask=bias)
     theirs = composition(query, key, value, bias)
-    for one, other in zip(
+    for actual, expected in zip(
         *(torch.autograd.grad(y.square().sum(), [bias]) for y in (ours, theirs)), strict=True
     ):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("fill", [None, "lowest", "tensor"])
@@ -85,8 +85,8 @@ def test_scores_that_are_filled(fill: str | None, masked: bool) -> None:
     tensors, keep = inputs(), torch.ones(5, 7, dtype=torch.bool).tril(2)
     lowest = torch.finfo(torch.float32).min
     mask = torch.randn(2, 1, 1, 7) if masked else None
-    given = {"lowest": lowest, "tensor": torch.full([], lowest)}.get(fill or "")
-    ours = attention(*tensors, keep=keep, fill=given, mask=mask, scale=0.5)
+    fill_value = {"lowest": lowest, "tensor": torch.full([], lowest)}.get(fill or "")
+    ours = attention(*tensors, keep=keep, fill=fill_value, mask=mask, scale=0.5)
     scores = (tensors[0] @ tensors[1].transpose(-1, -2) * 0.5).masked_fill(~keep, lowest)
     theirs = torch.softmax(scores if mask is None else scores + mask, -1) @ tensors[2]
     torch.testing.assert_close(ours, theirs)
@@ -101,7 +101,7 @@ def test_a_fill_that_is_not_lost_in_the_mask_takes_the_composition() -> None:
 
 
 def test_dropout_keeps_its_rate() -> None:
-    tensors = [one.detach() for one in inputs()]
+    tensors = [tensor.detach() for tensor in inputs()]
     assert torch.equal(attention(*tensors, p=0.9, training=False), attention(*tensors))
     assert attention(*tensors, dropout=nn.Dropout(1.0)).abs().sum() == 0
     torch.manual_seed(0)
@@ -110,12 +110,12 @@ def test_dropout_keeps_its_rate() -> None:
     assert runs.std(0).min() > 0.001
 
 
-@pytest.mark.parametrize("other", [nn.Identity(), nn.ReLU()], ids=type)
-def test_other_modules_are_called(other: nn.Module) -> None:
+@pytest.mark.parametrize("layer", [nn.Identity(), nn.ReLU()], ids=type)
+def test_other_modules_are_called(layer: nn.Module) -> None:
     tensors, calls = inputs(), []
-    other.register_forward_hook(lambda *_: calls.append(1))
+    layer.register_forward_hook(lambda *_: calls.append(1))
     assert implementation("attention", *tensors) == "torch-native"
-    torch.testing.assert_close(attention(*tensors, dropout=other.eval()), composition(*tensors))
+    torch.testing.assert_close(attention(*tensors, dropout=layer.eval()), composition(*tensors))
     assert calls == [1]
 
 
@@ -149,8 +149,8 @@ def strict_kernel(
         assert attn_bias.stride(-2) % 8 == 0
         assert attn_bias.dtype == query.dtype
     query, key, value = (
-        (one * (scale if index == 0 else 1)).transpose(1, 2)
-        for index, one in enumerate((query, key, value))
+        (tensor * (scale if index == 0 else 1)).transpose(1, 2)
+        for index, tensor in enumerate((query, key, value))
     )
     scores = query @ key.transpose(-2, -1)
     weights = (scores if attn_bias is None else scores + attn_bias).softmax(-1)
@@ -193,7 +193,7 @@ def strict_flash_kernel(
         and query.shape[3] == key.shape[3] == value.shape[3]
         and query.shape[2] == key.shape[2]
     )
-    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     weights = (query @ key.transpose(-2, -1) * softmax_scale).softmax(-1)
     return (F.dropout(weights, dropout_p) @ value).transpose(1, 2)
 

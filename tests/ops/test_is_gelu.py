@@ -136,7 +136,9 @@ def test_the_activations_of_transformers() -> None:
 
 
 @pytest.mark.parametrize(
-    "activation", [*YES, *(one for one in NO if isinstance(one, nn.Module))], ids=label
+    "activation",
+    [*YES, *(activation for activation in NO if isinstance(activation, nn.Module))],
+    ids=label,
 )
 def test_a_compiled_graph_holds_the_same_answer(activation: Any) -> None:
     torch._dynamo.reset()

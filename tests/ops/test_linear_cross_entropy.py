@@ -49,12 +49,12 @@ def test_the_kernel_computes_what_the_composition_does(
 ) -> None:
     x, target, linear = case(bias=bias)
     wanted = (target[:, 1:] if shift else target).reshape(-1).clamp(min=0 if options else -100)
-    given: dict[str, Any] = {"shift": shift, "flat": True, **options}
-    assert implementation("linear_cross_entropy", x, wanted, linear, **given) == "torch-native"
+    keywords: dict[str, Any] = {"shift": shift, "flat": True, **options}
+    assert implementation("linear_cross_entropy", x, wanted, linear, **keywords) == "torch-native"
     inputs = (x, *linear.parameters())
     results = []
-    for one in (linear_cross_entropy, reference):
-        loss = one(x, wanted, linear, **given)
+    for function in (linear_cross_entropy, reference):
+        loss = function(x, wanted, linear, **keywords)
         results.append((loss, *torch.autograd.grad(loss * 3, inputs)))
     for mine, theirs in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
@@ -99,10 +99,10 @@ def test_what_the_kernel_is_not_given(change: Any) -> None:  # type: ignore[no-u
 
 def test_hooks_are_called() -> None:
     x, target, linear = case()
-    seen: list[int] = []
-    linear.register_forward_hook(lambda *_: seen.append(1))
+    calls: list[int] = []
+    linear.register_forward_hook(lambda *_: calls.append(1))
     linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
-    assert seen == [1]
+    assert calls == [1]
 
 
 def test_what_cannot_be_differentiated_again_says_so() -> None:
@@ -134,7 +134,7 @@ def test_training_takes_less_memory() -> None:
 
     call: Call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
     before, after = (
-        peak(step(Head(one), [call], True), torch.device("cpu"))
-        for one in (reference, linear_cross_entropy)
+        peak(step(Head(function), [call], True), torch.device("cpu"))
+        for function in (reference, linear_cross_entropy)
     )
     assert after < 0.4 * before

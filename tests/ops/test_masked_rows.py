@@ -52,10 +52,10 @@ def masks(low: float) -> dict[str, Any]:
     """Additive masks by name: left padding under a causal mask, a batch entry without keys, a hole,
     two sums."""
     causal = torch.ones(L, S).triu(1).bool()
-    left = torch.zeros(B, 1, L, S)
-    left.masked_fill_(causal, low)
+    left_padding = torch.zeros(B, 1, L, S)
+    left_padding.masked_fill_(causal, low)
     for entry, padding in enumerate((0, 3, 5)):
-        left[entry, :, :, :padding] = low
+        left_padding[entry, :, :, :padding] = low
     empty = torch.zeros(B, 1, 1, S)
     empty[1] = low
     hole = torch.zeros(B, 1, L, S)
@@ -63,7 +63,12 @@ def masks(low: float) -> dict[str, Any]:
     padding = torch.zeros(B, 1, 1, S)
     padding[2, ..., :4] = low
     sums = torch.zeros(L, S).masked_fill(causal, low) + padding
-    return {"left padding": left, "an entry without keys": empty, "a hole": hole, "two sums": sums}
+    return {
+        "left padding": left_padding,
+        "an entry without keys": empty,
+        "a hole": hole,
+        "two sums": sums,
+    }
 
 
 def by_matmul(query: Any, key: Any, value: Any, mask: Any) -> Any:
@@ -101,9 +106,9 @@ def assert_equal(ours: Callable[..., Any], theirs: Callable[..., Any], tensors: 
             result.dtype
         )
         runs.append((result, *torch.autograd.grad(result, tensors, direction, allow_unused=True)))
-    for own, other, name in zip(*runs, ("result", "query", "key", "value"), strict=True):
+    for actual, expected, name in zip(*runs, ("result", "query", "key", "value"), strict=True):
         torch.testing.assert_close(
-            own, other, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}"
+            actual, expected, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -157,9 +162,9 @@ def test_a_learned_bias_gets_its_gradient_in_masked_rows(reads: bool) -> None:
     query, key, value = inputs()
     learned = torch.randn(H, L, S, requires_grad=True)
     mask = masks(LOWEST)["left padding"]
-    for given in (query, key, learned):
+    for leaf in (query, key, learned):
         runs = [
-            torch.autograd.grad(run(query, key, value, mask + learned).square().sum(), given)[0]
+            torch.autograd.grad(run(query, key, value, mask + learned).square().sum(), leaf)[0]
             for run in (by_attention, by_matmul, composition)
         ]
         torch.testing.assert_close(runs[0], runs[2])
@@ -171,9 +176,9 @@ def test_many_masked_rows_are_computed_in_chunks(monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     compose = module._composition
 
-    def counting(query: Any, *rest: Any) -> Any:
+    def counting(query: Any, *arguments: Any) -> Any:
         sizes.append(query.shape[-2])
-        return compose(query, *rest)
+        return compose(query, *arguments)
 
     monkeypatch.setattr(module, "_composition", counting)
     monkeypatch.setattr(module, "_CHUNK", 2 * H * S)
@@ -204,7 +209,7 @@ def test_a_compiled_attention_has_the_gradients_of_masked_rows() -> None:
 
 def test_ordinary_rows_never_take_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("regraft.ops.masked_rows")
-    monkeypatch.setattr(module, "_composition", lambda *given: pytest.fail("no row is masked"))
+    monkeypatch.setattr(module, "_composition", lambda *arguments: pytest.fail("no row is masked"))
     mask = torch.zeros(B, 1, L, S).masked_fill(torch.ones(L, S).triu(1).bool(), LOWEST)
     mask[..., :2, 1] = -1.0
     for op in OPS.values():

@@ -39,13 +39,13 @@ def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, 
 
 def same_bits(op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]) -> None:
     """Equal results, gradients and random state afterwards."""
-    found = []
+    runs = []
     for function in (op, reference):
         torch.manual_seed(7)
         result = function()
         gradients = torch.autograd.grad(result.float().square().sum(), leaves)
-        found.append((result.detach(), *gradients, torch.get_rng_state()))
-    for ours, theirs in zip(*found, strict=True):
+        runs.append((result.detach(), *gradients, torch.get_rng_state()))
+    for ours, theirs in zip(*runs, strict=True):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours, theirs)
 
@@ -98,12 +98,12 @@ def test_shapes_that_are_broadcast_strided_or_empty() -> None:
 
 def test_inputs_are_not_written_to() -> None:
     x, residual = (torch.randn(2, 8) for _ in range(2))
-    kept = x.clone(), residual.clone()
+    copies = x.clone(), residual.clone()
     dropout_add_layer_norm(x, residual, nn.LayerNorm(8), p=0.5, training=True)
     linear_gelu(x, nn.Linear(8, 8))
     softmax(x)
-    assert torch.equal(x, kept[0])
-    assert torch.equal(residual, kept[1])
+    assert torch.equal(x, copies[0])
+    assert torch.equal(residual, copies[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -225,7 +225,7 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         region,
         "compile_region",
-        lambda one: torch.compile(one, dynamic=True, fullgraph=True, backend="aot_eager"),
+        lambda function: torch.compile(function, dynamic=True, fullgraph=True, backend="aot_eager"),
     )
     for name in ("dropout_add_layer_norm", "linear_gelu"):
         monkeypatch.setattr(import_module(f"regraft.ops.{name}"), "compiles", lambda *_: True)
@@ -261,10 +261,10 @@ def test_linear_qkv_calls_the_three_layers(bias: bool) -> None:
     x, _ = inputs()
     layers = [nn.Linear(8, size, bias=bias) for size in (4, 2, 2)]
     weights = [parameter for layer in layers for parameter in layer.parameters()]
-    for one in range(3):
+    for index in range(3):
         same_bits(
-            lambda one=one: linear_qkv(x, *layers)[one],
-            lambda one=one: layers[one](x),
+            lambda index=index: linear_qkv(x, *layers)[index],
+            lambda index=index: layers[index](x),
             [x, *weights][:1],
         )
     assert implementation("linear_qkv", x, *layers) == "reference"
@@ -318,13 +318,13 @@ def test_the_norm_of_channels_is_the_composition_with_its_layout(
         x = torch.cat((x, x), -1)[..., : shape[-1]]
     x.requires_grad_()
     slope = torch.linspace(-1, 1, x.numel()).reshape(shape)
-    found = []
+    runs = []
     for op in (ops.channels_first_layer_norm, ops.REFERENCES["channels_first_layer_norm"]):
         result = op(x, eps=1e-5)
-        found.append((result, *torch.autograd.grad(result, x, slope)))
-    torch.testing.assert_close(*found)
+        runs.append((result, *torch.autograd.grad(result, x, slope)))
+    torch.testing.assert_close(*runs)
     if layout != "a slice" and 1 not in shape:  # whose strides say nothing
-        assert found[0][0].stride() == found[1][0].stride()
+        assert runs[0][0].stride() == runs[1][0].stride()
 
 
 def test_where_the_norm_of_channels_runs_the_kernel() -> None:
@@ -337,22 +337,22 @@ def test_where_the_norm_of_channels_runs_the_kernel() -> None:
     assert runs(x) == "reference"  # moving the channels costs more than it saves
     with torch.no_grad():
         assert runs(x.clone().requires_grad_()) == "reference"
-    for other in (
+    for unsupported in (
         torch.ones(2, 6, dtype=torch.int64),
         torch.ones(2, 0, 3, requires_grad=True),
         torch.ones(3),
     ):
-        assert runs(other) == "reference"
+        assert runs(unsupported) == "reference"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_quick_gelu(dtype: Any) -> None:
     x = torch.linspace(-30, 30, 999).to(dtype).requires_grad_()
-    found = []
+    runs = []
     for op in (ops.quick_gelu, ops.REFERENCES["quick_gelu"]):
         result = op(x)
-        found.append((result.detach(), *torch.autograd.grad(result.float().square().sum(), x)))
-    for ours, theirs in zip(*found, strict=True):
+        runs.append((result.detach(), *torch.autograd.grad(result.float().square().sum(), x)))
+    for ours, theirs in zip(*runs, strict=True):
         torch.testing.assert_close(
             ours, theirs, **({"rtol": 3e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {})
         )
@@ -362,5 +362,5 @@ def test_quick_gelu(dtype: Any) -> None:
 def test_quick_gelu_of_what_may_overflow_and_of_integers() -> None:
     large = torch.tensor([-60000.0, 60000.0]).half()
     assert ops.quick_gelu(large).tolist() == [0.0, 60000.0 - 60000 % 32]
-    whole = torch.arange(-2, 3)
-    assert torch.equal(ops.quick_gelu(whole), whole * torch.sigmoid(1.702 * whole))
+    integers = torch.arange(-2, 3)
+    assert torch.equal(ops.quick_gelu(integers), integers * torch.sigmoid(1.702 * integers))

@@ -138,25 +138,27 @@ def layer_norm_fn(
     )
 
 
-def same(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
-    found = []
+def assert_agrees(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
+    runs = []
     for run in (ours, theirs):
         result = run()
         loss = (
             result * torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)
         ).sum()
-        found.append([result, *torch.autograd.grad(loss, leaves)])
-    for one, other in zip(*found, strict=True):
-        assert one.dtype == other.dtype and one.shape == other.shape
+        runs.append([result, *torch.autograd.grad(loss, leaves)])
+    for actual, expected in zip(*runs, strict=True):
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape
         torch.testing.assert_close(
-            one, other, **({} if one.dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2})
+            actual,
+            expected,
+            **({} if actual.dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2}),
         )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_apex_gets_an_rms_norm(dtype: Any) -> None:
     x, weight = (torch.randn(shape).to(dtype).requires_grad_() for shape in ((2, 5, 8), (8,)))
-    same(
+    assert_agrees(
         lambda: rms_norm_through_apex(fused_rms_norm_affine, x, weight, 1e-3),
         lambda: apex_rms_norm(x, weight=weight, eps=1e-3),
         [x, weight],
@@ -169,7 +171,7 @@ def test_apex_gets_a_layer_norm() -> None:
     nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
     x = torch.randn(2, 5, 8, requires_grad=True)
     leaves = [x, *norm.parameters()]
-    same(
+    assert_agrees(
         lambda: layer_norm_through_apex(fused_layer_norm_affine, x, norm),
         lambda: apex_layer_norm(x, norm),
         leaves,
@@ -191,7 +193,7 @@ def test_every_layout_of_a_rotary_embedding(name: str, dtype: Any) -> None:
     shape, table = LAYOUTS[name]
     x, angles = torch.randn(shape).to(dtype).requires_grad_(), torch.rand(table) * 6
     assert rotary_through_te(apply_rotary_pos_emb, x, angles).is_contiguous()
-    same(
+    assert_agrees(
         lambda: rotary_through_te(apply_rotary_pos_emb, x, angles),
         lambda: te_rotary(x, angles, rounded=True),
         [x],
@@ -220,11 +222,11 @@ def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if on CUDA with both packages: dtypes, shapes and layers that they do not take run as they
     stand."""
     norms, rotary = (
-        importlib.import_module(f"regraft.ops.{one}") for one in ("apex_norm", "fused_rotary")
+        importlib.import_module(f"regraft.ops.{name}") for name in ("apex_norm", "fused_rotary")
     )
     for module in (norms, rotary):
         monkeypatch.setattr(
-            module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1
+            module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
         )
     monkeypatch.setattr(norms, "_apex_norm_kernel", lambda name: fused_rms_norm_affine)
     monkeypatch.setattr(rotary, "_te_kernel", lambda: apply_rotary_pos_emb)
@@ -259,7 +261,7 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
         (mlp_through_apex, fused_dense_gelu_dense, apex_gelu_mlp),
         (mlp_through_flash_attn, fused_mlp_func, flash_gelu_mlp),
     ):
-        same(
+        assert_agrees(
             partial(ours, kernel, x, up, down),
             partial(op, x, up, down),
             leaves,
@@ -274,14 +276,16 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
 def test_which_layers_the_fused_ones_take(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As if on CUDA with both packages."""
     module = importlib.import_module("regraft.ops.gelu_mlp")
-    monkeypatch.setattr(module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1)
+    monkeypatch.setattr(
+        module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
+    )
     for kernel in ("_apex_mlp_kernel", "_flash_mlp_kernel"):
         monkeypatch.setattr(module, kernel, lambda: fused_mlp_func)
     half = torch.bfloat16
     x, layers = torch.randn(4, 8, dtype=half), mlp(8, 16, 24, dtype=half)
 
-    def runs(*given: Any) -> bool:
-        return implementation(name, *given) != "reference"
+    def runs(*arguments: Any) -> bool:
+        return implementation(name, *arguments) != "reference"
 
     dropout = nn.Dropout(0.5)
     assert (
@@ -312,7 +316,7 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
 
     for place in (0, 1):
         last = 2 if place == 0 else None
-        same(partial(by_kernel, place), partial(by_op, place), leaves[:last])
+        assert_agrees(partial(by_kernel, place), partial(by_op, place), leaves[:last])
     assert torch.equal(flash_add_layer_norm(x, residual, norm), norm(x + residual))
     _, total = norm_through_flash_attn(
         layer_norm_fn, torch.ones(8), torch.zeros(8), nn.LayerNorm(8), 0.5
@@ -323,16 +327,19 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
 def test_which_norms_the_fused_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if on CUDA with flash-attn."""
     module = importlib.import_module("regraft.ops.flash_norm")
-    monkeypatch.setattr(module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1)
+    monkeypatch.setattr(
+        module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
+    )
     monkeypatch.setattr(module, "_flash_norm_kernel", lambda: layer_norm_fn)
     x, norm, dropout = torch.randn(2, 8), nn.LayerNorm(8), nn.Dropout(0.5)
 
-    def runs(*given: Any, **options: Any) -> bool:
-        found = [
-            implementation(f"flash_add_layer_norm{one}", *given, **options) for one in ("", "_pair")
+    def runs(*arguments: Any, **options: Any) -> bool:
+        implementations = [
+            implementation(f"flash_add_layer_norm{suffix}", *arguments, **options)
+            for suffix in ("", "_pair")
         ]
-        assert (found[0] == "flash-attn") == (found[1] == "flash-attn")
-        return found[1] != "reference"
+        assert (implementations[0] == "flash-attn") == (implementations[1] == "flash-attn")
+        return implementations[1] != "reference"
 
     assert runs(x, x, norm) and runs(x, x, norm, dropout) and runs(x, x, norm, p=0.5, training=True)
     assert not runs(x, x, norm, nn.Dropout(1.0)) and runs(x, x, norm, nn.Dropout(1.0).eval())
@@ -365,9 +372,12 @@ class Foreign(torch.autograd.Function):
     """A kernel whose backward pass reads memory without asking for strides."""
 
     @staticmethod
-    def forward(ctx: Any, strides: list[Any], *given: Any) -> Any:
-        ctx.strides, ctx.given = strides, [one for one in given if isinstance(one, torch.Tensor)]
-        return given[0].clone()
+    def forward(ctx: Any, strides: list[Any], *arguments: Any) -> Any:
+        ctx.strides, ctx.given = (
+            strides,
+            [argument for argument in arguments if isinstance(argument, torch.Tensor)],
+        )
+        return arguments[0].clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -381,8 +391,10 @@ def test_backward_passes_of_kernels_get_contiguous_gradients() -> None:
 
     strides: list[Any] = []
 
-    def kernel(*given: Any, **_: Any) -> Any:
-        return Foreign.apply(strides, *(one for one in given if isinstance(one, torch.Tensor)))
+    def kernel(*arguments: Any, **_: Any) -> Any:
+        return Foreign.apply(
+            strides, *(argument for argument in arguments if isinstance(argument, torch.Tensor))
+        )
 
     x, norm, (up, down) = torch.randn(3, 8, requires_grad=True), nn.LayerNorm(8), mlp(8, 8, 8)
     heads = torch.randn(2, 3, 5, 6, requires_grad=True)
@@ -393,7 +405,7 @@ def test_backward_passes_of_kernels_get_contiguous_gradients() -> None:
         rms_norm_through_apex(kernel, x, norm.weight, 1e-6),
         layer_norm_through_apex(kernel, x, norm),
         norm_through_flash_attn(
-            lambda *given, **_: (kernel(*given), kernel(*given)), x, x, norm, 0.0
+            lambda *arguments, **_: (kernel(*arguments), kernel(*arguments)), x, x, norm, 0.0
         )[0],
         rotary_through_te(kernel, heads, table),
         through_flash_attn(kernel, heads, heads, heads, 0.0, 1.0),

@@ -146,8 +146,8 @@ def run(loss: Callable[[Any], Any], logits: Any, head: nn.Linear, x: Any) -> lis
 def test_losses_and_gradients(loss: Callable[[Any], Any], head: nn.Linear, x: Any) -> None:
     ours = run(loss, postpone_logits(x, head.weight, head.bias), head, x)
     theirs = run(loss, head(x), head, x)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, equal_nan=True)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("loss", FUSED.values(), ids=FUSED)
@@ -205,8 +205,8 @@ def test_gradients_of_the_output_itself(head: nn.Linear, x: Any) -> None:
     ours = run(
         lambda y: Doubled.apply(y.float()), postpone_logits(x, head.weight, head.bias), head, x
     )
-    for one, other in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_what_was_changed_in_between_is_an_error(head: nn.Linear, x: Any) -> None:
@@ -257,10 +257,10 @@ def test_tied_weights_add_up() -> None:
 
 def test_a_tensor_that_was_read_stays(head: nn.Linear, x: Any) -> None:
     logits = postpone_logits(x, head.weight, head.bias)
-    kept = logits.detach().clone()
+    copy_of_logits = logits.detach().clone()
     with torch.no_grad():
         head.weight.zero_()
-    assert torch.equal(logits, kept)
+    assert torch.equal(logits, copy_of_logits)
 
 
 def test_there_is_no_second_derivative(head: nn.Linear, x: Any) -> None:
@@ -299,15 +299,15 @@ def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
         lambda: head(x),
     )
     for loss in losses:
-        found = []
+        runs = []
         for make in projections:
             with torch.autocast("cpu", torch.bfloat16):
                 logits = make()
                 assert logits.dtype == torch.bfloat16
                 result = loss(logits)
-            found.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-3)
+            runs.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
+        for actual, expected in zip(*runs, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-3)
     assert postpone_logits(x, head.weight.bfloat16(), None).record.value is None
 
 

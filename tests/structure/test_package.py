@@ -134,15 +134,15 @@ def test_a_missing_file_stays_unknown(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    "code",
     [
         "\n    def rebuild(self):\n        self.norm = None\n",
         "\n    def late(self, name, layer):\n        setattr(self, name, layer)\n",
         "\n    norm = property(lambda self: print())\n",
     ],
 )
-def test_what_a_base_class_does_to_its_layers_counts(package: Path, more: str) -> None:
-    (package / "layers.py").write_text(LAYERS + more)
+def test_what_a_base_class_does_to_its_layers_counts(package: Path, code: str) -> None:
+    (package / "layers.py").write_text(LAYERS + code)
     source = read(package / "sub" / "m.py")
     assert isinstance(source, SourceFile)
     module = Module(source)
@@ -240,7 +240,7 @@ class Block(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "expected"),
     [
         ("", "", FOLDED),
         ("self.conv = create_conv(channels, **factory)", "self.conv = again(channels)", []),
@@ -255,11 +255,11 @@ class Block(nn.Module):
     ],
 )
 def test_layers_that_functions_of_other_files_choose(
-    package: Path, old: str, new: str, found: list[str]
+    package: Path, old: str, new: str, expected: list[str]
 ) -> None:
     (package / "factories.py").write_text(FACTORIES)
     (package / "sub" / "m.py").write_text(CONVOLVED.replace(old, new))
-    assert rules(package / "sub" / "m.py") == found
+    assert rules(package / "sub" / "m.py") == expected
     (package / "sub" / "m.py").write_text(
         CONVOLVED.replace(old, new).replace("from ..factories", "from elsewhere")
     )

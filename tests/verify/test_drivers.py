@@ -249,9 +249,9 @@ def test_a_model_that_keeps_a_tensor_with_its_history_is_copied() -> None:
     model(torch.ones(1, 3))
     with pytest.raises(RuntimeError, match="deepcopy"):
         copy.deepcopy(model)
-    other = weights.copy_model(model)
-    assert torch.equal(other(torch.ones(1, 3)), model(torch.ones(1, 3)))
-    assert other.weight_g is not model.weight_g
+    copied_model = weights.copy_model(model)
+    assert torch.equal(copied_model(torch.ones(1, 3)), model(torch.ones(1, 3)))
+    assert copied_model.weight_g is not model.weight_g
 
 
 def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:

@@ -378,10 +378,10 @@ def test_what_words_stand_for() -> None:
         "images": Slot("normal", (BATCH, Dim(3), Dim(8), Dim(8)), 2),
     }
     slot = Slot("ids", (BATCH, LENGTH), 5)
-    (other,) = described.slots_from_message(
+    (described_slot,) = described.slots_from_message(
         "Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot
     )
-    assert other == Slot("ids", (BATCH, Dim(1024)), 5)
+    assert described_slot == Slot("ids", (BATCH, Dim(1024)), 5)
     assert not [
         *described.slots_from_message(
             "argument 'shape' (position 1) must be ints; shape (3, 4)", slot

@@ -164,7 +164,7 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
     def attend(query: object, attention_mask: object = None) -> None: ...
 
     masked_calls = list(added_mask_calls(Call((query,), {}), {"query": query}, attend))
-    assert [str(other.kwargs["attention_mask"].dtype) for other in masked_calls] == [
+    assert [str(masked_call.kwargs["attention_mask"].dtype) for masked_call in masked_calls] == [
         "torch.float32",
         "torch.bool",
         "torch.int64",
@@ -223,7 +223,7 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "others"),
+    ("value", "expected"),
     [
         ([2, 3], ([2, 4], [4, 6])),
         ((True, True), ((True, False),)),
@@ -232,6 +232,6 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
         (["full", 1], ()),
     ],
 )
-def test_lists_take_other_values_of_the_same_length(value: Any, others: tuple[Any, ...]) -> None:
+def test_lists_take_other_values_of_the_same_length(value: Any, expected: tuple[Any, ...]) -> None:
     overrides = second_values({"kinds": value, "other": 1}, frozenset({"kinds"}), {})
-    assert tuple(override["kinds"] for override in overrides) == others
+    assert tuple(override["kinds"] for override in overrides) == expected

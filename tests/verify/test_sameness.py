@@ -39,7 +39,7 @@ EQUAL_PROGRAMS = {
     ),
     "a comment": ("return x", "# the same\n    return x"),
 }
-OTHER: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] = {
+UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] = {
     "another constant": ("return x + 1", "return x + 2"),
     "operands exchanged": ("return x + y", "return y + x"),
     "a name that is read": ("z = x\n    return locals()", "w = x\n    return locals()"),
@@ -102,9 +102,9 @@ def test_the_same_program_is_recognised(case: str) -> None:
     assert equal_definitions(definition(before), definition(after)) == {"f"}
 
 
-@pytest.mark.parametrize("case", OTHER)
+@pytest.mark.parametrize("case", UNEQUAL_PROGRAMS)
 def test_another_program_is_none(case: str) -> None:
-    before, after, (first, second) = (*OTHER[case], ("x, y", "x, y"))[:3]
+    before, after, (first, second) = (*UNEQUAL_PROGRAMS[case], ("x, y", "x, y"))[:3]
     assert not equal_definitions(definition(before, first), definition(after, second))
 
 
@@ -260,7 +260,7 @@ def class_text(
 
 
 @pytest.mark.parametrize(
-    ("changed", "common", "same"),
+    ("changed", "common", "equal"),
     [
         ({"note": ": int | None"}, {}, True),
         ({"note": ": print()"}, {}, False),
@@ -276,11 +276,11 @@ def class_text(
     ],
 )
 def test_annotations_and_the_arguments_of_super_are_no_results(
-    changed: dict[str, str], common: dict[str, str], same: bool
+    changed: dict[str, str], common: dict[str, str], equal: bool
 ) -> None:
     versions = class_text(**common), class_text(**{**common, **changed})
     assert not equal_definitions(*versions)
-    assert equal_definitions(*versions, messages=False) == ({"A"} if same else set())
+    assert equal_definitions(*versions, messages=False) == ({"A"} if equal else set())
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_super_in_an_inner_function_keeps_its_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "same"),
+    ("use", "equal"),
     [
         ("import inspect\ng = inspect.signature", True),
         ("from inspect import signature as g", True),
@@ -334,11 +334,11 @@ def test_super_in_an_inner_function_keeps_its_arguments() -> None:
         ("import inspect\ni = inspect\ng = i.getclosurevars", False),
     ],
 )
-def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, same: bool) -> None:
+def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, equal: bool) -> None:
     before, after = (
         f"{use}\n\n\ndef f(x):\n    {name} = x\n    return g({name})\n".encode() for name in "yz"
     )
-    assert equal_definitions(before, after) == ({"f"} if same else set())
+    assert equal_definitions(before, after) == ({"f"} if equal else set())
 
 
 def test_the_same_program_is_proved_though_nothing_builds_it(
