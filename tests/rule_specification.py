@@ -312,15 +312,15 @@ class Chooser:
     def draw_sizes(self) -> None:
         """Choose the sizes that the tensors and layers of one case share: lengths, widths and their
         shapes."""
-        length, other_length = self.random.sample((3, 4, 5), 2)
+        length, second_length = self.random.sample((3, 4, 5), 2)
         width, wide = self.random.sample((4, 6, 7), 2)
         self.sizes = (width, wide)
         self.shapes = (
             (2, 3, length, width),
-            (2, 3, other_length, width),
-            (2, 3, other_length, wide),
-            (2, 1, 1, other_length),
-            (1, 1, length, other_length),
+            (2, 3, second_length, width),
+            (2, 3, second_length, wide),
+            (2, 1, 1, second_length),
+            (1, 1, length, second_length),
             (2, length, width),
             (3, width),
             (2, width, length),

@@ -91,7 +91,7 @@ def op_of(layer: Any) -> tuple[str, Any]:
     )
 
 
-def same_bits(x: Any, layer: Any, norm: Any) -> None:
+def assert_bits_equal(x: Any, layer: Any, norm: Any) -> None:
     """Nothing is folded: results, gradients and the statistics afterwards are those of the
     composition."""
     name, op = op_of(layer)
@@ -143,13 +143,13 @@ def test_a_folded_linear_computes_the_same(settings: dict[str, Any], bias: bool)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_is_the_composition(name: str, settings: dict[str, Any]) -> None:
     x, conv, norm = case(name, **settings)
-    same_bits(x, conv.train(), norm.train())
+    assert_bits_equal(x, conv.train(), norm.train())
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_a_linear_is_the_composition(settings: dict[str, Any]) -> None:
     x, linear, norm = linear_case(**settings)
-    same_bits(x, linear.train(), norm.train())
+    assert_bits_equal(x, linear.train(), norm.train())
 
 
 def test_running_statistics_are_updated_once() -> None:
@@ -161,18 +161,18 @@ def test_running_statistics_are_updated_once() -> None:
 
 def test_statistics_of_the_batch_in_evaluation() -> None:
     x, conv, _ = case("2d")
-    same_bits(x, conv, nn.BatchNorm2d(6, track_running_stats=False).eval())
+    assert_bits_equal(x, conv, nn.BatchNorm2d(6, track_running_stats=False).eval())
     x, linear, _ = linear_case()
-    same_bits(x, linear, nn.BatchNorm1d(5, track_running_stats=False).eval())
+    assert_bits_equal(x, linear, nn.BatchNorm1d(5, track_running_stats=False).eval())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_the_composition(dtype: Any) -> None:
     x, conv, norm = case("2d")
-    same_bits(x.to(dtype), conv.to(dtype), norm.to(dtype))
-    same_bits(x.to(dtype), conv.to(dtype), norm.float())  # mixed, as autocast leaves it
+    assert_bits_equal(x.to(dtype), conv.to(dtype), norm.to(dtype))
+    assert_bits_equal(x.to(dtype), conv.to(dtype), norm.float())  # mixed, as autocast leaves it
     x, linear, norm = linear_case()
-    same_bits(x.to(dtype), linear.to(dtype), norm.to(dtype))
+    assert_bits_equal(x.to(dtype), linear.to(dtype), norm.to(dtype))
 
 
 def test_autocast_is_the_composition() -> None:
@@ -400,7 +400,7 @@ def test_a_layer_of_timm_activates(activated: type[BatchNormAct2d], name: str, a
     torch.manual_seed(0)
     torch.testing.assert_close(dropped, norm(conv(x)), rtol=1e-4, atol=1e-4)
     norm.train().requires_grad_().drop.p = 0.0
-    same_bits(x, conv, norm)
+    assert_bits_equal(x, conv, norm)
 
 
 @torch.no_grad()

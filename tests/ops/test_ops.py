@@ -37,7 +37,7 @@ def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, 
     return x.requires_grad_(), residual.requires_grad_()
 
 
-def same_bits(op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]) -> None:
+def assert_bits_equal(op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]) -> None:
     """Equal results, gradients and random state afterwards."""
     runs = []
     for function in (op, reference):
@@ -58,13 +58,13 @@ def test_dropout_add_layer_norm_has_the_bits_of_the_composition(
 ) -> None:
     x, residual = inputs(dtype)
     norm = nn.LayerNorm(8).to(dtype)
-    same_bits(
+    assert_bits_equal(
         lambda: dropout_add_layer_norm(x, residual, norm, p=p, training=training),
         lambda: composition(x, residual, norm, p, training),
         [x, residual, *norm.parameters()],
     )
     dropout = nn.Dropout(p).train(training)
-    same_bits(
+    assert_bits_equal(
         lambda: dropout_add_layer_norm(x, residual, norm, dropout),
         lambda: norm(dropout(x) + residual),
         [x, residual, *norm.parameters()],
@@ -77,7 +77,7 @@ def test_dropout_add_layer_norm_has_the_bits_of_the_composition(
 def test_layer_norms_with_other_settings(options: dict[str, Any]) -> None:
     x, residual = inputs()
     norm = nn.LayerNorm(8, **options)
-    same_bits(
+    assert_bits_equal(
         lambda: dropout_add_layer_norm(x, residual, norm, p=0.1, training=True),
         lambda: composition(x, residual, norm, 0.1, True),
         [x, residual],
@@ -114,13 +114,13 @@ def test_linear_gelu_has_the_bits_of_the_composition(
 ) -> None:
     x, _ = inputs(dtype)
     linear = nn.Linear(8, 4, bias=bias).to(dtype)
-    same_bits(
+    assert_bits_equal(
         lambda: linear_gelu(x, linear, approximate=approximate),
         lambda: F.gelu(linear(x), approximate=approximate),
         [x, *linear.parameters()],
     )
     layer = nn.GELU(approximate)
-    same_bits(
+    assert_bits_equal(
         lambda: linear_gelu(x, linear, layer), lambda: layer(linear(x)), [x, *linear.parameters()]
     )
     assert implementation("linear_gelu", x, linear) == ("torch-native" if bias else "reference")
@@ -130,7 +130,7 @@ def test_linear_gelu_has_the_bits_of_the_composition(
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])
 def test_softmax(dim: int, dtype: Any) -> None:
     x, _ = inputs()
-    same_bits(lambda: softmax(x, dim, dtype), lambda: F.softmax(x, dim, dtype=dtype), [x])
+    assert_bits_equal(lambda: softmax(x, dim, dtype), lambda: F.softmax(x, dim, dtype=dtype), [x])
     assert implementation("softmax", x) == "torch-native"
 
 
@@ -237,7 +237,7 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
             nn.LayerNorm(8, elementwise_affine=False),
         ):
             assert implementation("dropout_add_layer_norm", x, residual, norm) == "torch.compile"
-            same_bits(
+            assert_bits_equal(
                 lambda norm=norm, x=x, residual=residual: dropout_add_layer_norm(
                     x, residual, norm, p=0.4, training=False
                 ),
@@ -262,7 +262,7 @@ def test_linear_qkv_calls_the_three_layers(bias: bool) -> None:
     layers = [nn.Linear(8, size, bias=bias) for size in (4, 2, 2)]
     weights = [parameter for layer in layers for parameter in layer.parameters()]
     for index in range(3):
-        same_bits(
+        assert_bits_equal(
             lambda index=index: linear_qkv(x, *layers)[index],
             lambda index=index: layers[index](x),
             [x, *weights][:1],
@@ -290,7 +290,7 @@ def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("bias", [True, False])
 def test_gate_and_up_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     x, gate, up = inputs()[0], nn.Linear(8, 6, bias=bias), nn.Linear(8, 6, bias=bias)
-    same_bits(
+    assert_bits_equal(
         lambda: ops.gated_linear(x, gate, up, F.silu),
         lambda: F.silu(gate(x)) * up(x),
         [x, *gate.parameters(), *up.parameters()],

@@ -62,14 +62,14 @@ def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("after", "way", "word", "other_way"),
+    ("after", "way", "word", "alternative"),
     [(NO_SCRIPT, SCRIPT, "script", "fx"), (NO_TRACE, TRACE, "fx", "script")],
 )
 def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
-    after: str, way: str, word: str, other_way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: str, way: str, word: str, alternative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    verdict = judged(tmp_path, after, keep=(other_way,))
+    verdict = judged(tmp_path, after, keep=(alternative,))
     assert verdict.status == "proved", verdict.reason
     losses = verdict.evidence["losses"]
     assert isinstance(losses, list)
