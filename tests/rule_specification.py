@@ -1,5 +1,5 @@
-"""Run a rule's source fragment against its target on random inputs: nothing is told about the rule
-but its text.
+"""Run a rule's source fragment against its target on random inputs, from nothing but the rule's
+text.
 
 Sizes and values of its variables are searched for: a choice counts where the source accepts it.
 What a rule says about a variable (the kernel's annotation where it is passed, `scalar`, `present`)
@@ -86,7 +86,7 @@ REFUSALS = (
 
 
 class OwnNorm(nn.Module):
-    """What a rule that speaks of layers of any class is run with."""
+    """An RMSNorm of an own class, for rules that apply to layers of any class."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -101,13 +101,12 @@ Statistic = Callable[[torch.Tensor], torch.Tensor]
 
 
 class SpecificationError(Exception):
-    """A rule whose two sides do not do the same, or that could not be run."""
+    """The sides of a rule disagree, or it could not be run."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run an alternative of a rule: the nodes that are there, values of variables,
-    layers.
+    """One way to run an alternative of a rule: the present nodes, values of variables, layers.
 
     constants  variables without gradients
     """
@@ -119,7 +118,7 @@ class Case:
 
 
 def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
-    """The value of an operand of the notation."""
+    """Return the value of an operand of the notation."""
     if isinstance(operand, Var):
         return env[operand.name]
     if isinstance(operand, Const):
@@ -153,12 +152,12 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
 
 
 def bound(operand: Operand, env: Mapping[str, Any]) -> bool:
-    """Whether an argument can be given: those of optional nodes that are not there cannot."""
+    """Return whether an argument has a value: those of absent optional nodes have none."""
     return all(name in env for name in variables(operand))
 
 
 def resolve(path: str) -> Any:
-    """An object of PyTorch, Regraft or Python by its qualified name."""
+    """Return an object of PyTorch, Regraft or Python by its qualified name."""
     if hasattr(builtins, path):
         return getattr(builtins, path)
     parts = path.split(".")
@@ -174,7 +173,7 @@ def resolve(path: str) -> Any:
 
 
 def run_source(case: Case, values: Mapping[str, Any], outputs: tuple[str, ...]) -> tuple[Any, ...]:
-    """What the nodes of the source make of the values."""
+    """Return the outputs of the nodes of the source for the values."""
     env = {**values, **case.layers}
     for node in case.nodes:
         env[output_of(node)] = evaluate(node.apply, env)
@@ -203,12 +202,13 @@ def nodes_of(fragment: Fragment) -> tuple[Node, ...]:
 def run_target(
     target: Node, case: Case, values: Mapping[str, Any], several: bool
 ) -> tuple[Any, ...]:
+    """Return the outputs of the target for the values."""
     result = evaluate(target.apply, {**values, **case.layers})
     return tuple(result) if several else (result,)
 
 
 def selections(nodes: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
-    """The source with all, none, each or all but one of its optional nodes.
+    """Yield the source with all, none, each or all but one of its optional nodes.
 
     Where one is missing its operand stands for its output.
     """
@@ -232,6 +232,7 @@ def selections(nodes: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
 
 
 def through(apply: Apply, output_names: set[str]) -> Operand:
+    """Return the first operand of a node that is the output of another node."""
     operands = (*apply.args, *(value for _, value in apply.keywords))
     if isinstance(apply.callee, Attr):
         operands = (apply.callee.base, *operands)
@@ -241,13 +242,14 @@ def through(apply: Apply, output_names: set[str]) -> Operand:
 
 
 def substitute(operand: Any, names: Mapping[str, Operand]) -> Any:
+    """Return the operand with variables replaced by operands."""
     return with_leaves(
         operand, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Var) else leaf
     )
 
 
 def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
-    """The operand with its variables, names and constants changed."""
+    """Return the operand with its variables, names and constants changed."""
     if isinstance(operand, Attr):
         return Attr(with_leaves(operand.base, change), operand.name)
     if isinstance(operand, Item):
@@ -266,14 +268,13 @@ def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def layers_of(nodes: tuple[Node, ...]) -> set[str]:
-    """Variables that nodes call: what an optional node that is not there would call is not
-    bound."""
+    """Return the variables that the nodes call."""
     callees = [apply.callee for node in nodes for apply in applies(node.apply)]
     return {callee.name for callee in callees if isinstance(callee, Var)}
 
 
 class Chooser:
-    """Draws values for the variables of one alternative until the source accepts them."""
+    """A generator of values for the variables of one alternative, until the source accepts them."""
 
     def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int, drawn: Drawn) -> None:
         self.rule, self.forward, self.drawn = rule, forward, drawn
@@ -452,6 +453,7 @@ class Chooser:
 
 
 def applies(operand: Any) -> Iterator[Apply]:
+    """Yield the computations in an operand, outer ones first."""
     if isinstance(operand, Apply):
         yield operand
         for part in (operand.callee, *operand.args, *(part for _, part in operand.keywords)):
@@ -503,8 +505,8 @@ def check_rule(
 def accepted(
     chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], accepted_cases: list[Case]
 ) -> Iterator[Case]:
-    """Cases with different shapes that the source takes; the values of known cases of more nodes
-    are tried first."""
+    """Yield cases with different shapes that the source accepts; values of accepted cases with more
+    nodes are tried first."""
     keys = set()
     names = {name for node in nodes for name in variables(node.apply)}
     for number in range(TRIES):
@@ -537,7 +539,8 @@ def compare(
     outputs: tuple[str, ...],
     dtypes: tuple[torch.dtype, ...],
 ) -> None:
-    """Both sides in training and evaluation, in each number format, forward and backward."""
+    """Compare both sides in training and evaluation, in each number format, forward and
+    backward."""
     for dtype, training in itertools.product(dtypes, (False, True)):
         rates = {layer: layer.p for layer in case.layers.values() if isinstance(layer, nn.Dropout)}
         for layer in case.layers.values():
@@ -567,7 +570,7 @@ def compare(
 
 
 def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
-    """With dropout on in training, every value has the same mean and spread on both sides."""
+    """Assert that with dropout in training every value has one mean and spread on both sides."""
     drops = [layer for layer in case.layers.values() if isinstance(layer, nn.Dropout)]
     if not drops and "p" not in case.values:
         return
@@ -599,7 +602,8 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
 def exact_result(
     case: Case, state: Mapping[str, Mapping[str, Any]], outputs: tuple[str, ...], dtype: torch.dtype
 ) -> dict[str, torch.Tensor] | None:
-    """The source on the same rounded values in float64; None where it does not run in that."""
+    """Return the source's results on the rounded values in float64; None if it does not run in
+    that."""
     for name, layer in case.layers.items():
         layer.double().load_state_dict(state[name])
     return forward_backward(lambda g: run_source(case, g, outputs), case, dtype, torch.float64)
@@ -611,7 +615,7 @@ def forward_backward(
     dtype: torch.dtype,
     computed: torch.dtype | None = None,
 ) -> dict[str, torch.Tensor] | None:
-    """Results, gradients and buffers by name; None where this number format does not run.
+    """Return results, gradients and buffers by name; None if this number format does not run.
 
     Inputs are rounded to `dtype`, and then computed with in `computed` where that is another one.
     """
@@ -653,6 +657,8 @@ def forward_backward(
 
 
 def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype, learned: bool) -> Any:
+    """Return a tensor as a leaf of a graph, rounded to a number format; other values as they
+    are."""
     if isinstance(value, torch.Tensor):
         return (
             value.to(dtype).to(computed).requires_grad_(learned)
@@ -669,8 +675,8 @@ def agree(
     exact: dict[str, Any] | None,
     what: str,
 ) -> None:
-    """The same results; with `exact` ones also results that are no further from these than the
-    source's own are."""
+    """Assert equal results; with `exact` ones also accept results no further from these than the
+    source's."""
     if after is None or list(before) != list(after):
         raise SpecificationError(
             f"{what}: the target gives {list(after or ())}, the source {list(before)}"
@@ -702,8 +708,8 @@ def agree(
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Within the number format's tolerance of the largest value: sums are taken in another
-    order."""
+    """Return whether two tensors agree within the number format's tolerance of the largest
+    value."""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
     size = float(ours.abs().max()) if ours.numel() else 0.0

@@ -1,4 +1,4 @@
-"""The pieces of the benchmarks, on small files and on one real model."""
+"""Test the pieces of the benchmarks, on small files and on one real model."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ MODEL = """
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return the modules of the benchmark by name."""
     monkeypatch.syspath_prepend(str(BENCHMARK))
     names = ("measure", "packages", "run", "sites", "soundness", "textual")
     return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
@@ -64,6 +65,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
+    """Return the compiled rules of the pack adopter."""
     return compile_rules(load_rules(["adopter"])[0])[0]
 
 

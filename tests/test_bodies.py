@@ -1,4 +1,4 @@
-"""Whole bodies up to names: what is the same, and what only looks so."""
+"""Test rules of whole bodies, which match up to names: equal bodies, and lookalikes."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ FITS = """def loop(values, scale):
 
 
 def rule(text: str = RULE) -> Rule:
+    """Return the rule of a text, after checking that it prints to an equal rule."""
     syntax = parse_rule(text)
     assert isinstance(syntax, RuleSyntax), syntax
     assert parse_rule(print_rule(syntax)) == syntax
@@ -47,6 +48,7 @@ def rule(text: str = RULE) -> Rule:
 
 
 def run(code: str) -> tuple[FileReport, str]:
+    """Return the report and the rewritten text of a code."""
     compiled, problems = compile_rules([rule()])
     assert not problems
     source = parse("model.py", code.encode())

@@ -1,4 +1,4 @@
-"""Kept results and several processes: the same report as a plain scan, whatever happens to the
+"""Test that the cache and several processes report as a plain scan does, whatever happens to the
 cache."""
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CODE = "import torch\n\n\ndef weights(scores):\n    return torch.softmax(scores,
 
 
 def report_data(reports: Sequence[FileReport]) -> dict[str, object]:
+    """Return the machine-readable report, without its time."""
     total = Collector(explain=True)
     for report in reports:
         total.add(report)
@@ -33,12 +34,13 @@ def report_data(reports: Sequence[FileReport]) -> dict[str, object]:
 
 
 def scanned(items: Sequence[Path | SourceError], task: Task, jobs: int = 1) -> dict[str, object]:
+    """Return the report on files, scanned by a task."""
     return report_data(list(scan_files(items, task, jobs)))
 
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that were scanned, not taken from the cache."""
+    """Return the list of the names of the files that were scanned, not taken from the cache."""
     names: list[str] = []
 
     def record_scan(path: Path, *arguments: Any, **options: Any) -> FileReport:

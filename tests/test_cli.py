@@ -1,4 +1,4 @@
-"""The command line as a user meets it: output, exit codes, bad input, nothing half-written."""
+"""Test the command line as a user meets it: output, exit codes, bad input, nothing half-written."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def weights(scores):
 
 
 def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "regraft", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 

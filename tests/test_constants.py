@@ -1,4 +1,4 @@
-"""Numbers of a rule against the ways in which a source writes them."""
+"""Test the numbers of a rule against the ways in which a source writes them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ forward
 
 
 def matches(constant: str, written: str) -> bool:
+    """Return whether the number of a rule matches an expression."""
     rule = parse_rule(RULE.format(constant))
     assert isinstance(rule, RuleSyntax)
     (pattern,) = compile_rule(rule)

@@ -1,5 +1,5 @@
-"""Rules that change what callers see are withheld without --unsafe, on every way to a rewritten
-file."""
+"""Test that rules that change what callers see are withheld without --unsafe, on every way to a
+rewritten file."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ KERNEL = "linear_cross_entropy"
 
 
 def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "regraft", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def locked(folder: Path) -> Path:
-    """A lock of the contract rule and of another one."""
+    """Write a lock of the contract rule and of another rule, and return its path."""
     import tomli_w
 
     rules = load_rules([RULE, "adopter/softmax"])[0]

@@ -1,4 +1,4 @@
-"""More programs written to break rewriting, each with the calls (`#CASE:`) that show it.
+"""Test more programs written to break rewriting, each with the calls (`#CASE:`) that show it.
 
 `corpus_calls/*.py` hold a class `M`. The imports are added to a file that has none, and `# layers`
 stands for the constructor below. A case is a tuple of arguments, a dict at its end being keywords;
@@ -37,6 +37,7 @@ LAYERS = """    def __init__(self):
 
 
 def program(path: Path) -> tuple[str, list[str]]:
+    """Return the text of a program with its imports and layers, and its cases."""
     text = path.read_bytes().decode()
     text = text if re.search(r"^(import|from) ", text, re.MULTILINE) else IMPORTS + text
     cases = re.findall(r"^#CASE: (.*)$", text, re.MULTILINE)
@@ -44,7 +45,8 @@ def program(path: Path) -> tuple[str, list[str]]:
 
 
 def outcome(code: bytes, case: str, training: bool) -> tuple[Any, str, dict[str, Any]]:
-    """What a call gives or raises, what it prints, and what the model holds afterwards."""
+    """Return the result or exception of a call, the printed text, and the model's state
+    afterwards."""
     torch = pytest.importorskip("torch")
     printed, result, model = io.StringIO(), None, None
     with contextlib.redirect_stdout(printed):
@@ -91,6 +93,7 @@ def outcome(code: bytes, case: str, training: bool) -> tuple[Any, str, dict[str,
 
 
 def alike(actual: Any, expected: Any) -> bool:
+    """Return whether two results are equal up to rounding."""
     torch = pytest.importorskip("torch")
     if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
         half = actual.dtype in (torch.half, torch.bfloat16)

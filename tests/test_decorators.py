@@ -1,5 +1,5 @@
-"""Rules whose kernel is a decorator: what they may say, what they mark, and what keeps them from
-it."""
+"""Test rules whose kernel is a decorator: their restrictions, the code that they mark, and the
+reasons against it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SWISH = "class Swish(nn.Module):\n    def forward(self, x):\n        return nn.f
 
 
 def hub(name: str) -> CompiledRule:
+    """Return a compiled rule of the pack hub."""
     rule = load_rule(BUILT_IN / "hub" / f"{name}.rule")
     assert isinstance(rule, Rule)
     (compiled,), problems = compile_rules([rule])
@@ -38,11 +39,13 @@ def hub(name: str) -> CompiledRule:
 
 
 def examples(name: str) -> list[tuple[str, str]]:
+    """Return the pairs of code of a rule's page."""
     page = (BUILT_IN / "hub" / f"{name}.md").read_text("utf-8")
     return re.findall(r"```python before\n(.*?)```\n\n```python after\n(.*?)```", page, re.DOTALL)
 
 
 def run(code: str, name: str = "activation") -> tuple[FileReport, str]:
+    """Return the report and the rewritten text of a code."""
     source = parse("model.py", code.encode())
     assert isinstance(source, SourceFile)
     report = check_source(source, [hub(name)], explain=True)
@@ -205,7 +208,7 @@ def test_a_model_that_exists_is_not_decorated() -> None:
 
 
 def loaded(code: str) -> Any:
-    """The module of an example, with the decorators of the package `kernels`."""
+    """Return the module of an example, with the decorators of the package `kernels`."""
     names = "from kernels import use_kernel_forward_from_hub, use_kernelized_func\n"
     module = types.ModuleType("example")
     exec(re.sub(r"from transformers\.\w+ import .*\n", names, code), vars(module))

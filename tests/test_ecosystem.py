@@ -1,4 +1,4 @@
-"""Findings over every modeling file of the pinned transformers, against a golden summary.
+"""Test the findings over every modeling file of the pinned transformers against a golden summary.
 
 A change that moves the summary shows the difference; when it is wanted, write the new one with
 

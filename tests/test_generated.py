@@ -1,4 +1,4 @@
-"""Generated programs: analysis never crashes, and what it rewrites still parses."""
+"""Test generated programs: analysis never crashes, and every rewritten program parses."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ class M(nn.Module):
 
 
 def program(seed: int) -> str:
+    """Return a random program."""
     generator = random.Random(seed)
     lines: list[str] = []
     opened: list[bool] = []  # whether each open block is an `if` that may get an `else`

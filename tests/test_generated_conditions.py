@@ -1,4 +1,4 @@
-"""Random programs whose fast path depends on conditions: original against rewritten, for every
+"""Test random programs whose fast path depends on conditions: original against rewritten, for every
 choice of arguments."""
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ AFTER = [
 
 
 def program(seed: int) -> str:
+    """Return a random program."""
     generator = random.Random(seed)
     lines = []
     for step in STEPS:
@@ -105,6 +106,7 @@ def program(seed: int) -> str:
 def outcome(
     torch: Any, code: str, choice: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
 ) -> Any:
+    """Return the result or exception of a call, the attributes that it sets, and the printed text."""
     names: dict[str, Any] = {"__name__": "m"}
     exec(compile(code, "m.py", "exec"), names)
     torch.manual_seed(0)
@@ -119,6 +121,7 @@ def outcome(
 
 
 def leaves(value: Any) -> list[Any]:
+    """Return the elements of nested tuples."""
     return (
         [leaf for element in value for leaf in leaves(element)]
         if isinstance(value, tuple)

@@ -1,4 +1,5 @@
-"""The benchmark of the pack liger: what counts as found, and what maintainers missed."""
+"""Test the benchmark of the pack liger: the matched places, and the places that maintainers
+missed."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ class NAME(nn.Module):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the benchmark's module."""
     monkeypatch.syspath_prepend(BENCHMARKS / "adopter199")
     spec = importlib.util.spec_from_file_location(
         "liger_coverage_run", BENCHMARKS / "liger_coverage" / "run.py"
@@ -42,6 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def package(run: Any, folder: Path, **files: str) -> Any:
+    """Return a package of modeling files."""
     head = "import torch\nfrom torch import nn\n\n"
     for name, text in files.items():
         path = folder / name / f"modeling_{name}.py"

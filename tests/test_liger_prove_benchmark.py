@@ -1,4 +1,5 @@
-"""Places proved through the interpreter: what a place's verdict is, what is kept, and the table."""
+"""Test places proved through the interpreter: the verdicts of places, the stored results, and the
+table."""
 
 from __future__ import annotations
 
@@ -39,6 +40,7 @@ KERNEL = ["rms_norm.forward", "rms_norm.backward"]
 
 @pytest.fixture
 def prove(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Yield the benchmark's module."""
     for name in ("run", "prove"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS / "liger_coverage"), *sys.path])
@@ -48,6 +50,7 @@ def prove(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def task(prove: Any, folder: Path, *names: str) -> Any:
+    """Return the task of a file with places."""
     path = folder / "models" / "a.py"
     path.parent.mkdir()
     path.write_text(CODE)
@@ -58,6 +61,7 @@ def task(prove: Any, folder: Path, *names: str) -> Any:
 
 
 def verdict(name: str, status: Any, reason: str = "", functions: Any = KERNEL) -> Verdict:
+    """Return a verdict with the functions that ran."""
     return Verdict("a.py", name, (1,), status, reason, {"implementations": functions})
 
 

@@ -1,4 +1,4 @@
-"""regraft.lock.toml: what is written, what is read, and what does not fit."""
+"""Test regraft.lock.toml: writing, reading, and the locks that do not fit."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def g(x):
 
 
 def lock(*names: str) -> Lock:
+    """Return a lock of rules."""
     rules = load_rules(list(names))[0] if names else ()
     return Lock(
         target='dir "a"\\b.py:build',
@@ -56,6 +57,7 @@ def lock(*names: str) -> Lock:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, a project with a model."""
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "model.py").write_text(CODE)
     (tmp_path / "src").mkdir()
@@ -125,10 +127,12 @@ def test_a_lock_that_is_not_there(project: Path) -> None:
 
 
 def check(*arguments: str) -> Result:
+    """Run `regraft check` on the model."""
     return CliRunner().invoke(main, ["check", "--output-format", "json", "model.py", *arguments])
 
 
 def finding_rules(result: Result) -> list[str]:
+    """Return the rules of the findings of a run."""
     return [finding["rule"] for finding in json.loads(result.stdout)["findings"]]
 
 
@@ -163,6 +167,7 @@ def test_a_lock_and_a_choice_exclude_each_other(project: Path, options: list[str
 
 
 def changed(folder: Path, change: Callable[[Path], object]) -> Path:
+    """Return a copy of the pack torch with one changed rule."""
     shutil.copytree(BUILT_IN / "torch", folder / "rules" / "torch")
     change(folder / "rules" / "torch" / "silu.rule")
     return folder / "rules"

@@ -1,4 +1,4 @@
-"""Fully qualified names through every kind of import and alias."""
+"""Test fully qualified names through every kind of import and alias."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from regraft.source.names import Names, module_names, package_of
 
 
 def names(text: str, package: str = "") -> Names:
+    """Return the names of a module's text."""
     return module_names(ast.parse(text), package)
 
 
 def resolve(text: str, expression: str, package: str = "") -> str | None:
+    """Return the qualified name of an expression; None if it has none."""
     return names(text, package).resolve(ast.parse(expression, mode="eval").body)
 
 

@@ -1,5 +1,5 @@
-"""Packages that findings wait for are named, with the command that installs them, and installed on
-request."""
+"""Test that packages that findings wait for are named with the command that installs them, and
+installed on request."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def check(path: Path, *options: str, answer: str = "") -> Result:
+    """Run `regraft check` on a file, with an answer to its question."""
     path.write_text(CODE)
     return CliRunner().invoke(
         main,

@@ -1,4 +1,4 @@
-"""Alternatives and steps that may stand in between: what rules of one's own can say, found in real
+"""Test alternatives and steps that may stand in between: the notation of own rules, applied to real
 text."""
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ PAGE = """\
 
 
 def load(folder: Path, text: str) -> Rule | tuple[RuleProblem, ...]:
+    """Write a rule with its page and load it."""
     path = folder / "pack" / "mine.rule"
     path.parent.mkdir(parents=True)
     path.write_text(HEAD + text)
@@ -51,6 +52,7 @@ def load(folder: Path, text: str) -> Rule | tuple[RuleProblem, ...]:
 
 
 def rewritten(folder: Path, text: str, lines: str) -> str:
+    """Return lines of code as a rule rewrites them."""
     rule = load(folder, text)
     assert isinstance(rule, Rule), rule
     compiled, problems = compile_rules([rule])

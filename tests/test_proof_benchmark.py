@@ -1,4 +1,4 @@
-"""The proof benchmark's pieces: results survive an interrupted run, and the table counts patches by
+"""Test the proof benchmark: results survive an interrupted run, and the table counts patches by
 rule."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "proof199"
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module of the results."""
     monkeypatch.syspath_prepend(str(BENCHMARK))
     return importlib.import_module("results")
 

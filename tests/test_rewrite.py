@@ -1,4 +1,4 @@
-"""Rewriting: the soundness conditions that hold for every rule, and the shape of the result."""
+"""Test rewriting: the soundness conditions of every rule, and the shape of the result."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class M(nn.Module):
 
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
+    """Return all built-in rules, compiled."""
     loaded, problems = load_rules()
     compiled, compile_problems = compile_rules(loaded)
     assert not problems
@@ -41,7 +42,7 @@ def rules() -> tuple[CompiledRule, ...]:
 
 
 def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[str, ...]]:
-    """The forward after all rewrites, and the reasons of what was withheld."""
+    """Return the forward after all rewrites, and the reasons of the withheld ones."""
     source = source_of(
         HEAD + "".join(f"        {line}\n" if line else "\n" for line in body.split("\n"))
     )

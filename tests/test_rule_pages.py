@@ -1,4 +1,4 @@
-"""Every rule's page is its test, and the invariants that hold for every rewrite everywhere."""
+"""Test every rule by its page, and the invariants of every rewrite."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ UNCHANGED = [
 
 
 def label(value: object) -> str:
+    """Return the id of a rule or an example."""
     return (
         value.id
         if isinstance(value, Rule)
@@ -40,6 +41,7 @@ def label(value: object) -> str:
 
 
 def run(rule: Rule, code: str) -> tuple[FileReport, str]:
+    """Return the report on a code and the rewritten text."""
     compiled, problems = compile_rules([rule])
     assert not problems
     source = parse("model.py", code.encode())

@@ -1,4 +1,4 @@
-"""Loading rules: selection, and every check with the place that it names."""
+"""Test the loading of rules: selection, and every check with the place that it names."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def write(
     text: str = RULE,
     page: str | None = PAGE,
 ) -> Path:
+    """Write a rule and its page."""
     path = folder / pack / f"{name}.rule"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -67,10 +68,12 @@ def write(
 def load(
     folder: Path, select: Sequence[str] = ()
 ) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
+    """Load the rules of a folder."""
     return load_rules(select, directories=(folder,))
 
 
 def only_problem(folder: Path) -> RuleProblem:
+    """Return the only problem of a folder without valid rules."""
     rules, problems = load(folder)
     assert rules == ()
     (problem,) = problems

@@ -1,4 +1,4 @@
-"""Byte-exact reading and editing, and one clear error for every bad input."""
+"""Test byte-exact reading and editing, and one clear error for every bad input."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from regraft.source.text import (
 
 
 def ok(content: bytes) -> SourceFile:
+    """Return the file of bytes that must parse."""
     source = parse("x.py", content)
     assert isinstance(source, SourceFile), source
     return source

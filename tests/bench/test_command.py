@@ -1,4 +1,4 @@
-"""`regraft bench` as a user runs it."""
+"""Test `regraft bench` as a user runs it."""
 
 from __future__ import annotations
 
@@ -89,6 +89,7 @@ def broken():
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """Return a directory with a model and the functions that build it."""
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "targets.py").write_text(TARGETS)
     return tmp_path
@@ -96,7 +97,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder as working directory of this process, whose modules are forgotten afterwards."""
+    """Make the folder the working directory of this process, and forget its modules afterwards."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder
@@ -105,6 +106,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(folder: Path, target: str, *options: str) -> Any:
+    """Run `regraft bench` on a target in a process of its own."""
     command = [sys.executable, "-m", "regraft", "bench", target, "--rounds", "6", *options]
     environment = {**os.environ, "REGRAFT_CACHE_DIR": str(folder / "cache")}
     return subprocess.run(

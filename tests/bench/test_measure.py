@@ -1,4 +1,4 @@
-"""Intervals, pairs and peak memory."""
+"""Test the intervals, the pairs and the peak memory of measurements."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def test_too_few_values_have_no_interval() -> None:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
+    """Compute with one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -55,7 +56,7 @@ def one_thread() -> Iterator[None]:
 
 
 def busy(seconds: float) -> None:
-    """Take so much time of the processor."""
+    """Use the processor for so many seconds."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
@@ -106,6 +107,8 @@ def test_peak_memory_of_inference_and_training() -> None:
 
 
 class Loss(nn.Module):
+    """A model that returns its loss beside its logits and records the gradients of the loss."""
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(3))

@@ -1,4 +1,4 @@
-"""The choice of rules, on figures that are known."""
+"""Test the choice of rules on costs that are set by the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regraft.bench.variants import NONE, Rules
 
 
 class InventedMeter:
-    """A meter of made-up costs: seconds and bytes of each subset; times are uncertain by
+    """A meter with invented costs: seconds and bytes of each subset; times are uncertain by
     `noise`."""
 
     def __init__(
@@ -34,6 +34,8 @@ class InventedMeter:
 
 
 def product(factors: dict[str, float], start: float) -> Callable[[Rules], float]:
+    """Return a cost that is a start value times the factors of the rules."""
+
     def cost(rules: Rules) -> float:
         value = start
         for rule in rules:
@@ -44,6 +46,7 @@ def product(factors: dict[str, float], start: float) -> Callable[[Rules], float]
 
 
 def chosen(meter: InventedMeter, goal: Goal, names: str = "abcd") -> str | None:
+    """Return the letters of the chosen rules; None where no choice is possible."""
     choice = choose(meter, tuple(names), goal)
     return None if choice is None else "".join(sorted(choice.rules))
 

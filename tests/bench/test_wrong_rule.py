@@ -1,5 +1,5 @@
-"""A rule that changes results on the user's inputs is shown as such and never chosen, however fast
-it is."""
+"""Test that a rule that changes results on the user's inputs is shown as such and never chosen,
+however fast it is."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ y = torch.relu(x)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Any]:
+    """Yield a model whose module is loaded from a file."""
     path = tmp_path / "wrongly_rewritten.py"
     path.write_text(MODEL)
     spec = importlib.util.spec_from_file_location("wrongly_rewritten", path)

@@ -1,5 +1,5 @@
-"""One kernel for a residual sum and its RMSNorm: what the layer makes of the sum decides, and
-nothing else is seen."""
+"""Test the kernel of a residual sum and its RMSNorm: only the layer's use of the sum decides for
+it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ FUSED = "_AddRmsNorm"
 
 
 class Norm(nn.Module):  # type: ignore[misc]
+    """An RMSNorm by the op, with weights that differ."""
+
     def __init__(self, offset: float = 0.0, casting: str = "llama", dtype: Any = SINGLE) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.linspace(-1, 2, 7).to(dtype))
@@ -31,6 +33,7 @@ class Norm(nn.Module):  # type: ignore[misc]
 
 
 def terms(dtype: Any = SINGLE) -> tuple[Any, Any]:
+    """Return two tensors to add, with gradients."""
     generator = torch.Generator().manual_seed(0)
     x, y = (
         (3 * torch.randn(2, 3, 7, generator=generator)).to(dtype).requires_grad_() for _ in range(2)
@@ -39,7 +42,7 @@ def terms(dtype: Any = SINGLE) -> tuple[Any, Any]:
 
 
 def both(norm: Any, x: Any, y: Any) -> tuple[list[Any], list[Any]]:
-    """Results and gradients through the op, and through the composition."""
+    """Return results and gradients through the op, and through the composition."""
     runs = []
     for op in (add_rms_norm, reference):
         total, normed = op(x, y, norm)
@@ -123,6 +126,8 @@ class Seeing(Norm):
 
 
 class Double(torch.autograd.Function):
+    """A function of autograd that is not the op's."""
+
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         return x * 2
@@ -133,11 +138,15 @@ class Double(torch.autograd.Function):
 
 
 class Foreign(Norm):
+    """A layer that passes its input to a function of autograd."""
+
     def forward(self, x: Any) -> Any:
         return Double.apply(x) * self.weight
 
 
 class Blind(Norm):
+    """A layer that computes without gradients."""
+
     def forward(self, x: Any) -> Any:
         with torch.no_grad():
             return rms_norm(x, weight=self.weight)

@@ -1,5 +1,5 @@
-"""Experts in grouped products against experts one after the other: the rule's own body, and a
-model."""
+"""Test experts in grouped products against experts one after the other, by the rule's own body and
+in a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("x", "index", "weights", "gate_up", "down", "activation", "number")
 
 
 def specification() -> Any:
-    """The body of the rule as a function of its variables."""
+    """Return the body of the rule as a function of its variables."""
     (rule,), _ = load_rules(["liger/experts"])
     (body,) = rule.syntax.bodies
     assert [argument.name for argument in body.target.apply.args] == list(NAMES)  # type: ignore[union-attr]
@@ -31,6 +31,7 @@ def specification() -> Any:
 
 
 def drawn(dtype: Any = torch.float32, number: int = NUMBER) -> list[Any]:
+    """Return random arguments of the op."""
     torch.manual_seed(0)
     x = torch.randn(ROWS, WIDTH).to(dtype)
     gate_up, down = (
@@ -45,6 +46,7 @@ def drawn(dtype: Any = torch.float32, number: int = NUMBER) -> list[Any]:
 
 
 def run(function: Any, arguments: list[Any]) -> list[Any]:
+    """Return the result of a function and the gradients of its arguments."""
     result = function(*arguments)
     slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)
     leaves = [
@@ -56,6 +58,7 @@ def run(function: Any, arguments: list[Any]) -> list[Any]:
 
 
 def assert_agrees(arguments: list[Any]) -> None:
+    """Assert that the op and the rule's body have equal results and gradients."""
     half = arguments[0].dtype == torch.half
     for ours, theirs in zip(run(experts, arguments), run(specification(), arguments), strict=True):
         size = float(theirs.detach().abs().max())

@@ -1,5 +1,5 @@
-"""The kernels of gated activations: what decides for them, and the defects of patches written by
-hand."""
+"""Test the kernels of gated activations: the conditions for them, and the defects of patches
+written by hand."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ reference = REFERENCES["gated_activation"]
 
 
 class SiluOfPackage(nn.Module):
+    """An activation that calls a function of torch, as those of transformers do."""
+
     def forward(self, x: Any) -> Any:
         return nn.functional.silu(x)
 
 
 class Stored(nn.Module):
+    """An activation that calls a stored function."""
+
     def __init__(self, act: Callable[..., Any]) -> None:
         super().__init__()
         self.act = act
@@ -34,6 +38,7 @@ class Stored(nn.Module):
 
 
 def hooked() -> nn.Module:
+    """Return a SiLU with a hook."""
     act = nn.SiLU()
     act.register_forward_hook(lambda *_: None)
     return act
@@ -54,11 +59,13 @@ UNSUPPORTED = [
 
 
 def factors(dtype: Any = torch.float32) -> list[Any]:
+    """Return two random tensors with gradients."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(2, 3, 9, generator=generator).to(dtype).requires_grad_() for _ in range(2)]
 
 
 def results(op: Callable[..., Any], dtype: Any, act: Any) -> list[Any]:
+    """Return the result of an op and the gradients of its factors."""
     leaves = factors(dtype)
     result = op(*leaves, act)
     slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(dtype)

@@ -1,4 +1,4 @@
-"""The backward kernel of group normalisation, and why its forward kernel is not used
+"""Test the backward kernel of group normalisation, and the reason against its forward kernel
 (decision 28)."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from regraft.ops.liger import liger_module  # noqa: E402
 
 
 def results(run: Any, x: Any, norm: nn.GroupNorm) -> list[Any]:
+    """Return the result of a function and the gradients of its input and parameters."""
     result = run(x)
     slope = torch.linspace(-1, 1, result.numel(), dtype=x.dtype).reshape(result.shape) + 2
     return [result, *torch.autograd.grad(result, [x, *norm.parameters()], slope)]
@@ -94,6 +95,7 @@ def test_a_wrong_number_of_channels_fails_as_the_layer_does() -> None:
 
 
 def error(mean: float, function: Any) -> float:
+    """Return the largest error of a function on inputs with a mean."""
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 8, 16, 16) + mean, torch.ones(8), torch.zeros(8)
     exact = F.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)

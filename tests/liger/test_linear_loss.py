@@ -1,5 +1,5 @@
-"""Losses of postponed logits by the kernel, in models of transformers with that library's own loss
-functions."""
+"""Test the kernel for losses of postponed logits, in models of transformers with that library's
+loss functions."""
 
 from __future__ import annotations
 
@@ -77,13 +77,14 @@ def test_within_a_checkpoint(launches: list[str]) -> None:
 
 
 def built(name: str) -> Any:
+    """Return a small model of transformers by its name."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**SIZES, **MODELS[name])
     return getattr(transformers, f"{name}ForCausalLM")(config).train()
 
 
 def step(model: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """What a training step gives: the output, and every gradient."""
+    """Return the output of a training step, and all gradients by name."""
     model.zero_grad()
     output = model(TOKENS, labels=LABELS, use_cache=False, **options)
     output.loss.backward()

@@ -1,5 +1,5 @@
-"""The kernels of layer normalisation, softmax and cross entropy, and what patches written by hand
-get wrong."""
+"""Test the kernels of layer normalisation, softmax and cross entropy, and the defects of patches
+written by hand."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from regraft.ops import cross_entropy, implementation, layer_norm, row_softmax  
 
 
 def close(run: Any, reference: Any, leaves: list[Any]) -> None:
+    """Assert that two functions have equal results and gradients."""
     runs = []
     for function in (run, reference):
         result = function()

@@ -1,4 +1,4 @@
-"""The kernel of RMSNorm: cast orders, dtypes, gradients, and the defects of patches written by
+"""Test the kernel of RMSNorm: cast orders, dtypes, gradients, and the defects of patches written by
 hand."""
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ HALF, SINGLE = torch.float16, torch.float32
 def inputs(
     dtype: Any = SINGLE, weight: Any = SINGLE, shape: tuple[int, ...] = (2, 3, 7)
 ) -> tuple[Any, Any]:
+    """Return a random input and weight with gradients."""
     generator = torch.Generator().manual_seed(0)
     x = (3 * torch.randn(shape, generator=generator)).to(dtype).requires_grad_()
     return x, torch.randn(shape[-1:], generator=generator).to(weight).requires_grad_()
 
 
 def both(run: Any, leaves: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Result and gradients through the kernel, and through the composition."""
+    """Return result and gradients through the kernel, and through the composition."""
     runs = []
     for op in (rms_norm, reference):
         result = run(op)

@@ -1,4 +1,4 @@
-"""The kernel of the rotary embedding: layouts, and what Liger's own function gets wrong."""
+"""Test the kernel of the rotary embedding: its layouts, and the defects of Liger's own function."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ reference = REFERENCES["rotary_pair"]
 
 
 def tables(shape: tuple[int, ...], dtype: Any = torch.float32) -> list[Any]:
+    """Return cosines and sines of a shape, whose halves are equal."""
     angles = torch.rand(*shape[:-1], shape[-1] // 2, generator=torch.Generator().manual_seed(1)) * 6
     angles = torch.cat((angles, angles), -1)
     return [angles.cos().to(dtype), angles.sin().to(dtype)]
 
 
 def pair(query: tuple[int, ...], key: tuple[int, ...], dtype: Any = torch.float32) -> list[Any]:
+    """Return a random query and key with gradients."""
     generator = torch.Generator().manual_seed(0)
     return [
         torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in (query, key)

@@ -1,4 +1,4 @@
-"""Verification traces the model's file, and not what Triton's interpreter does for a kernel of a
+"""Test that verification traces the model's file, and not Triton's interpreter in a kernel of a
 library."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from regraft.verify.child.trace import leave_kernels_out  # noqa: E402
 
 @pytest.fixture
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module of Triton's interpreter, which is restored afterwards."""
     module = pytest.importorskip("triton.runtime.interpreter")
     # put back at the end
     monkeypatch.setattr(module.GridExecutor, "__call__", module.GridExecutor.__call__)
@@ -24,6 +25,7 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def traced_files(run: Any) -> set[str]:
+    """Return the files whose lines are traced while a function runs."""
     files: set[str] = set()
 
     def tracer(frame: FrameType, _event: str, _arg: Any) -> None:
@@ -40,6 +42,7 @@ def traced_files(run: Any) -> set[str]:
 
 
 def normed() -> None:
+    """Run the kernel of RMSNorm forward and backward."""
     x = torch.randn(2, 8, requires_grad=True)
     rms_norm(x, weight=torch.ones(8)).sum().backward()
 

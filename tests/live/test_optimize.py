@@ -1,4 +1,5 @@
-"""`regraft.optimize`: the same instances, other methods, and back."""
+"""Test `regraft.optimize`: the instances stay, their methods are replaced, and `restore` puts them
+back."""
 
 from __future__ import annotations
 
@@ -89,6 +90,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def module(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[types.ModuleType]:
+    """Yield the module of a model's file."""
     path = tmp_path / "live_model.py"
     path.write_text(getattr(request, "param", CODE))
     spec = importlib.util.spec_from_file_location("live_model", path)
@@ -102,6 +104,7 @@ def module(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[types.Mod
 
 @pytest.fixture
 def model(module: types.ModuleType) -> Any:
+    """Return a small model in evaluation."""
     torch.manual_seed(0)
     return module.Model(8).eval()
 
@@ -110,6 +113,7 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 
 
 def optimized(model: Any, **options: Any) -> Any:
+    """Optimize a model without verification."""
     return regraft.optimize(model, verify=False, **options)
 
 
@@ -319,6 +323,7 @@ def test_real_models(name: str) -> None:
 
 
 def locked(folder: Path, *names: str, version: str = torch.__version__) -> Path:
+    """Write a lock of rules to a folder and return its path."""
     rules = load_rules(names)[0] if names else ()
     path = folder / NAME
     write(
@@ -423,8 +428,8 @@ def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(
 
 
 class LowRank(nn.Module):
-    """What an adapter library puts in place of a Linear layer: the original with a product of low
-    rank beside it."""
+    """The original with a product of low rank beside it, as adapter libraries put it in place of a
+    Linear layer."""
 
     def __init__(self, layer: nn.Linear, rank: int = 2) -> None:
         super().__init__()
@@ -459,6 +464,7 @@ class Gated(nn.Module):
 
 @pytest.fixture
 def adapted(module: types.ModuleType, tmp_path: Path) -> Any:
+    """Return a model with adapters."""
     path = Path(str(module.__file__))
     path.write_text(GATED)
     spec = importlib.util.spec_from_file_location("live_model", path)
@@ -469,6 +475,7 @@ def adapted(module: types.ModuleType, tmp_path: Path) -> Any:
 
 
 def trained(model: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the result of a training step and the gradients by name."""
     model.zero_grad()
     result = model(X)
     result.square().sum().backward()
@@ -522,6 +529,7 @@ def test_in_data_parallel(adapted: Any, tmp_path: Path, first: bool) -> None:
 
 
 def compare_in_parallel(adapted: Any, before: Any, first: bool) -> None:
+    """Assert that a model in DistributedDataParallel has the results and gradients of before."""
     if first:
         optimized(adapted)
     parallel = nn.parallel.DistributedDataParallel(adapted)

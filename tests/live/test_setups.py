@@ -1,4 +1,5 @@
-"""`regraft.optimize` in usual training set-ups, each with the library's own wrappers and layers.
+"""Test `regraft.optimize` in usual training set-ups, each with the library's own wrappers and
+layers.
 
 The reference is always the original model in the same set-up: same state, same inputs, same seeds.
 """
@@ -115,6 +116,7 @@ SELECT = tuple(sorted(RULES))
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[types.ModuleType]:
+    """Yield the module of a model's file."""
     path = tmp_path / "setup_model.py"
     path.write_text(MODEL)
     spec = importlib.util.spec_from_file_location("setup_model", path)
@@ -127,7 +129,7 @@ def module(tmp_path: Path) -> Iterator[types.ModuleType]:
 
 
 def batch(seed: int = 1) -> tuple[Any, Any]:
-    """Inputs and labels of more rows than the chunked loss takes at once."""
+    """Return inputs and labels of more rows than the chunked loss takes at once."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(6, 50, 8, generator=generator), torch.randint(
         0, 16, (300,), generator=generator
@@ -135,6 +137,7 @@ def batch(seed: int = 1) -> tuple[Any, Any]:
 
 
 def optimized(model: Any, *, rules: set[str] = RULES) -> Any:
+    """Optimize a model by rules that must all apply, and return the report."""
     report = regraft.optimize(model, select=tuple(sorted(rules)), unsafe=True, verify=False)
     assert rules <= set(report.rules), str(report)
     return report
@@ -142,8 +145,7 @@ def optimized(model: Any, *, rules: set[str] = RULES) -> Any:
 
 @pytest.fixture
 def every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that are meant for CUDA run on plain tensors of this machine, where a layer is theirs
-    to run."""
+    """Run kernels that are meant for CUDA on plain tensors of this machine."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
     for name in ("linear_gelu", "stacked_linear"):
         place = sys.modules[f"regraft.ops.{name}"]  # the package has a function of that name
@@ -161,6 +163,7 @@ def every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_runs_alike(model: Any, reference: Any) -> None:
+    """Assert that two models have equal results."""
     torch.testing.assert_close(model(*batch()), reference(*batch()))
 
 
@@ -263,6 +266,7 @@ def test_two_processes_in_data_parallel(module: types.ModuleType, tmp_path: Path
 
 
 def steps(model: Any, optimizer: Any, seeds: range) -> list[Any]:
+    """Return the losses of training steps."""
     losses = []
     for seed in seeds:
         optimizer.zero_grad()
@@ -310,6 +314,7 @@ def test_a_resumed_optimizer(module: types.ModuleType, kind: str, first: bool) -
 
 
 def quantized(model: Any) -> Any:
+    """Return a model with dynamically quantized layers."""
     from torch.ao.quantization import quantize_dynamic
 
     return quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
@@ -343,6 +348,7 @@ def test_dynamically_quantized_layers(
 
 
 def adapters(kind: str, **options: Any) -> Any:
+    """Return a configuration of peft."""
     peft = pytest.importorskip("peft")
     if kind == "ia3":
         return peft.IA3Config(init_ia3_weights=False, **options)
@@ -352,6 +358,7 @@ def adapters(kind: str, **options: Any) -> Any:
 
 
 def wrapped(model: Any, config: Any) -> Any:
+    """Return a model with adapters of peft."""
     import peft
 
     torch.manual_seed(3)
@@ -359,7 +366,7 @@ def wrapped(model: Any, config: Any) -> Any:
 
 
 def gradients(model: Any, *inputs: Any, **named: Any) -> dict[str, Any]:
-    """The loss and the gradients of what trains, by their names."""
+    """Return the loss and the gradients of the trained parameters by name."""
     model.zero_grad()
     result = model(*inputs, **named)
     loss = getattr(result, "loss", result)
@@ -440,6 +447,7 @@ def test_an_adapter_of_a_convolution(module: types.ModuleType, every_kernel: Non
 
 
 def language_model(name: str) -> tuple[Any, dict[str, Any]]:
+    """Return a small language model of transformers and its inputs."""
     transformers = pytest.importorskip("transformers")
     sizes = {
         "vocab_size": 99,
@@ -539,6 +547,8 @@ def test_adapters_of_bare_parameters(first: bool) -> None:
 
 
 class Doubled(nn.Module):
+    """A parametrization that doubles a weight."""
+
     def forward(self, weight: Any) -> Any:
         return weight * 2
 

@@ -1,4 +1,4 @@
-"""The attention op against the composition that it replaces, on CPU."""
+"""Test the attention op against the composition that it replaces, on CPU."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from regraft.ops.memory_efficient_attention import through_xformers
 
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
+    """Return a random query, key and value with gradients."""
     generator = torch.Generator().manual_seed(0)
     sizes = [(*shape, 5, 8), (*shape, 7, 8), (*shape, 7, 4)]
     return [
@@ -29,6 +30,7 @@ def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
 
 
 def composition(query: Any, key: Any, value: Any, mask: Any = 0.0, scale: float = 1.0) -> Any:
+    """Return the attention in plain operations."""
     return torch.softmax(query @ key.transpose(-1, -2) * scale + mask, -1) @ value
 
 
@@ -142,7 +144,7 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
 def strict_kernel(
     query: Any, key: Any, value: Any, attn_bias: Any = None, p: float = 0.0, scale: Any = None
 ) -> Any:
-    """xFormers' documented composition, with what its kernel demands of the layout."""
+    """Compute xFormers' documented composition, with its kernel's demands of the layout."""
     batch, length, heads, _ = query.shape
     if attn_bias is not None:
         assert attn_bias.shape == (batch, heads, length, key.shape[1])
@@ -187,7 +189,7 @@ def strict_flash_kernel(
     softmax_scale: Any = None,
     causal: bool = False,
 ) -> Any:
-    """flash-attn's documented composition, with what its kernel demands of the layout."""
+    """Compute flash-attn's documented composition, with its kernel's demands of the layout."""
     assert (
         not causal
         and query.shape[3] == key.shape[3] == value.shape[3]

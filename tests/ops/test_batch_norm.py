@@ -1,5 +1,5 @@
-"""Batch normalisation after a convolution or a Linear layer: folded, or the composition, and never
-another result."""
+"""Test batch normalisation after a convolution or a Linear layer: it is folded or the composition
+runs, and the result stays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regraft.ops import conv_batch_norm, implementation, linear_batch_norm  # no
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small inputs are folded, too."""
+    """Fold small inputs, too."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
 
 
@@ -52,7 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def warm(norm: Any) -> Any:
-    """Statistics and parameters that are not those of a new layer."""
+    """Give a normalisation statistics and parameters that differ from those of a new layer."""
     generator = torch.Generator().manual_seed(1)
     for tensor, low, high in (
         (norm.running_mean, -2, 2),
@@ -67,7 +67,7 @@ def warm(norm: Any) -> Any:
 
 
 def case(name: str, **settings: Any) -> tuple[Any, Any, Any]:
-    """An input, the convolution and its normalisation, in evaluation."""
+    """Return an input, the convolution and its normalisation, in evaluation."""
     torch.manual_seed(0)
     make, dims = CASES[name]
     conv = make().eval()
@@ -79,11 +79,13 @@ def case(name: str, **settings: Any) -> tuple[Any, Any, Any]:
 
 
 def linear_case(rows: int = 24, **settings: Any) -> tuple[Any, Any, Any]:
+    """Return an input, the Linear layer and its normalisation, in evaluation."""
     torch.manual_seed(0)
     return torch.randn(rows, 8), nn.Linear(8, 5).eval(), warm(nn.BatchNorm1d(5, **settings)).eval()
 
 
 def op_of(layer: Any) -> tuple[str, Any]:
+    """Return the name and the op for a layer."""
     return (
         ("linear_batch_norm", linear_batch_norm)
         if type(layer) is nn.Linear
@@ -92,7 +94,7 @@ def op_of(layer: Any) -> tuple[str, Any]:
 
 
 def assert_bits_equal(x: Any, layer: Any, norm: Any) -> None:
-    """Nothing is folded: results, gradients and the statistics afterwards are those of the
+    """Assert that nothing is folded: results, gradients and statistics are those of the
     composition."""
     name, op = op_of(layer)
     assert implementation(name, x, layer, norm) == "reference"
@@ -307,10 +309,14 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 class Sharded(nn.Parameter):
+    """A parameter of another class."""
+
     pass
 
 
 class Frozen(nn.BatchNorm2d):
+    """A normalisation with a forward of its own."""
+
     def forward(self, x: Any) -> Any:
         return 2 * super().forward(x)
 
@@ -360,7 +366,7 @@ def test_other_modules_are_called() -> None:
 
 
 class BatchNormAct2d(nn.BatchNorm2d):
-    """Computes what timm 1.0.31 documents of its layer of this name."""
+    """A layer that computes the documentation of timm 1.0.31 for its layer of this name."""
 
     def __init__(self, features: int, act: Any, drop: Any = None) -> None:
         super().__init__(features)
@@ -372,6 +378,7 @@ class BatchNormAct2d(nn.BatchNorm2d):
 
 @pytest.fixture
 def activated(monkeypatch: pytest.MonkeyPatch) -> type[BatchNormAct2d]:
+    """Return the layer under timm's module name."""
     for definition in (BatchNormAct2d, BatchNormAct2d.forward):
         monkeypatch.setattr(definition, "__module__", "timm.layers.norm_act")
     return BatchNormAct2d
@@ -428,6 +435,8 @@ def test_a_patched_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Model(nn.Module):
+    """A model with both ops."""
+
     def __init__(self) -> None:
         super().__init__()
         _, self.conv, self.norm = case("2d")
@@ -440,6 +449,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
+    """Reset the compiler before and after a test."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

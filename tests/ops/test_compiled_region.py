@@ -1,5 +1,5 @@
-"""Compiled regions: gradients as often as eager code gives them, and no limit that other models use
-up.
+"""Test compiled regions: gradients as often as eager code has them, and no limit that other models
+use up.
 
 On CPU, where `compiles` has to be forced; the code generator is the one that CUDA uses, with
 another target.
@@ -34,6 +34,7 @@ norm_op, gelu_op = (
 
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Compile on CPU with an empty cache, and reset the compiler afterwards."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     for module in (norm_op, gelu_op):
         monkeypatch.setattr(module, "compiles", lambda *_: True)
@@ -45,7 +46,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def derivatives(compute: Callable[[], Any], inputs: list[Any]) -> list[Any]:
-    """First derivatives from three passes through one graph, then second derivatives."""
+    """Return first derivatives from three passes through one graph, then second derivatives."""
     slope = torch.linspace(-1, 1, compute().numel()).reshape(compute().shape)
     result = compute()
     results = [torch.autograd.grad(result, inputs, slope, retain_graph=True) for _ in range(2)]
@@ -59,6 +60,7 @@ def derivatives(compute: Callable[[], Any], inputs: list[Any]) -> list[Any]:
 
 
 def randomly(module: nn.Module) -> nn.Module:
+    """Draw the parameters of a module."""
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     return module

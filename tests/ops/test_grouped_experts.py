@@ -1,5 +1,5 @@
-"""Experts in two grouped products of PyTorch against experts one after the other: results,
-gradients, what is left."""
+"""Test experts in two grouped products of PyTorch against experts one after the other: results,
+gradients, exclusions."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ TOLERANCES = {
 def drawn(
     rows: int = 10, chosen: int = 2, dtype: Any = torch.float32, activation: Any = F.silu
 ) -> list[Any]:
+    """Return random arguments of the op."""
     x = torch.randn(rows, WIDTH).to(dtype)
     gate_up = (torch.randn(NUMBER, 2 * INNER, WIDTH) / 4).to(dtype)
     down = (torch.randn(NUMBER, WIDTH, INNER) / 3).to(dtype)
@@ -38,6 +39,7 @@ def drawn(
 
 
 def assert_agrees(arguments: list[Any]) -> None:
+    """Assert that the op and its composition have equal results and gradients."""
     assert implementation("grouped_experts", *arguments) == "torch-native"
     rtol, atol = TOLERANCES[arguments[0].dtype]
     runs = []
@@ -94,6 +96,8 @@ def test_second_derivatives() -> None:
 
 
 class Noisy(nn.Module):
+    """An activation that depends on all rows."""
+
     def forward(self, x: Any) -> Any:
         return x * x.mean()
 

@@ -1,4 +1,5 @@
-"""The kernel of `linear_cross_entropy` against the composition, and when which of them runs."""
+"""Test the kernel of `linear_cross_entropy` against the composition, and the choice between
+them."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ WIDTH, CLASSES, BATCH = 16, 50, 4
 
 
 def case(length: int = CHUNK, bias: bool = True) -> tuple[torch.Tensor, torch.Tensor, nn.Linear]:
+    """Return an input, a target and a Linear layer."""
     torch.manual_seed(0)
     x = torch.randn(BATCH, length, WIDTH, requires_grad=True)
     target = torch.randint(0, CLASSES, (BATCH, length))

@@ -1,5 +1,4 @@
-"""Attention of queries whose keys are all masked, in every attention op, against the
-composition."""
+"""Test every attention op on queries whose keys are all masked, against the composition."""
 
 from __future__ import annotations
 
@@ -28,13 +27,14 @@ B, H, L, S, E = 3, 2, 6, 6, 4
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the kernels whatever the size of the inputs."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
 
 
 @pytest.fixture(params=["reading", "not reading"])
 def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether elements of the mask are read, as on CPU, or not, as on CUDA and while something
-    traces."""
+    """Return whether elements of the mask are read, as on CPU, or not, as on CUDA and while
+    something traces."""
     if request.param == "not reading":
         monkeypatch.setattr(
             importlib.import_module("regraft.ops.masked_rows"), "_can_read", lambda bias: False
@@ -43,14 +43,15 @@ def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 
 def inputs(dtype: Any = torch.float32) -> list[Any]:
+    """Return a random query, key and value with gradients."""
     generator = torch.Generator().manual_seed(0)
     shapes = ((B, H, L, E), (B, H, S, E), (B, H, S, E))
     return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
 
 
 def masks(low: float) -> dict[str, Any]:
-    """Additive masks by name: left padding under a causal mask, a batch entry without keys, a hole,
-    two sums."""
+    """Return additive masks by name: left padding under a causal mask, a batch entry without keys,
+    a hole, two sums."""
     causal = torch.ones(L, S).triu(1).bool()
     left_padding = torch.zeros(B, 1, L, S)
     left_padding.masked_fill_(causal, low)
@@ -72,20 +73,24 @@ def masks(low: float) -> dict[str, Any]:
 
 
 def by_matmul(query: Any, key: Any, value: Any, mask: Any) -> Any:
+    """Return the attention by a postponed product."""
     scores = postponed_matmul(query, key.transpose(-1, -2)) * 0.5
     return torch.softmax(scores + mask, dim=-1) @ value
 
 
 def by_einsum(query: Any, key: Any, value: Any, mask: Any) -> Any:
+    """Return the attention by a postponed Einstein sum."""
     scores = postponed_einsum("bhqd,bhkd->bhqk", query, key) * 0.5
     return torch.softmax(scores + mask, dim=-1) @ value
 
 
 def by_attention(query: Any, key: Any, value: Any, mask: Any, op: Any = attention) -> Any:
+    """Return the attention by an op."""
     return op(query, key, value, mask=mask.to(query.dtype), scale=0.5)
 
 
 def composition(query: Any, key: Any, value: Any, mask: Any) -> Any:
+    """Return the attention in plain operations."""
     scores = query @ key.transpose(-1, -2) * 0.5
     return torch.softmax(scores + mask.to(query.dtype), dim=-1).to(query.dtype) @ value
 
@@ -99,6 +104,7 @@ OPS: dict[str, Callable[..., Any]] = {
 
 
 def assert_equal(ours: Callable[..., Any], theirs: Callable[..., Any], tensors: list[Any]) -> None:
+    """Assert that two functions have equal results and gradients."""
     runs = []
     for function in (ours, theirs):
         result = function(*tensors)
@@ -130,12 +136,14 @@ def test_half_precision(op: str, case: str) -> None:
 
 
 def filled_attention(query: Any, key: Any, value: Any, keep: Any, mask: Any) -> Any:
+    """Return the attention of filled scores by the op."""
     return attention(query, key, value, keep=keep, fill=LOWEST, mask=mask, scale=0.5)
 
 
 def filled_scores(
     query: Any, key: Any, value: Any, keep: Any, mask: Any, matmul: Any = torch.matmul
 ) -> Any:
+    """Return the attention of filled scores in plain operations."""
     scores = matmul(query, key.transpose(-1, -2)) * 0.5
     scores = scores.masked_fill(~keep, LOWEST)
     return torch.softmax(scores if mask is None else scores + mask, dim=-1) @ value

@@ -1,4 +1,4 @@
-"""The ops against the compositions that they replace, on CPU."""
+"""Test the ops against the compositions that they replace, on CPU."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from regraft.ops import (  # noqa: E402
 
 
 def composition(x: Any, residual: Any, norm: Any, p: float, training: bool) -> Any:
+    """Return the normalised sum in plain operations."""
     return norm(F.dropout(x, p, training) + residual)
 
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, Any]:
+    """Return a random input and residual with gradients."""
     generator = torch.Generator().manual_seed(0)
     x, residual = (
         torch.randn(shape, generator=generator).to(dtype or torch.float32) for _ in range(2)
@@ -37,8 +39,10 @@ def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, 
     return x.requires_grad_(), residual.requires_grad_()
 
 
-def assert_bits_equal(op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]) -> None:
-    """Equal results, gradients and random state afterwards."""
+def assert_bits_equal(
+    op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]
+) -> None:
+    """Assert that results, gradients and the random state afterwards are equal."""
     runs = []
     for function in (op, reference):
         torch.manual_seed(7)
@@ -171,6 +175,8 @@ def test_references_are_the_same_functions() -> None:
 
 
 class Model(nn.Module):
+    """A model with several ops."""
+
     def __init__(self, act: Any = F.gelu) -> None:
         super().__init__()
         self.linear, self.norm, self.act = nn.Linear(8, 8), nn.LayerNorm(8), act
@@ -182,6 +188,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
+    """Reset the compiler before and after a test."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

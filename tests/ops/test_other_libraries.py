@@ -1,5 +1,5 @@
-"""Kernels that do not run here: what they are given, by their documented signatures, and what runs
-instead."""
+"""Test the calls of kernels that do not run here, by their documented signatures, and the
+compositions in their place."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def fused_rms_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> Any:
-    """Apex' documented composition: rounded to the dtype of the input, then multiplied in it."""
+    """Compute Apex' documented composition: rounded to the dtype of the input, then multiplied in
+    it."""
     assert input.dtype == weight.dtype and input.shape[-len(normalized_shape) :] == tuple(
         normalized_shape
     )
@@ -59,11 +60,13 @@ def fused_layer_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> Any:
+    """Compute Apex' documented composition of a layer normalisation."""
     assert input.dtype == weight.dtype == bias.dtype
     return F.layer_norm(input, tuple(normalized_shape), eps=eps) * weight + bias
 
 
 def turned(t: Any, cos: Any, sin: Any) -> Any:
+    """Return a tensor turned by half-width rotations."""
     first, second = t.float().chunk(2, dim=-1)
     return (t.float() * cos.float() + torch.cat((-second, first), dim=-1) * sin.float()).to(t.dtype)
 
@@ -79,14 +82,14 @@ def apply_rotary_pos_emb(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> Any:
-    """Transformer Engine's documented composition and layouts."""
+    """Compute Transformer Engine's documented composition and layouts."""
     assert fused and not interleaved and tensor_format == "sbhd" and freqs.dtype == torch.float32
     assert freqs.shape == (t.shape[0], 1, 1, t.shape[-1])
     return turned(t, freqs.cos(), freqs.sin())
 
 
 def fused_dense_gelu_dense(input: Any, weight1: Any, bias1: Any, weight2: Any, bias2: Any) -> Any:
-    """Apex' documented composition, for rows."""
+    """Compute Apex' documented composition, for rows."""
     assert input.dim() == 2 and input.is_contiguous()
     return F.linear(F.gelu(F.linear(input, weight1, bias1), approximate="tanh"), weight2, bias2)
 
@@ -105,7 +108,7 @@ def fused_mlp_func(
     process_group: Any = None,
     sequence_parallel: bool = True,
 ) -> Any:
-    """flash-attn's documented composition."""
+    """Compute flash-attn's documented composition."""
     assert (
         activation == "gelu_approx"
         and save_pre_act == torch.is_grad_enabled()
@@ -129,7 +132,7 @@ def layer_norm_fn(
     residual_in_fp32: bool = False,
     is_rms_norm: bool = False,
 ) -> Any:
-    """flash-attn's documented composition: the sum is rounded where it is returned only."""
+    """Compute flash-attn's documented composition: the sum is rounded only if it is returned."""
     assert residual.shape == x.shape and prenorm and not is_rms_norm
     total = F.dropout(x.float(), dropout_p) + residual.float()
     bias = None if bias is None else bias.float()
@@ -139,6 +142,7 @@ def layer_norm_fn(
 
 
 def assert_agrees(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
+    """Assert that two functions have equal results and gradients."""
     runs = []
     for run in (ours, theirs):
         result = run()
@@ -247,6 +251,7 @@ def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mlp(*sizes: int, dtype: Any = torch.float32, bias: bool = True) -> tuple[Any, Any]:
+    """Return two Linear layers of three widths."""
     first, second, third = sizes
     return nn.Linear(first, second, bias=bias, dtype=dtype), nn.Linear(second, third, dtype=dtype)
 

@@ -1,4 +1,4 @@
-"""Nothing that a user does to a module after construction is bypassed."""
+"""Test that no user's change of a module after construction is bypassed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ X = torch.randn(3, 8)
 
 
 class Louder(nn.LayerNorm):
+    """A layer normalisation with a forward of its own."""
+
     def forward(self, x: Any) -> Any:
         return 2 * super().forward(x)
 
@@ -40,6 +42,7 @@ class LowRank(nn.Module):
 
 
 def own_forward(module: Any) -> None:
+    """Replace the forward of an instance."""
     original = module.forward
     module.forward = lambda x: original(x) + 1
 

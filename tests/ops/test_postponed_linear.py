@@ -1,5 +1,5 @@
-"""Postponed tensors behave as the tensors that they stand for; a loss of their rows is the loss of
-all of them."""
+"""Test that postponed tensors behave as the tensors that they stand for, and that a loss by rows is
+the loss of all rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ CLASSES = 37
 
 @pytest.fixture(params=[True, False], ids=["bias", "no bias"])
 def head(request: pytest.FixtureRequest) -> nn.Linear:
+    """Return a Linear layer with and without bias."""
     torch.manual_seed(0)
     return nn.Linear(8, CLASSES, bias=request.param)
 
 
 @pytest.fixture
 def x() -> Any:
+    """Return a random input with gradients."""
     return torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
 
@@ -39,7 +41,7 @@ LABELS[0, 3] = -100
 
 
 def causal(logits: Any, labels: Any = LABELS, number: Any = None, ignore_index: int = -100) -> Any:
-    """The loss of causal language models in transformers."""
+    """Return the loss of causal language models in transformers."""
     logits = logits.float()
     labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:].contiguous()
     rows, labels = logits.view(-1, CLASSES), labels.view(-1).to(logits.device)
@@ -49,20 +51,21 @@ def causal(logits: Any, labels: Any = LABELS, number: Any = None, ignore_index: 
 
 
 def written(logits: Any) -> Any:
-    """Writing into a view changes what it is a view of."""
+    """Return a loss after writing into a view, which changes its base."""
     rows = logits.view(-1, CLASSES)
     rows[3] = 0.0
     return logits.square().mean() + rows.sum()
 
 
 def changed(logits: Any) -> Any:
+    """Return a loss after setting the logits to zero."""
     before = logits * 2.0
     logits.zero_()
     return before.square().mean() + logits.sum()
 
 
 def watched(logits: Any) -> Any:
-    """Hooks see and change the gradients of a loss that was there before them."""
+    """Return a loss that was there before hooks that see and change its gradients."""
     rows = (logits[:, 1:] * 2.0).reshape(-1, CLASSES)
     loss = F.cross_entropy(rows, LABELS[:, 1:].reshape(-1))
     logits.register_hook(lambda slope: slope * 3)
@@ -72,14 +75,14 @@ def watched(logits: Any) -> Any:
 
 
 def turned(logits: Any) -> Any:
-    """What changes the shape in place."""
+    """Return a loss after changes of the shape in place."""
     logits.transpose_(0, 1)
     assert (logits.shape, len(logits), logits.size(1)) == ((9, 2, CLASSES), 9, 2)
     return logits.square().mean()
 
 
 def transformed(logits: Any) -> Any:
-    """What `torch.func` computes is gone afterwards."""
+    """Return a loss after a transform of `torch.func`, whose tensors are gone."""
     torch.func.jvp(lambda y: y * logits, (torch.ones(9, CLASSES),), (torch.ones(9, CLASSES),))
     return logits.square().mean()
 
@@ -133,11 +136,13 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
 
 
 def metric(logits: Any) -> Any:
+    """Return the accuracy, without gradients."""
     with torch.no_grad():
         return (logits.float().argmax(-1) == LABELS).float().mean() + 1
 
 
 def run(loss: Callable[[Any], Any], logits: Any, head: nn.Linear, x: Any) -> list[Any]:
+    """Return the loss and the gradients of its leaves."""
     result = loss(logits)
     return [result, *torch.autograd.grad(result * 1.5, [x, *head.parameters()])]
 

@@ -1,5 +1,5 @@
-"""Postponed scores behave as the scores that they stand for, and their attention is that of the
-composition."""
+"""Test that postponed scores behave as the scores that they stand for, and that their attention is
+the composition's."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ PADDED = torch.zeros(B, 1, 1, L).masked_fill(torch.arange(L) >= L - 2, LOWEST)
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the kernels whatever the size of the inputs."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The arguments of each attention that the kernel computed."""
+    """Return the list of the options of each attention that the kernel computed."""
     calls: list[Any] = []
     kernel = F.scaled_dot_product_attention
 
@@ -52,6 +53,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def inputs(dtype: Any = torch.float32, gradients: bool = True, length: int = L) -> tuple[Any, ...]:
+    """Return a random query, key and value."""
     generator = torch.Generator().manual_seed(0)
     tensors = (
         torch.randn(B, length, H, E, generator=generator, dtype=torch.float32) for _ in range(3)
@@ -74,7 +76,7 @@ def forward(
     training: bool = False,
     head_mask: Any = None,
 ) -> tuple[Any, Any]:
-    """The eager attention of transformers."""
+    """Return the eager attention of transformers and its weights."""
     weights = product(q, k.transpose(2, 3)) * 0.4
     if mask is not None:
         weights = weights + mask
@@ -86,7 +88,8 @@ def forward(
 
 
 def bart(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
-    """Batches of heads, with a view that keeps the gradient of the weights."""
+    """Return attention and weights of batches of heads, with a view that keeps the gradient of the
+    weights."""
     q, k, v = (tensor.reshape(B * H, L, E) for tensor in (q * 0.4, k, v))
     weights = product(q, k.transpose(1, 2))
     weights = weights.view(B, H, L, L) + PADDED
@@ -97,39 +100,46 @@ def bart(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 
 
 def gpt(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with a causal mask that is filled in."""
     weights = product(q, k.mT) / torch.sqrt(torch.tensor(8.0))
     weights = weights.masked_fill(~CAUSAL, float("-inf")).softmax(-1).type(v.dtype)
     return weights @ v, weights
 
 
 def chosen(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with scores that `torch.where` chooses."""
     weights = torch.where(CAUSAL, product(q, k.mT), torch.tensor(LOWEST)) + PADDED
     weights = nn.Softmax(dim=3)(weights)
     return nn.Dropout(0.5).eval()(weights) @ v, weights
 
 
 def low(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with scores that are filled with a finite number."""
     weights = product(q, k.mT).masked_fill(mask=~CAUSAL, value=-1e4).softmax(-1)
     return weights.matmul(v), weights
 
 
 def twice(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights that are scaled twice."""
     bias = torch.arange(L * 1.0).expand(H, L, L)
     weights = (0.5 * (product(q, k.mT) * 0.4 + bias) - PADDED.neg()).softmax(-1)
     return weights @ v, weights
 
 
 def scaled_by_head(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with a factor for each head."""
     weights = (product(q, k.mT) * torch.arange(1.0, H + 1).view(H, 1, 1)).softmax(-1)
     return weights @ v, weights
 
 
 def many_queries(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights of keys of one head."""
     weights = product(q, k[:, :1].mT).softmax(-1)
     return weights @ v[:, :1], weights
 
 
 def two_dimensions(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights of matrices."""
     weights = product(q[0, 0], k[0, 0].t()).softmax(1)
     return weights @ v[0, 0], weights
 
@@ -162,7 +172,7 @@ COMPUTED: dict[str, Callable[..., Any]] = {
 def results(
     attention: Callable[..., Any], product: Product, use: str, dtype: Any = torch.float32
 ) -> list[Any]:
-    """What attention gives and its gradients, with the weights used or not."""
+    """Return the output and gradients of an attention, with the weights used or not."""
     tensors = inputs(dtype)
     torch.manual_seed(1)
     output, weights = attention(product, *tensors)
@@ -525,6 +535,7 @@ def test_checkpoints() -> None:
 
 
 def backward_of(loss: Any, leaves: Any) -> list[Any]:
+    """Return the gradients that a backward pass accumulates."""
     loss.backward()
     return [leaf.grad for leaf in leaves]
 

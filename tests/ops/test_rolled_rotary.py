@@ -1,5 +1,5 @@
-"""The rotary embedding on CPU against its composition: results, gradients of both orders, and what
-is left to it."""
+"""Test the rotary embedding on CPU against its composition: results, gradients of both orders,
+exclusions."""
 
 from __future__ import annotations
 

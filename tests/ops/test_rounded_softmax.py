@@ -1,5 +1,4 @@
-"""The softmax that is rounded against its composition: results, gradients, and what is left
-to it."""
+"""Test the rounded softmax against its composition: results, gradients, exclusions."""
 
 from __future__ import annotations
 

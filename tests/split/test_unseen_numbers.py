@@ -1,5 +1,5 @@
-"""Whole numbers that no example shows: loops that do not run, lists of other lengths, other values
-that decide."""
+"""Test whole numbers that no example shows: loops that do not run, lists of other lengths, other
+values that decide."""
 
 from __future__ import annotations
 
@@ -133,6 +133,7 @@ class Sorted(Network):
 
 
 def calls(numbers: Any) -> list[Any]:
+    """Return four random calls with each number."""
     generator = torch.Generator().manual_seed(1)
     return [
         (torch.randn(4, generator=generator), torch.tensor(number))

@@ -1,5 +1,5 @@
-"""Base classes and functions of other files of the package are followed; nothing is imported,
-nothing may break."""
+"""Test that base classes and functions of other files of the package are followed without importing
+them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ EXPECTED_RULES = ["dropout-layernorm", "softmax", "softmax"]
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
+    """Return the root of a small package."""
     root = tmp_path / "pk"
     (root / "sub").mkdir(parents=True)
     files = {
@@ -81,6 +82,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def rules(path: Path) -> list[str]:
+    """Return the names of the rules that rewrite a file."""
     report = check_file(path, RULES)
     assert report.errors == ()
     return [finding.rule.syntax.name for finding in report.findings if finding.patch is not None]

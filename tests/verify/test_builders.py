@@ -1,4 +1,5 @@
-"""Models that a function of their file builds, and flags that only the modules themselves know."""
+"""Test models that a function of their file builds, and flags that only the modules themselves
+hold."""
 
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def test_what_a_function_builds_is_compared_with_its_flags_turned(
 
 
 def loaded(folder: Path, text: str) -> ModuleType:
+    """Return the module of a text."""
     (folder / "loaded.py").write_text(text)
     return load_source(folder / "loaded.py", "loaded")
 

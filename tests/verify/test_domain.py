@@ -1,5 +1,5 @@
-"""Changes that act outside of the inputs that a model is first run on: sizes, values, masks, modes,
-fields, caches."""
+"""Test changes that act outside of the first inputs: sizes, values, masks, modes, fields,
+caches."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ RIGHT = {
 
 
 def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
     assert before in text
     path = tmp_path / "norm.py"
     path.write_text(text)
@@ -68,6 +69,7 @@ def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 

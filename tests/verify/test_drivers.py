@@ -1,5 +1,5 @@
-"""How models are brought to life: small configurations, inputs repaired after their errors,
-branches searched for."""
+"""Test the construction of models: small configurations, inputs repaired after their errors,
+searches for branches."""
 
 import copy
 import importlib.machinery
@@ -39,6 +39,7 @@ from regraft.verify.child.replay import drop_traceback
 
 
 def shapes(model: Any, **options: Any) -> Any:
+    """Return the shapes of the keyword inputs that a model accepts."""
     accepted_inputs = inputs.find(model.eval(), **options)
     return {
         name: tuple(value.shape)

@@ -1,5 +1,5 @@
-"""A candidate that raises where models are built, called or searched for is skipped, and the next
-one is tried."""
+"""Test that a candidate that raises while models are built, called or searched for is skipped for
+the next one."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ MLP = "return torch.relu(self.dense(x))"
 
 
 def verdicts(tmp_path: Path, *edits: tuple[str, str]) -> dict[str, Verdict]:
+    """Return the verdicts on an edited text by definition."""
     path, text = tmp_path / "net.py", SOURCE
     path.write_text(text, encoding="utf-8")
     for before, after in edits:

@@ -1,4 +1,4 @@
-"""Hooks on submodules run in the order of the original."""
+"""Test that hooks on submodules run in the order of the original."""
 
 from __future__ import annotations
 

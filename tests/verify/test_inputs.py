@@ -1,4 +1,4 @@
-"""Inputs and configurations that follow exactly from what a model says it misses."""
+"""Test inputs and configurations that follow exactly from a model's complaints."""
 
 import itertools
 from types import ModuleType, SimpleNamespace
@@ -27,6 +27,7 @@ from regraft.verify.child.replay import drop_traceback
 
 
 def calls(model: Any) -> Any:
+    """Return a call with the inputs of a model."""
     return inputs.find(model.eval()).calls(model)(0)
 
 

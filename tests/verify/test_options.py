@@ -1,5 +1,5 @@
-"""Changes that act for other constructor arguments, plain arguments, states of the parameters, or
-calls in a row."""
+"""Test changes that act for other constructor arguments, plain arguments, parameter states, or
+repeated calls."""
 
 from __future__ import annotations
 
@@ -117,10 +117,12 @@ RIGHT = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 def verdict_on(tmp_path: Path, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
     assert before in MODEL
     path = tmp_path / "model.py"
     path.write_text(MODEL)

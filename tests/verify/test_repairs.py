@@ -1,4 +1,5 @@
-"""The tables of repairs: each row answers its example, before others do, with the expected change.
+"""Test the tables of repairs: each row answers its example, before others do, with the expected
+change.
 
 A new row needs a case here, in the dictionary of its table, under the name of its fixer.
 """
@@ -27,6 +28,7 @@ from regraft.verify.child.replay import drop_traceback
 
 
 def position_embeddings(error: Any) -> None:
+    """Raise an error from a function with the name of an input."""
     raise error
 
 
@@ -67,6 +69,7 @@ class ConfigCase:
 
 
 def normal(*dims: Any) -> Any:
+    """Return a slot of normally distributed values."""
     return Slot("normal", dims)
 
 

@@ -1,4 +1,4 @@
-"""Definitions with other text that are the same program."""
+"""Test definitions with different texts that are equal programs."""
 
 from __future__ import annotations
 
@@ -93,6 +93,7 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
 
 
 def definition(body: str, arguments: str = "x, y") -> bytes:
+    """Return the text of a function."""
     return f"def f({arguments}):\n    {body}\n".encode()
 
 
@@ -256,6 +257,7 @@ class A(B):
 def class_text(
     note: str = "", doc: str = "", call: str = "super()", before: str = "", decorator: str = ""
 ) -> bytes:
+    """Return the text of a class."""
     return (before + decorator + CLASS.format(note=note, doc=doc, call=call)).encode()
 
 

@@ -1,5 +1,5 @@
-"""TorchScript and `torch.fx`: what the original can be given to, and the changed version cannot, is
-named."""
+"""Test TorchScript and `torch.fx`: transforms that take the original and not the changed version
+are named."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ SCRIPT, TRACE = "torch.jit.script", "torch.fx.symbolic_trace"
 
 
 def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict on a changed result."""
     path = folder / "layer.py"
     path.write_text(source, encoding="utf-8")
     (verdict,) = verify(path, source.replace(RETURN, after).encode(), keep=keep)
@@ -66,7 +67,12 @@ def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...]
     [(NO_SCRIPT, SCRIPT, "script", "fx"), (NO_TRACE, TRACE, "fx", "script")],
 )
 def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
-    after: str, way: str, word: str, alternative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: str,
+    way: str,
+    word: str,
+    alternative: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = judged(tmp_path, after, keep=(alternative,))

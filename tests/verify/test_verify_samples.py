@@ -1,4 +1,4 @@
-"""Right rewrites are proved and wrong ones refuted, on a model file of our own."""
+"""Test that right rewrites are proved and wrong ones refuted, on a model file of our own."""
 
 import subprocess
 import sys
@@ -48,6 +48,7 @@ EQUAL_GROUPS = [
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the working directory, with a model and a driver."""
     (tmp_path / "model.py").write_text(SOURCE)
     (tmp_path / "driver.py").write_text(DRIVER)
     monkeypatch.chdir(tmp_path)
@@ -55,6 +56,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(project: Any, changed: Any, driver: Any = "driver.py:block") -> Any:
+    """Return the verdicts on a changed file by definition."""
     return {
         v.definition: v
         for v in verify(project / "model.py", changed, driver=driver, time_limit=120)
