@@ -436,7 +436,7 @@ class Chooser:
         return ""
 
     def number_like(self, name: str) -> bool:
-        """Whether the kernel takes the variable as a number, by its annotation."""
+        """Return whether the kernel takes the variable as a number, by its annotation."""
         apply = nodes_of(self.forward.target)[0].apply
         try:
             annotations = {

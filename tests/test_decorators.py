@@ -216,7 +216,8 @@ def loaded(code: str) -> Any:
 
 
 def test_kernels_finds_what_is_marked_and_takes_its_signature() -> None:
-    """With the package, its own check of signatures, and compositions for kernels."""
+    """The package marks the layers by its own check of signatures, with compositions for
+    kernels."""
     kernels = pytest.importorskip("kernels")
     pytest.importorskip("torch")
     sys.path.insert(0, str(Path(__file__).parent))

@@ -106,7 +106,7 @@ def program(seed: int) -> str:
 def outcome(
     torch: Any, code: str, choice: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
 ) -> Any:
-    """Return the result or exception of a call, the attributes that it sets, and the printed text."""
+    """Return the result or exception of a call, the model's attributes, and the printed text."""
     names: dict[str, Any] = {"__name__": "m"}
     exec(compile(code, "m.py", "exec"), names)
     torch.manual_seed(0)

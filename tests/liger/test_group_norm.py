@@ -30,7 +30,7 @@ def results(run: Any, x: Any, norm: nn.GroupNorm) -> list[Any]:
 def test_results_and_gradients(
     groups: int, shape: tuple[int, ...], mean: float, launches: list[str]
 ) -> None:
-    """As near to what double precision gives as PyTorch's own."""
+    """The kernel is as near to double precision as PyTorch's own normalisation."""
     torch.manual_seed(0)
     norm = nn.GroupNorm(groups, 8, eps=1e-3)
     norm.weight.data.normal_()

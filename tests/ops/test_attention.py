@@ -233,7 +233,7 @@ def test_what_flash_attn_is_given(
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As if on CUDA with flash-attn installed."""
+    """Kernels are chosen as on CUDA with flash-attn installed."""
     flash = importlib.import_module("regraft.ops.flash_attention")
     monkeypatch.setattr(flash, "_flash_attention_kernel", lambda: strict_flash_kernel)
     monkeypatch.setattr(flash, "attention_implementation", lambda *_, **__: "torch-native")

@@ -36,7 +36,7 @@ class OtherName(nn.Module):
         self.function = F.gelu
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """What it computes."""
+        """Return the GELU."""
         return self.function(input)
 
 

@@ -223,7 +223,7 @@ def test_models_export(strict: bool) -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs on CUDA, here with the graph capture of the compiler but without its code
+    """The region for CUDA runs here with the graph capture of the compiler, without its code
     generator."""
     from importlib import import_module
 

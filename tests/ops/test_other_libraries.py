@@ -223,8 +223,8 @@ def test_tables_that_the_kernels_do_not_take(
 
 
 def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with both packages: dtypes, shapes and layers that they do not take run as they
-    stand."""
+    """As on CUDA with both packages, dtypes, shapes and layers that they do not take run
+    unchanged."""
     norms, rotary = (
         importlib.import_module(f"regraft.ops.{name}") for name in ("apex_norm", "fused_rotary")
     )
@@ -279,7 +279,7 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["apex_gelu_mlp", "flash_gelu_mlp"])
 def test_which_layers_the_fused_ones_take(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """As if on CUDA with both packages."""
+    """Kernels are chosen as on CUDA with both packages."""
     module = importlib.import_module("regraft.ops.gelu_mlp")
     monkeypatch.setattr(
         module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
@@ -330,7 +330,7 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
 
 
 def test_which_norms_the_fused_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with flash-attn."""
+    """Kernels are chosen as on CUDA with flash-attn."""
     module = importlib.import_module("regraft.ops.flash_norm")
     monkeypatch.setattr(
         module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1

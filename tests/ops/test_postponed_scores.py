@@ -272,8 +272,7 @@ def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, -50.0])
 def test_a_row_that_is_hidden_by_a_number(value: float, kernels: list[Any]) -> None:
-    """Where all of a row is replaced, or the number is not low enough, scores are not lost
-    in it."""
+    """Scores are not lost in a number that replaces all of a row, or that is not low enough."""
     q, k, v = inputs(gradients=False)
     for hidden in (~CAUSAL, ~CAUSAL | (torch.arange(L) == 3)[:, None]):
         ours, theirs = (

@@ -41,7 +41,7 @@ class Changes(nn.Module):
 
 
 class ChangesLater(nn.Module):
-    """On a side that no example takes, in one of several ways."""
+    """A network that changes its arguments, in one of several ways, on a side without examples."""
 
     def __init__(self, way: str) -> None:
         super().__init__()

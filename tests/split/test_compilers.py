@@ -52,7 +52,7 @@ class Tokens(torch.nn.Module):
 
 
 class Turns(torch.nn.Module):
-    """What one region gives is transposed in memory where the next one takes it."""
+    """A network whose second region takes the result of the first transposed in memory."""
 
     def __init__(self) -> None:
         super().__init__()

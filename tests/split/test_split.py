@@ -268,7 +268,7 @@ class Deleted(torch.nn.Module):
 
 
 class Stale(torch.nn.Module):
-    """What a function's variable held in an iteration before is none of its values."""
+    """A network in which a function's variable has no value from the iteration before."""
 
     def helper(self, x: Any, p: Any) -> Any:
         if p[0, 0] != 7:
@@ -558,7 +558,7 @@ def test_calls_and_models_that_do_not_fit_are_refused() -> None:
 
 
 class Options(torch.nn.Module):
-    """What its plain arguments and the length of its input decide is fixed when it is split."""
+    """A network whose plain arguments and input length are fixed when it is split."""
 
     def __init__(self) -> None:
         super().__init__()
