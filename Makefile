@@ -32,6 +32,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/python scripts/check_style.py
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports --no-cache
 
 # torch comes first and pinned, so that nothing else chooses a build of it

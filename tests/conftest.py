@@ -1,4 +1,5 @@
-"""Shared helpers: a file on disk from text, and its structures."""
+"""Define the fixtures that tests share: a file on disk from text, its structures, and an own
+cache."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ from regraft.structure import Body, Module, Structure
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the user's cache."""
+    """Point the cache to a directory of the test, so that it neither reads nor writes the
+    user's."""
     monkeypatch.setenv("REGRAFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)
 def own_random_numbers() -> None:
-    """A test draws the same numbers whichever ran before it, once something has imported torch."""
+    """Seed torch, once something has imported it, so that a test draws the same numbers whichever
+    ran before it."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
 
@@ -43,14 +46,14 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 def source_of(text: str) -> SourceFile:
-    """A parsed file that is not on disk."""
+    """Return a parsed file that is not on disk."""
     source = parse("model.py", textwrap.dedent(text).encode())
     assert isinstance(source, SourceFile), source
     return source
 
 
 def body_of(text: str, name: str = "forward") -> tuple[Structure, Body]:
-    """The structure and body of the function `name`."""
+    """Return the structure and body of the function `name`."""
     for structure in Module(source_of(text)).structures():
         for body in structure.bodies:
             if body.name == name:
@@ -60,7 +63,7 @@ def body_of(text: str, name: str = "forward") -> tuple[Structure, Body]:
 
 @pytest.fixture(scope="session")
 def transformers() -> Path:
-    """The installed transformers package; the test is skipped without it."""
+    """Return the folder of the installed transformers package; skip the test without it."""
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:
         pytest.skip("transformers is not installed")
@@ -74,6 +77,7 @@ LIGER_MISSING = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of Liger's kernels where what they need is missing."""
     reason = f"needs {', '.join(LIGER_MISSING)}: pip install -e '.[liger]'" if LIGER_MISSING else ""
     if not reason and os.environ.get("TRITON_INTERPRET") != "1":
         reason = "needs Triton's interpreter: make test-liger"
@@ -84,7 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Kernels that ran: what a test of them must not leave empty."""
+    """Return the list of kernels that ran, which a test of them must not leave empty."""
     from regraft.ops import liger
 
     ran: list[str] = []

@@ -1,5 +1,5 @@
-"""Run a rule's source fragment against its target on random inputs: nothing is told about the rule
-but its text.
+"""Run a rule's source fragment against its target on random inputs, from nothing but the rule's
+text.
 
 Sizes and values of its variables are searched for: a choice counts where the source accepts it.
 What a rule says about a variable (the kernel's annotation where it is passed, `scalar`, `present`)
@@ -25,6 +25,7 @@ from regraft.dsl.syntax import (
     Apply,
     Attr,
     Const,
+    Fragment,
     Group,
     Item,
     Node,
@@ -85,7 +86,7 @@ REFUSALS = (
 
 
 class OwnNorm(nn.Module):
-    """What a rule that speaks of layers of any class is run with."""
+    """An RMSNorm of an own class, for rules that apply to layers of any class."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -96,16 +97,16 @@ class OwnNorm(nn.Module):
 
 
 Drawn = Mapping[str, Callable[[tuple[int, ...]], Any]]
+Statistic = Callable[[torch.Tensor], torch.Tensor]
 
 
 class SpecificationError(Exception):
-    """A rule whose two sides do not do the same, or that could not be run."""
+    """The sides of a rule disagree, or it could not be run."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run an alternative of a rule: the nodes that are there, values of variables,
-    layers.
+    """One way to run an alternative of a rule: the present nodes, values of variables, layers.
 
     constants  variables without gradients
     """
@@ -117,7 +118,7 @@ class Case:
 
 
 def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
-    """The value of an operand of the notation."""
+    """Return the value of an operand of the notation."""
     if isinstance(operand, Var):
         return env[operand.name]
     if isinstance(operand, Const):
@@ -127,12 +128,15 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
     if isinstance(operand, Attr):
         return getattr(evaluate(operand.base, env), operand.name)
     if isinstance(operand, Group):
-        return tuple(evaluate(one, env) for one in operand.items)
+        return tuple(evaluate(element, env) for element in operand.items)
     if isinstance(operand, Item):
         return evaluate(operand.base, env)[evaluate(operand.index, env)]
     if isinstance(operand, Slice):
         return slice(
-            *(None if one is None else evaluate(one, env) for one in (operand.start, operand.stop))
+            *(
+                None if bound_of_slice is None else evaluate(bound_of_slice, env)
+                for bound_of_slice in (operand.start, operand.stop)
+            )
         )
     if isinstance(operand, Apply):
         called = (
@@ -140,18 +144,20 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
             if isinstance(operand.callee, str)
             else evaluate(operand.callee, env)
         )
-        keywords = {name: evaluate(one, env) for name, one in operand.keywords if bound(one, env)}
-        return called(*(evaluate(one, env) for one in operand.args), **keywords)
+        keywords = {
+            name: evaluate(value, env) for name, value in operand.keywords if bound(value, env)
+        }
+        return called(*(evaluate(argument, env) for argument in operand.args), **keywords)
     raise SpecificationError(f"{operand!r} has no value")
 
 
 def bound(operand: Operand, env: Mapping[str, Any]) -> bool:
-    """Whether an argument can be given: those of optional nodes that are not there cannot."""
+    """Return whether an argument has a value: those of absent optional nodes have none."""
     return all(name in env for name in variables(operand))
 
 
 def resolve(path: str) -> Any:
-    """An object of PyTorch, Regraft or Python by its qualified name."""
+    """Return an object of PyTorch, Regraft or Python by its qualified name."""
     if hasattr(builtins, path):
         return getattr(builtins, path)
     parts = path.split(".")
@@ -166,64 +172,84 @@ def resolve(path: str) -> Any:
     raise SpecificationError(f"{path} cannot be imported")
 
 
-def run_source(case: Case, given: Mapping[str, Any], outputs: tuple[str, ...]) -> tuple[Any, ...]:
-    """What the nodes of the source make of the values."""
-    env = {**given, **case.layers}
+def run_source(case: Case, values: Mapping[str, Any], outputs: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return the outputs of the nodes of the source for the values."""
+    env = {**values, **case.layers}
     for node in case.nodes:
         env[output_of(node)] = evaluate(node.apply, env)
     return tuple(env[name] for name in outputs)
 
 
 def output_of(node: Node) -> str:
-    (out,) = node.outputs
-    assert isinstance(out, Var)
-    return out.name
+    """Return the name of the only output of a node."""
+    (output,) = node.outputs
+    return name_of(output)
+
+
+def name_of(operand: Operand) -> str:
+    """Return the name of an operand that is a variable."""
+    assert isinstance(operand, Var)
+    return operand.name
+
+
+def nodes_of(fragment: Fragment) -> tuple[Node, ...]:
+    """Return the nodes of a fragment without wildcards."""
+    nodes = tuple(node for node in fragment if isinstance(node, Node))
+    assert len(nodes) == len(fragment)
+    return nodes
 
 
 def run_target(
-    target: Node, case: Case, given: Mapping[str, Any], several: bool
+    target: Node, case: Case, values: Mapping[str, Any], several: bool
 ) -> tuple[Any, ...]:
-    result = evaluate(target.apply, {**given, **case.layers})
+    """Return the outputs of the target for the values."""
+    result = evaluate(target.apply, {**values, **case.layers})
     return tuple(result) if several else (result,)
 
 
 def selections(nodes: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
-    """The source with all, none, each or all but one of its optional nodes.
+    """Yield the source with all, none, each or all but one of its optional nodes.
 
     Where one is missing its operand stands for its output.
     """
     skipped = tuple(number for number, node in enumerate(nodes) if node.skip)
     optional = [number for number, node in enumerate(nodes) if node.optional]
-    alone = [tuple(one for one in optional if one != kept) for kept in optional]
-    for missing in dict.fromkeys([(), tuple(optional), *((one,) for one in optional), *alone]):
+    alone = [tuple(number for number in optional if number != excepted) for excepted in optional]
+    for missing in dict.fromkeys(
+        [(), tuple(optional), *((number,) for number in optional), *alone]
+    ):
         renamed: dict[str, Operand] = {}
-        kept = []
-        made: set[str] = set()
+        remaining = []
+        output_names: set[str] = set()
         for number, node in enumerate(nodes):
             apply = substitute(node.apply, renamed)
             if number in (*missing, *skipped):
-                renamed[output_of(node)] = through(apply, made)
+                renamed[output_of(node)] = through(apply, output_names)
             else:
-                kept.append(Node(apply, node.outputs))
-            made.add(output_of(node))
-        yield tuple(kept)
+                remaining.append(Node(apply, node.outputs))
+            output_names.add(output_of(node))
+        yield tuple(remaining)
 
 
-def through(apply: Apply, made: set[str]) -> Operand:
-    operands = (*apply.args, *(one for _, one in apply.keywords))
+def through(apply: Apply, output_names: set[str]) -> Operand:
+    """Return the first operand of a node that is the output of another node."""
+    operands = (*apply.args, *(value for _, value in apply.keywords))
     if isinstance(apply.callee, Attr):
         operands = (apply.callee.base, *operands)
-    return next(one for one in operands if isinstance(one, Var) and one.name in made)
+    return next(
+        value for value in operands if isinstance(value, Var) and value.name in output_names
+    )
 
 
 def substitute(operand: Any, names: Mapping[str, Operand]) -> Any:
+    """Return the operand with variables replaced by operands."""
     return with_leaves(
-        operand, lambda one: names.get(one.name, one) if isinstance(one, Var) else one
+        operand, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Var) else leaf
     )
 
 
 def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
-    """The operand with its variables, names and constants changed."""
+    """Return the operand with its variables, names and constants changed."""
     if isinstance(operand, Attr):
         return Attr(with_leaves(operand.base, change), operand.name)
     if isinstance(operand, Item):
@@ -234,20 +260,21 @@ def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
             if isinstance(operand.callee, str)
             else with_leaves(operand.callee, change)
         )
-        keywords = tuple((name, with_leaves(one, change)) for name, one in operand.keywords)
-        return Apply(callee, tuple(with_leaves(one, change) for one in operand.args), keywords)
+        keywords = tuple((name, with_leaves(value, change)) for name, value in operand.keywords)
+        return Apply(
+            callee, tuple(with_leaves(argument, change) for argument in operand.args), keywords
+        )
     return change(operand)
 
 
 def layers_of(nodes: tuple[Node, ...]) -> set[str]:
-    """Variables that nodes call: what an optional node that is not there would call is not
-    bound."""
+    """Return the variables that the nodes call."""
     callees = [apply.callee for node in nodes for apply in applies(node.apply)]
     return {callee.name for callee in callees if isinstance(callee, Var)}
 
 
 class Chooser:
-    """Draws values for the variables of one alternative until the source accepts them."""
+    """A generator of values for the variables of one alternative, until the source accepts them."""
 
     def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int, drawn: Drawn) -> None:
         self.rule, self.forward, self.drawn = rule, forward, drawn
@@ -255,7 +282,7 @@ class Chooser:
         self.sizes = (0, 0)
         self.shapes: tuple[tuple[int, ...], ...] = ()
         unknown = (
-            {one.name for one in rule.where}
+            {predicate.name for predicate in rule.where}
             - STRUCTURAL
             - {"scalar", "present", "tensor", "stored"}
         )
@@ -263,38 +290,38 @@ class Chooser:
             raise SpecificationError(f"no values are known that meet {', '.join(sorted(unknown))}")
         self.numbers = {
             name
-            for one in rule.where
-            if one.name == "scalar"
-            for arg in one.args
+            for predicate in rule.where
+            if predicate.name == "scalar"
+            for arg in predicate.args
             for name in variables(arg)
         }
         self.true = {
             name
-            for one in rule.where
-            if one.name == "present"
-            for arg in one.args
+            for predicate in rule.where
+            if predicate.name == "present"
+            for arg in predicate.args
             for name in variables(arg)
         }
         self.vectors = {
             name
-            for one in rule.where
-            if one.name == "stored"
-            for arg in one.args
+            for predicate in rule.where
+            if predicate.name == "stored"
+            for arg in predicate.args
             for name in variables(arg)
         }
 
     def draw_sizes(self) -> None:
         """Choose the sizes that the tensors and layers of one case share: lengths, widths and their
         shapes."""
-        length, other = self.random.sample((3, 4, 5), 2)
+        length, second_length = self.random.sample((3, 4, 5), 2)
         width, wide = self.random.sample((4, 6, 7), 2)
         self.sizes = (width, wide)
         self.shapes = (
             (2, 3, length, width),
-            (2, 3, other, width),
-            (2, 3, other, wide),
-            (2, 1, 1, other),
-            (1, 1, length, other),
+            (2, 3, second_length, width),
+            (2, 3, second_length, wide),
+            (2, 1, 1, second_length),
+            (1, 1, length, second_length),
             (2, length, width),
             (3, width),
             (2, width, length),
@@ -307,16 +334,16 @@ class Chooser:
         called = layers_of(nodes)
         layers = {
             output_of(node): self.layer(node)
-            for one in self.rule.init
-            for node in one.source
+            for transformation in self.rule.init
+            for node in nodes_of(transformation.source)
             if output_of(node) in called
         }
-        made = {output_of(node) for node in nodes}
+        output_names = {output_of(node) for node in nodes}
         free = [
             name
             for node in nodes
             for name in variables(node.apply)
-            if name not in made and name not in layers
+            if name not in output_names and name not in layers
         ]
         values = {name: self.value(name, nodes) for name in dict.fromkeys(free)}
         constants = frozenset(
@@ -335,27 +362,34 @@ class Chooser:
             else node.apply
         )
         named = evaluate(apply.callee, {})
-        made = OwnNorm if named is nn.Module else named
-        parameters = list(inspect.signature(made).parameters.values())
-        given = {**dict(zip([one.name for one in parameters], apply.args, strict=False))}
-        given.update(apply.keywords)
+        constructor = OwnNorm if named is nn.Module else named
+        parameters = list(inspect.signature(constructor).parameters.values())
+        operands = {
+            **dict(zip([parameter.name for parameter in parameters], apply.args, strict=False))
+        }
+        operands.update(apply.keywords)
         values = {}
-        for one in parameters:
-            operand = given.get(one.name)
+        for parameter in parameters:
+            operand = operands.get(parameter.name)
             if isinstance(operand, Var) and operand.name in self.true:
-                values[one.name] = True
+                values[parameter.name] = True
             elif operand is not None and not isinstance(operand, Var):
-                values[one.name] = evaluate(operand, {})
+                values[parameter.name] = evaluate(operand, {})
             elif (
-                operand is not None or one.default is one.empty or one.name in ("stride", "padding")
+                operand is not None
+                or parameter.default is parameter.empty
+                or parameter.name in ("stride", "padding")
             ):
-                values[one.name] = self.random.choice(
+                values[parameter.name] = self.random.choice(
                     BY_NAME.get(
-                        one.name, self.sizes if one.default is one.empty else (one.default,)
+                        parameter.name,
+                        self.sizes
+                        if parameter.default is parameter.empty
+                        else (parameter.default,),
                     )
                 )
         torch.manual_seed(self.random.randrange(1 << 30))
-        layer: nn.Module = made(**values)
+        layer: nn.Module = constructor(**values)
         for name, tensor in itertools.chain(layer.named_parameters(), layer.named_buffers()):
             if tensor.is_floating_point():  # not the zeros and ones that layers start with
                 tensor.data = (
@@ -402,8 +436,8 @@ class Chooser:
         return ""
 
     def number_like(self, name: str) -> bool:
-        """Whether the kernel takes the variable as a number, by its annotation."""
-        apply = self.forward.target[0].apply
+        """Return whether the kernel takes the variable as a number, by its annotation."""
+        apply = nodes_of(self.forward.target)[0].apply
         try:
             annotations = {
                 n: str(p.annotation)
@@ -411,18 +445,19 @@ class Chooser:
             }
         except (ValueError, KeyError):
             return False
-        given = {**dict(zip(annotations, apply.args, strict=False)), **dict(apply.keywords)}
+        operands = {**dict(zip(annotations, apply.args, strict=False)), **dict(apply.keywords)}
         return any(
             operand == Var(name) and "float" in annotations.get(key, "")
-            for key, operand in given.items()
+            for key, operand in operands.items()
         )
 
 
 def applies(operand: Any) -> Iterator[Apply]:
+    """Yield the computations in an operand, outer ones first."""
     if isinstance(operand, Apply):
         yield operand
-        for one in (operand.callee, *operand.args, *(one for _, one in operand.keywords)):
-            yield from applies(one)
+        for part in (operand.callee, *operand.args, *(part for _, part in operand.keywords)):
+            yield from applies(part)
     elif isinstance(operand, Attr | Item):
         yield from applies(operand.base)
 
@@ -442,51 +477,58 @@ def check_rule(
     Nothing stands where a node may be passed over (`skip`): what may is the business of a test of
     the kernel.
     """
-    done = 0
-    for number, forward in enumerate(one for each in rule.forward for one in alternatives(each)):
-        outputs = tuple(one.name for one in forward.target[0].outputs) or (
-            output_of(forward.source[-1]),
-        )
-        known: list[Case] = []
-        for nodes in selections(forward.source):
-            cases = list(accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, known))
-            known = known or cases
+    count = 0
+    for number, forward in enumerate(
+        alternative
+        for transformation in rule.forward
+        for alternative in alternatives(transformation)
+    ):
+        source, target = nodes_of(forward.source), nodes_of(forward.target)[0]
+        outputs = tuple(map(name_of, target.outputs)) or (output_of(source[-1]),)
+        accepted_cases: list[Case] = []
+        for nodes in selections(source):
+            cases = list(
+                accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, accepted_cases)
+            )
+            accepted_cases = accepted_cases or cases
             if not cases:
                 raise SpecificationError(
                     f"alternative {number + 1}: nothing was found that the source accepts"
                 )
             for case in cases:
-                compare(rule, forward.target[0], case, outputs, dtypes)
-            compare_chance(rule, forward.target[0], cases[0], outputs)
-            done += len(cases)
-    return done
+                compare(rule, target, case, outputs, dtypes)
+            compare_chance(rule, target, cases[0], outputs)
+            count += len(cases)
+    return count
 
 
 def accepted(
-    chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], known: list[Case]
+    chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], accepted_cases: list[Case]
 ) -> Iterator[Case]:
-    """Cases with different shapes that the source takes; the values of known cases of more nodes
-    are tried first."""
-    seen = set()
+    """Yield cases with different shapes that the source accepts; values of accepted cases with more
+    nodes are tried first."""
+    keys = set()
     names = {name for node in nodes for name in variables(node.apply)}
     for number in range(TRIES):
         try:
             case = chooser.case(nodes)
-            if number < len(known):
-                values = {n: v for n, v in known[number].values.items() if n in names}
-                layers = {n: v for n, v in known[number].layers.items() if n in layers_of(nodes)}
+            if number < len(accepted_cases):
+                values = {n: v for n, v in accepted_cases[number].values.items() if n in names}
+                layers = {
+                    n: v for n, v in accepted_cases[number].layers.items() if n in layers_of(nodes)
+                }
                 case = Case(nodes, values, layers, case.constants)
-            made = run_source(case, case.values, outputs)
+            results = run_source(case, case.values, outputs)
         except REFUSALS:
             continue
         key = tuple(
-            str(getattr(one, "shape", one))
-            for one in (*case.values.values(), *case.layers.values(), *made)
+            str(getattr(value, "shape", value))
+            for value in (*case.values.values(), *case.layers.values(), *results)
         )
-        if key not in seen and all(isinstance(one, torch.Tensor) for one in made):
-            seen.add(key)
+        if key not in keys and all(isinstance(result, torch.Tensor) for result in results):
+            keys.add(key)
             yield case
-        if len(seen) >= WANTED:
+        if len(keys) >= WANTED:
             return
 
 
@@ -497,7 +539,8 @@ def compare(
     outputs: tuple[str, ...],
     dtypes: tuple[torch.dtype, ...],
 ) -> None:
-    """Both sides in training and evaluation, in each number format, forward and backward."""
+    """Compare both sides in training and evaluation, in each number format, forward and
+    backward."""
     for dtype, training in itertools.product(dtypes, (False, True)):
         rates = {layer: layer.p for layer in case.layers.values() if isinstance(layer, nn.Dropout)}
         for layer in case.layers.values():
@@ -527,7 +570,7 @@ def compare(
 
 
 def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
-    """With dropout on in training, every value has the same mean and spread on both sides."""
+    """Assert that with dropout in training every value has one mean and spread on both sides."""
     drops = [layer for layer in case.layers.values() if isinstance(layer, nn.Dropout)]
     if not drops and "p" not in case.values:
         return
@@ -535,14 +578,18 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
         layer.p = 0.5
     for layer in case.layers.values():
         layer.float().train()
-    given = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
+    values = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
     torch.manual_seed(0)
     with torch.no_grad():
-        ours = torch.stack([run_source(case, given, outputs)[0] for _ in range(DRAWS)]).double()
+        ours = torch.stack([run_source(case, values, outputs)[0] for _ in range(DRAWS)]).double()
         theirs = torch.stack(
-            [run_target(target, case, given, len(outputs) > 1)[0] for _ in range(DRAWS)]
+            [run_target(target, case, values, len(outputs) > 1)[0] for _ in range(DRAWS)]
         ).double()
-    for name, statistic in (("mean", lambda x: x), ("spread", lambda x: (x - x.mean(0)) ** 2)):
+    statistics: tuple[tuple[str, Statistic], ...] = (
+        ("mean", lambda x: x),
+        ("spread", lambda x: (x - x.mean(0)) ** 2),
+    )
+    for name, statistic in statistics:
         left, right = statistic(ours), statistic(theirs)
         error = ((left.var(0) + right.var(0)) / DRAWS).sqrt() + 1e-5 * left.abs().max()
         score = float(((left.mean(0) - right.mean(0)).abs() / error).max())
@@ -555,7 +602,8 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
 def exact_result(
     case: Case, state: Mapping[str, Mapping[str, Any]], outputs: tuple[str, ...], dtype: torch.dtype
 ) -> dict[str, torch.Tensor] | None:
-    """The source on the same rounded values in float64; None where it does not run in that."""
+    """Return the source's results on the rounded values in float64; None if it does not run in
+    that."""
     for name, layer in case.layers.items():
         layer.double().load_state_dict(state[name])
     return forward_backward(lambda g: run_source(case, g, outputs), case, dtype, torch.float64)
@@ -567,26 +615,29 @@ def forward_backward(
     dtype: torch.dtype,
     computed: torch.dtype | None = None,
 ) -> dict[str, torch.Tensor] | None:
-    """Results, gradients and buffers by name; None where this number format does not run.
+    """Return results, gradients and buffers by name; None if this number format does not run.
 
     Inputs are rounded to `dtype`, and then computed with in `computed` where that is another one.
     """
-    given = {
+    values = {
         name: leaf(value, dtype, computed or dtype, name not in case.constants)
         for name, value in case.values.items()
     }
-    if "training" in str(case.nodes) and given.get("training") and "p" in given:
-        given["p"] = 0.0
+    if "training" in str(case.nodes) and values.get("training") and "p" in values:
+        values["p"] = 0.0
     torch.manual_seed(0)
     try:
-        made = run(given)
+        results = run(values)
         loss = sum(
-            (one * torch.linspace(-1, 1, one.numel()).reshape(one.shape)).sum() for one in made
+            (result * torch.linspace(-1, 1, result.numel()).reshape(result.shape)).sum()
+            for result in results
         )
         parameters = {
             f"{n}.{k}": p for n, layer in case.layers.items() for k, p in layer.named_parameters()
         }
-        leaves = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.requires_grad}
+        leaves = {
+            n: v for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad
+        }
         wanted = {**leaves, **parameters}
         slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     except REFUSALS as error:
@@ -598,14 +649,16 @@ def forward_backward(
         for n, layer in case.layers.items()
         for k, b in layer.named_buffers()
     }
-    found = {f"output {number}": one.detach() for number, one in enumerate(made)}
-    found.update(
+    tensors = {f"output {number}": result.detach() for number, result in enumerate(results)}
+    tensors.update(
         {f"gradient of {n}": s for n, s in zip(wanted, slopes, strict=True) if s is not None}
     )
-    return {**found, **buffers}
+    return {**tensors, **buffers}
 
 
 def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype, learned: bool) -> Any:
+    """Return a tensor as a leaf of a graph, rounded to a number format; other values as they
+    are."""
     if isinstance(value, torch.Tensor):
         return (
             value.to(dtype).to(computed).requires_grad_(learned)
@@ -622,30 +675,30 @@ def agree(
     exact: dict[str, Any] | None,
     what: str,
 ) -> None:
-    """The same results; with `exact` ones also results that are no further from these than the
-    source's own are."""
+    """Assert equal results; with `exact` ones also accept results no further from these than the
+    source's."""
     if after is None or list(before) != list(after):
         raise SpecificationError(
             f"{what}: the target gives {list(after or ())}, the source {list(before)}"
         )
     for name, ours in before.items():
         theirs = after[name]
-        same = (
+        agrees = (
             torch.equal(ours, theirs)
             if rule.safety == "exact" and name.startswith("output")
             else close(ours, theirs)
         )
         if (
-            not same
+            not agrees
             and exact is not None
             and ours.shape == theirs.shape
             and ours.dtype == theirs.dtype
         ):
-            own, other = (
-                (one.double() - exact[name].double()).abs().max() for one in (ours, theirs)
+            error_of_ours, error_of_theirs = (
+                (result.double() - exact[name].double()).abs().max() for result in (ours, theirs)
             )
-            same = bool(other <= own)
-        if not same:
+            agrees = bool(error_of_theirs <= error_of_ours)
+        if not agrees:
             gap = (
                 (ours.double() - theirs.double()).abs().max()
                 if ours.shape == theirs.shape
@@ -655,8 +708,8 @@ def agree(
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Within the number format's tolerance of the largest value: sums are taken in another
-    order."""
+    """Return whether two tensors agree within the number format's tolerance of the largest
+    value."""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
     size = float(ours.abs().max()) if ours.numel() else 0.0

@@ -1,4 +1,4 @@
-"""The pieces of the benchmarks, on small files and on one real model."""
+"""Test the pieces of the benchmarks, on small files and on one real model."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ MODEL = """
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return the modules of the benchmark by name."""
     monkeypatch.syspath_prepend(str(BENCHMARK))
     names = ("measure", "packages", "run", "sites", "soundness", "textual")
     return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
@@ -64,6 +65,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
+    """Return the compiled rules of the pack adopter."""
     return compile_rules(load_rules(["adopter"])[0])[0]
 
 
@@ -120,7 +122,7 @@ def test_the_command_on_a_package(
     assert "modeling_small.py:19 " not in output  # a site that does not count, but no extra either
     assert "rewritten: 1 of 1 files" in output
     findings = json.loads((tmp_path / "findings.json").read_text())["findings"]
-    assert sorted(one["rule"] for one in findings) == ["adopter/biased-gelu"] + 3 * [
+    assert sorted(finding["rule"] for finding in findings) == ["adopter/biased-gelu"] + 3 * [
         "adopter/softmax"
     ]
 
@@ -130,19 +132,19 @@ def test_the_ablations(
 ) -> None:
     files = [write("model.py", MODEL)]
 
-    def found(**options: bool) -> list[tuple[str, int]]:
+    def list_places(**options: bool) -> list[tuple[str, int]]:
         scan = benchmark.run.scanned(files, rules, **options)
         return sorted((place.rule, place.lines[-1]) for place in scan.places)
 
-    everything = found()
-    assert {one for one in everything if one[0] == "softmax"} == {
+    everything = list_places()
+    assert {place for place in everything if place[0] == "softmax"} == {
         ("softmax", 7),
         ("softmax", 13),
         ("softmax", 19),
     }
-    assert [one for one in everything if one[0] == "biased-gelu"]
-    assert found(inlines=False) == [one for one in everything if one[0] == "softmax"]
-    assert found(paths=False) == [one for one in everything if one != ("softmax", 13)]
+    assert [place for place in everything if place[0] == "biased-gelu"]
+    assert list_places(inlines=False) == [place for place in everything if place[0] == "softmax"]
+    assert list_places(paths=False) == [place for place in everything if place != ("softmax", 13)]
 
 
 def test_a_real_file_is_sound(
@@ -153,7 +155,7 @@ def test_a_real_file_is_sound(
     assert check_file(path, rules).findings
     assert benchmark.soundness.problems(path, rules) == ()
     parts = benchmark.measure.parts([path], rules)
-    assert parts.structure > 0 and parts.matching.keys() == {one.rule.id for one in rules}
+    assert parts.structure > 0 and parts.matching.keys() == {rule.rule.id for rule in rules}
 
 
 def test_a_changed_byte_outside_the_edits_is_noticed(benchmark: SimpleNamespace) -> None:
@@ -167,7 +169,7 @@ def test_every_pattern_belongs_to_a_rule(
     benchmark: SimpleNamespace, rules: tuple[CompiledRule, ...]
 ) -> None:
     patterns = json.loads(benchmark.textual.PATTERNS.read_text())
-    assert patterns.keys() <= {one.rule.id.removeprefix("adopter/") for one in rules}
+    assert patterns.keys() <= {rule.rule.id.removeprefix("adopter/") for rule in rules}
 
 
 def test_patterns_against_findings(
@@ -184,8 +186,8 @@ def test_patterns_against_findings(
 def test_patterns_in_their_environment(benchmark: SimpleNamespace, write: Write) -> None:
     if not benchmark.textual.ready():
         pytest.skip("ast-grep's environment is made by the benchmark's --text")
-    found = benchmark.textual.search([write("model.py", MODEL)])
-    assert [(one["rule"], one["lines"]) for one in found["matches"]] == [
+    results = benchmark.textual.search([write("model.py", MODEL)])
+    assert [(match["rule"], match["lines"]) for match in results["matches"]] == [
         ("softmax", [13]),
         ("softmax", [19]),
     ]
@@ -200,8 +202,8 @@ def test_branches_in_a_row_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(source, SourceFile)
         body = next(
             body
-            for one in Module(source).structures()
-            for body in one.bodies
+            for structure in Module(source).structures()
+            for body in structure.bodies
             if body.name == "forward"
         )
         counts.append(len(body.nodes))

@@ -1,4 +1,4 @@
-"""Whole bodies up to names: what is the same, and what only looks so."""
+"""Test rules of whole bodies, which match up to names: equal bodies, and lookalikes."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ FITS = """def loop(values, scale):
 
 
 def rule(text: str = RULE) -> Rule:
+    """Return the rule of a text, after checking that it prints to an equal rule."""
     syntax = parse_rule(text)
     assert isinstance(syntax, RuleSyntax), syntax
     assert parse_rule(print_rule(syntax)) == syntax
@@ -47,6 +48,7 @@ def rule(text: str = RULE) -> Rule:
 
 
 def run(code: str) -> tuple[FileReport, str]:
+    """Return the report and the rewritten text of a code."""
     compiled, problems = compile_rules([rule()])
     assert not problems
     source = parse("model.py", code.encode())
@@ -59,14 +61,14 @@ def test_names_of_its_own_and_of_the_file() -> None:
     report, changed = run(HEAD + FITS)
     assert changed.endswith("def loop(values, scale):\n    return softmax(values, scale)\n")
     assert "from regraft.ops import softmax\n" in changed
-    (found,) = report.findings
-    assert (found.function, found.cls, found.mode, found.start) == (
+    (finding,) = report.findings
+    assert (finding.function, finding.cls, finding.mode, finding.start) == (
         "loop",
         None,
         "substitute",
         (8, 5),
     )
-    assert found.lines == tuple(range(8, 14))
+    assert finding.lines == tuple(range(8, 14))
 
 
 @pytest.mark.parametrize("name", ["nn.functional.relu", "torch.nn.functional.relu", "bend"])
@@ -136,7 +138,7 @@ def test_what_only_looks_the_same(old: str, new: str) -> None:
 )
 def test_withheld(code: str, reason: str) -> None:
     report, changed = run(HEAD + code)
-    assert [reason in one.reason for one in report.findings] == ([True] if reason else [])
+    assert [reason in finding.reason for finding in report.findings] == ([True] if reason else [])
     assert changed == HEAD + code
 
 

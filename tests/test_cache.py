@@ -1,4 +1,4 @@
-"""Kept results and several processes: the same report as a plain scan, whatever happens to the
+"""Test that the cache and several processes report as a plain scan does, whatever happens to the
 cache."""
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ import os
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regraft.report.machine import Collector
 from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, FileReport, compile_rules, parallel
+from regraft.scanning import CompiledRule, FileReport, check_file, compile_rules, parallel
 from regraft.scanning.cache import Cache
 from regraft.scanning.parallel import Task, scan_files
 from regraft.source import cache_key
@@ -24,29 +25,30 @@ RULES, _ = compile_rules(load_rules()[0])
 CODE = "import torch\n\n\ndef weights(scores):\n    return torch.softmax(scores, dim=-1)\n"
 
 
-def data(reports: Sequence[FileReport]) -> dict[str, object]:
+def report_data(reports: Sequence[FileReport]) -> dict[str, object]:
+    """Return the machine-readable report, without its time."""
     total = Collector(explain=True)
-    for one in reports:
-        total.add(one)
+    for report in reports:
+        total.add(report)
     return total.data(0.0)
 
 
 def scanned(items: Sequence[Path | SourceError], task: Task, jobs: int = 1) -> dict[str, object]:
-    return data(list(scan_files(items, task, jobs)))
+    """Return the report on files, scanned by a task."""
+    return report_data(list(scan_files(items, task, jobs)))
 
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that were scanned, not taken from the cache."""
-    found: list[str] = []
-    real = parallel.check_file
+    """Return the list of the names of the files that were scanned, not taken from the cache."""
+    names: list[str] = []
 
-    def check_file(path: Path, *arguments: object, **more: object) -> FileReport:
-        found.append(path.name)
-        return real(path, *arguments, **more)  # type: ignore[arg-type]
+    def record_scan(path: Path, *arguments: Any, **options: Any) -> FileReport:
+        names.append(path.name)
+        return check_file(path, *arguments, **options)
 
-    monkeypatch.setattr(parallel, "check_file", check_file)
-    return found
+    monkeypatch.setattr(parallel, "check_file", record_scan)
+    return names
 
 
 def test_the_second_scan_comes_from_the_cache(
@@ -122,8 +124,8 @@ def test_entries_that_nobody_uses_are_deleted(write: Write, tmp_path: Path) -> N
     (entry,) = tmp_path.glob("kept/??/*")
     old = entry.with_name("old")
     old.write_text("")
-    for one in (old, tmp_path / "kept" / "pruned"):
-        os.utime(one, (0, 0))
+    for stale in (old, tmp_path / "kept" / "pruned"):
+        os.utime(stale, (0, 0))
     Cache(tmp_path / "kept", RULES).prune()
     assert entry.exists()
     assert not old.exists()
@@ -157,7 +159,7 @@ def test_an_exception_in_a_process_is_an_error_of_its_file(write: Write) -> None
     broken = CompiledRule(RULES[0].rule, (None,))  # type: ignore[arg-type]
     files = [write("a.py", CODE), write("b.py", "x = 1\n"), write("c.py", CODE)]
     reports = list(scan_files(files, Task((broken,)), jobs=2))
-    assert [len(one.errors) for one in reports] == [1, 0, 1]
+    assert [len(report.errors) for report in reports] == [1, 0, 1]
     assert "internal error: AttributeError" in reports[0].errors[0].message
 
 
@@ -171,7 +173,7 @@ def test_a_file_that_is_followed_counts(write: Write, tmp_path: Path, scans: lis
     )
     files, task = [write("m.py", code)], Task(RULES, cache=tmp_path / "kept")
     (report,) = scan_files(files, task)
-    assert [one.rule.id for one in report.findings] == ["adopter/softmax"]
+    assert [finding.rule.id for finding in report.findings] == ["adopter/softmax"]
     scanned(files, task)
     assert scans == ["m.py"]
     helper.write_text(
@@ -182,8 +184,8 @@ def test_a_file_that_is_followed_counts(write: Write, tmp_path: Path, scans: lis
     helper.unlink()
     scanned(files, task)
     assert scans == ["m.py", "m.py", "m.py"]
-    other = tmp_path / "elsewhere" / "m.py"
-    other.parent.mkdir()
-    other.write_text(code)
-    scanned([other], task)
+    moved = tmp_path / "elsewhere" / "m.py"
+    moved.parent.mkdir()
+    moved.write_text(code)
+    scanned([moved], task)
     assert scans == ["m.py"] * 4

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: output, exit codes, bad input, nothing half-written."""
+"""Test the command line as a user meets it: output, exit codes, bad input, nothing half-written."""
 
 from __future__ import annotations
 
@@ -24,38 +24,39 @@ def weights(scores):
 
 
 def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "regraft", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def test_findings_exit_1_and_show_the_place(write: Write) -> None:
     path = write("m.py", CODE)
-    done = regraft("check", path)
-    assert done.returncode == 1
-    assert f"{path}:6:12 adopter/softmax [exact]" in done.stdout
-    assert "^^^^^^^^^^^^^^^^^^^^^^^^^^^^^" in done.stdout
-    assert "1 finding (1 fixable), 1 file" in done.stdout
-    assert "\x1b[" not in done.stdout
+    result = regraft("check", path)
+    assert result.returncode == 1
+    assert f"{path}:6:12 adopter/softmax [exact]" in result.stdout
+    assert "^^^^^^^^^^^^^^^^^^^^^^^^^^^^^" in result.stdout
+    assert "1 finding (1 fixable), 1 file" in result.stdout
+    assert "\x1b[" not in result.stdout
 
 
 def test_nothing_to_do_exits_0(write: Write) -> None:
-    done = regraft("check", write("m.py", "x = 1\n"))
-    assert (done.returncode, done.stderr) == (0, "")
+    result = regraft("check", write("m.py", "x = 1\n"))
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_concise_is_a_line_each(write: Write) -> None:
     path = write("m.py", CODE)
-    done = regraft("check", "--output-format", "concise", path)
-    assert done.stdout == f"{path}:6:12 adopter/softmax [exact] Softmax over the last dimension\n"
+    result = regraft("check", "--output-format", "concise", path)
+    assert result.stdout == f"{path}:6:12 adopter/softmax [exact] Softmax over the last dimension\n"
 
 
 def test_json_has_its_shape(write: Write) -> None:
     path = write("m.py", CODE)
-    done = regraft("check", "--output-format", "json", path, path.parent / "missing.py")
-    data = json.loads(done.stdout)
-    assert done.returncode == 2
-    assert data["version"] == 1
-    assert data["findings"] == [
+    result = regraft("check", "--output-format", "json", path, path.parent / "missing.py")
+    report = json.loads(result.stdout)
+    assert result.returncode == 2
+    assert report["version"] == 1
+    assert report["findings"] == [
         {
             "rule": "adopter/softmax",
             "file": str(path),
@@ -73,8 +74,8 @@ def test_json_has_its_shape(write: Write) -> None:
             "needs": ["torch>=2.4"],
         }
     ]
-    assert data["missing"] == {}
-    assert data["errors"] == [
+    assert report["missing"] == {}
+    assert report["errors"] == [
         {
             "file": str(path.parent / "missing.py"),
             "line": 0,
@@ -82,15 +83,15 @@ def test_json_has_its_shape(write: Write) -> None:
             "message": "no such file or directory",
         }
     ]
-    assert set(data["stats"]) == {"files", "classes", "nodes", "seconds"}
+    assert set(report["stats"]) == {"files", "classes", "nodes", "seconds"}
 
 
 def test_diff_applies_and_writes_nothing(write: Write, tmp_path: Path) -> None:
     write("m.py", CODE)
-    done = regraft("check", "--diff", "m.py", cwd=tmp_path)
-    assert done.returncode == 1
+    result = regraft("check", "--diff", "m.py", cwd=tmp_path)
+    assert result.returncode == 1
     assert (tmp_path / "m.py").read_text() == CODE.replace("\n    ", "\n    ")
-    subprocess.run(["git", "apply", "-"], input=done.stdout, text=True, cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "-"], input=result.stdout, text=True, cwd=tmp_path, check=True)
     assert "return softmax(scores)" in (tmp_path / "m.py").read_text()
 
 
@@ -108,16 +109,16 @@ def test_fix_writes_copies_by_their_place_in_the_package(write: Write, tmp_path:
     write("package/models/__init__.py", "")
     path, alone, out = write("package/models/m.py", CODE), write("alone.py", CODE), tmp_path / "out"
     before = path.read_bytes()
-    done = regraft("check", "--fix", "--no-verify", "--out", out, path, alone)
-    assert (done.returncode, path.read_bytes(), alone.read_bytes()) == (0, before, before)
+    result = regraft("check", "--fix", "--no-verify", "--out", out, path, alone)
+    assert (result.returncode, path.read_bytes(), alone.read_bytes()) == (0, before, before)
     for copy in (out / "package" / "models" / "m.py", out / "alone.py"):
-        assert f"in {copy}" in done.stdout
+        assert f"in {copy}" in result.stdout
         assert "return softmax(scores)" in copy.read_text()
     assert regraft("check", "--fix", "--no-verify", "--out", out, path, alone).returncode == 0
     (out / "alone.py").write_text("mine")
-    done = regraft("check", "--fix", "--no-verify", "--out", out, alone)
-    assert (done.returncode, (out / "alone.py").read_text()) == (2, "mine")
-    assert "is there already" in done.stderr
+    result = regraft("check", "--fix", "--no-verify", "--out", out, alone)
+    assert (result.returncode, (out / "alone.py").read_text()) == (2, "mine")
+    assert "is there already" in result.stderr
     assert regraft("check", "--out", out, alone).returncode == 2
 
 
@@ -155,9 +156,9 @@ def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> 
                 return self.norm(self.drop(x) + x)
         """,
     )
-    done = regraft("check", "--fix", "--verify", "--vendor", path, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "Block: proved" in done.stdout
+    result = regraft("check", "--fix", "--verify", "--vendor", path, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+    assert "Block: proved" in result.stdout
     assert "from .regraft_ops import dropout_add_layer_norm" in path.read_text()
     assert (tmp_path / "pkg" / "regraft_ops.py").exists()
 
@@ -174,9 +175,9 @@ def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
         write("c.py", code.replace("* 2", "* 3")),
     )
     assert regraft("verify", original, equal, cwd=tmp_path).returncode == 0
-    done = regraft("verify", "--output-format", "json", original, wrong, cwd=tmp_path)
-    assert done.returncode == 1
-    (verdict,) = json.loads(done.stdout)["verdicts"]
+    result = regraft("verify", "--output-format", "json", original, wrong, cwd=tmp_path)
+    assert result.returncode == 1
+    (verdict,) = json.loads(result.stdout)["verdicts"]
     assert (verdict["class"], verdict["status"], verdict["lines"]) == ("Double", "refuted", [6])
     assert Path(tmp_path, verdict["evidence"]["reproducer"]).exists()
     nowhere = regraft("verify", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path)
@@ -193,10 +194,11 @@ def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
 
 def test_explain_says_why_not(write: Write) -> None:
     path = write("m.py", CODE.replace("dim=-1", "dim=0"))
-    done = regraft("check", "--explain", path)
-    assert done.returncode == 0
+    result = regraft("check", "--explain", path)
+    assert result.returncode == 0
     assert (
-        "adopter/softmax no match in weights: an argument of torch.softmax is not -1" in done.stdout
+        "adopter/softmax no match in weights: an argument of torch.softmax is not -1"
+        in result.stdout
     )
 
 
@@ -213,10 +215,10 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "dead.py").symlink_to(tmp_path / "nowhere.py")
     before = {path: path.read_bytes() for path in tmp_path.glob("*.py") if path.exists()}
-    done = regraft("check", tmp_path)
-    assert done.returncode == 2
+    result = regraft("check", tmp_path)
+    assert result.returncode == 2
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py") if path.exists()} == before
-    errors = done.stderr.splitlines()
+    errors = result.stderr.splitlines()
     assert len(errors) == 5, errors
     for name, words in {
         "syntax.py:1:7": "syntax error",
@@ -226,8 +228,8 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
         "dead.py": "No such file",
     }.items():
         assert any(name in error and words in error for error in errors), (name, errors)
-    assert f"{good}:6:12" in done.stdout
-    assert "cookie.py:3:18" in done.stdout
+    assert f"{good}:6:12" in result.stdout
+    assert "cookie.py:3:18" in result.stdout
     fixed = regraft("check", "--fix", tmp_path)
     assert fixed.returncode == 2
     assert b"'\xe9'" in (tmp_path / "cookie.py").read_bytes()
@@ -238,9 +240,9 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
 def test_unreadable_file(write: Write) -> None:
     path = write("m.py", CODE)
     path.chmod(0)
-    done = regraft("check", path)
-    assert done.returncode == 2
-    assert "Permission denied" in done.stderr
+    result = regraft("check", path)
+    assert result.returncode == 2
+    assert "Permission denied" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -258,9 +260,9 @@ def test_unreadable_file(write: Write) -> None:
 )
 def test_wrong_options_exit_2(write: Write, arguments: list[str], words: str) -> None:
     path = write("m.py", CODE)
-    done = regraft("check", *arguments, path)
-    assert done.returncode == 2
-    assert words in done.stderr
+    result = regraft("check", *arguments, path)
+    assert result.returncode == 2
+    assert words in result.stderr
 
 
 def test_show_prints_one_class_and_its_paths(write: Write) -> None:
@@ -281,8 +283,8 @@ def test_show_prints_one_class_and_its_paths(write: Write) -> None:
                 return x
         """,
     )
-    done = regraft("show", f"{path}::A.forward")
-    assert done.stdout.splitlines() == [
+    result = regraft("show", f"{path}::A.forward")
+    assert result.stdout.splitlines() == [
         "# A.forward",
         "@torch.nn.Linear(in_features=2, out_features=2) -> self.fc",
         "torch.nn.Linear(x) -> x.2 if self.flag",
@@ -297,10 +299,10 @@ def test_show_prints_one_class_and_its_paths(write: Write) -> None:
 
 
 def test_rule_prints_its_page_and_its_text() -> None:
-    done = regraft("rule", "softmax")
-    assert done.returncode == 0
-    assert "# softmax" in done.stdout
-    assert "regraft.ops.softmax($x, dtype=$dtype) -> $y" in done.stdout
+    result = regraft("rule", "softmax")
+    assert result.returncode == 0
+    assert "# softmax" in result.stdout
+    assert "regraft.ops.softmax($x, dtype=$dtype) -> $y" in result.stdout
     assert regraft("rule", "sofmax").returncode == 2
 
 
@@ -351,12 +353,12 @@ def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
         "m.py",
         f"import torch\n\ndef f(x):\n    return torch.nn.Dropout({number})(x).softmax({number})\n",
     )
-    done = regraft("check", path, write("good.py", CODE))
-    assert "Traceback" not in done.stderr
-    assert "good.py:6:12" in done.stdout
-    done = regraft("show", path)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    result = regraft("check", path, write("good.py", CODE))
+    assert "Traceback" not in result.stderr
+    assert "good.py:6:12" in result.stdout
+    result = regraft("show", path)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
 
 
 def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
@@ -364,10 +366,12 @@ def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
         pytest.skip("needs a device that is always full")
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "regraft", "check", str(write("m.py", CODE))]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 2
-    assert "cannot write the output" in done.stderr
-    assert "Traceback" not in done.stderr
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 2
+    assert "cannot write the output" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
@@ -376,8 +380,8 @@ def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
     plain = regraft("check", "--no-cache", tmp_path)
     assert plain.stdout.count("adopter/softmax") == 9
     for options in (["--jobs", "2"], ["--jobs", "2"], [], ["--jobs", "0", "--no-cache"]):
-        done = regraft("check", *options, tmp_path)
-        assert (done.returncode, done.stdout, done.stderr) == (
+        result = regraft("check", *options, tmp_path)
+        assert (result.returncode, result.stdout, result.stderr) == (
             plain.returncode,
             plain.stdout,
             plain.stderr,
@@ -450,20 +454,20 @@ class Strange(nn.Module):
 def test_fix_leaves_out_what_is_not_proved(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = write("m.py", TWO)
-    done = regraft("check", "--fix", path, cwd=tmp_path)
-    assert done.returncode == 1
+    result = regraft("check", "--fix", path, cwd=tmp_path)
+    assert result.returncode == 1
     assert path.read_text().count("dropout_add_layer_norm(x") == 1
-    assert "Strange: unproven" in done.stdout
-    assert "Strange: left as it is" in done.stdout
-    assert "definitions: 1 proved, 1 unproven, 0 refuted" in done.stdout
-    done = regraft("check", "--fix", "--unproven", path, cwd=tmp_path)
-    assert (done.returncode, path.read_text().count("dropout_add_layer_norm(x")) == (0, 2)
+    assert "Strange: unproven" in result.stdout
+    assert "Strange: left as it is" in result.stdout
+    assert "definitions: 1 proved, 1 unproven, 0 refuted" in result.stdout
+    result = regraft("check", "--fix", "--unproven", path, cwd=tmp_path)
+    assert (result.returncode, path.read_text().count("dropout_add_layer_norm(x")) == (0, 2)
 
 
 def test_without_verification_it_says_so(write: Write, tmp_path: Path) -> None:
-    done = regraft("check", "--fix", "--no-verify", write("m.py", TWO), cwd=tmp_path)
-    assert done.returncode == 0
-    assert "nothing was verified" in done.stdout
+    result = regraft("check", "--fix", "--no-verify", write("m.py", TWO), cwd=tmp_path)
+    assert result.returncode == 0
+    assert "nothing was verified" in result.stdout
 
 
 def test_a_certificate_and_a_second_run_from_the_cache(
@@ -496,17 +500,19 @@ def test_verify_takes_a_diff(write: Write, tmp_path: Path) -> None:
             "softmax(scores)", "softmax(scores * 2)"
         )
     )
-    done = regraft("verify", "--no-cache", "--output-format", "json", "wrong.diff", cwd=tmp_path)
-    (verdict,) = json.loads(done.stdout)["verdicts"]
-    assert (done.returncode, verdict["file"], verdict["status"]) == (1, "m.py", "refuted")
-    done = regraft("verify", "nothing.diff", cwd=tmp_path)
-    assert done.returncode == 2 and "nothing.diff: cannot be read" in done.stderr
+    result = regraft("verify", "--no-cache", "--output-format", "json", "wrong.diff", cwd=tmp_path)
+    (verdict,) = json.loads(result.stdout)["verdicts"]
+    assert (result.returncode, verdict["file"], verdict["status"]) == (1, "m.py", "refuted")
+    result = regraft("verify", "nothing.diff", cwd=tmp_path)
+    assert result.returncode == 2 and "nothing.diff: cannot be read" in result.stderr
 
 
 def test_rules_are_selected_several_times(write: Write) -> None:
     path = write("m.py", CODE)
     both = ["--select", "adopter/softmax", "--select", "torch/rms-norm"]
-    found = json.loads(regraft("check", "--output-format", "json", *both, path).stdout)["findings"]
-    assert {one["rule"] for one in found} == {"adopter/softmax"}
+    findings = json.loads(regraft("check", "--output-format", "json", *both, path).stdout)[
+        "findings"
+    ]
+    assert {finding["rule"] for finding in findings} == {"adopter/softmax"}
     none = regraft("check", *both, "--ignore", "softmax", "--ignore", "torch/gelu", path)
     assert none.returncode == 0

@@ -1,4 +1,4 @@
-"""Numbers of a rule against the ways in which a source writes them."""
+"""Test the numbers of a rule against the ways in which a source writes them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ forward
 
 
 def matches(constant: str, written: str) -> bool:
+    """Return whether the number of a rule matches an expression."""
     rule = parse_rule(RULE.format(constant))
     assert isinstance(rule, RuleSyntax)
     (pattern,) = compile_rule(rule)
@@ -33,13 +34,13 @@ def matches(constant: str, written: str) -> bool:
     source = parse("m.py", text.encode())
     assert isinstance(source, SourceFile)
     module = Module(source)
-    found = (
-        one
+    attempts = (
+        attempt
         for structure in module.structures()
         for body in structure.bodies
-        for one in find(pattern, (), module, structure, body)
+        for attempt in find(pattern, (), module, structure, body)
     )
-    return any(isinstance(one, Match) for one in found)
+    return any(isinstance(attempt, Match) for attempt in attempts)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Rules that change what callers see are withheld without --unsafe, on every way to a rewritten
-file."""
+"""Test that rules that change what callers see are withheld without --unsafe, on every way to a
+rewritten file."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ KERNEL = "linear_cross_entropy"
 
 
 def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "regraft", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def locked(folder: Path) -> Path:
-    """A lock of the contract rule and of another one."""
+    """Write a lock of the contract rule and of another rule, and return its path."""
     import tomli_w
 
     rules = load_rules([RULE, "adopter/softmax"])[0]
     entries = [pin_rule(rule, {}) for rule in rules]
-    data = {
+    content = {
         **dict.fromkeys(("regraft", "torch", "device", "machine"), "x"),
         "target": "a:b",
         "goal": "fastest",
@@ -68,7 +69,7 @@ def locked(folder: Path) -> Path:
         "rule": [{"id": entry.id, "sha256": entry.sha256} for entry in entries],
     }
     path = folder / "regraft.lock.toml"
-    path.write_text(HEAD + tomli_w.dumps(data))
+    path.write_text(HEAD + tomli_w.dumps(content))
     return path
 
 
@@ -76,9 +77,9 @@ def locked(folder: Path) -> Path:
 def test_a_diff_leaves_the_place_alone(write: Write, tmp_path: Path, by_lock: bool) -> None:
     path = write("m.py", CODE)
     chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},adopter/softmax")
-    done = regraft("check", "--diff", path, *chosen)
-    assert done.returncode == 1
-    assert "+        return softmax(scores)" in done.stdout and KERNEL not in done.stdout
+    result = regraft("check", "--diff", path, *chosen)
+    assert result.returncode == 1
+    assert "+        return softmax(scores)" in result.stdout and KERNEL not in result.stdout
     assert KERNEL in regraft("check", "--diff", "--unsafe", path, *chosen).stdout
 
 
@@ -91,9 +92,9 @@ def test_a_fix_leaves_the_place_alone_and_lists_it(
         pytest.importorskip("torch")
     path = write("m.py", CODE)
     chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},adopter/softmax")
-    done = regraft("check", "--fix", proof, path, *chosen)
-    assert done.returncode == 1  # the withheld place is left
-    assert f"withheld: {REASON}" in done.stdout and "2 findings (1 fixable)" in done.stdout
+    result = regraft("check", "--fix", proof, path, *chosen)
+    assert result.returncode == 1  # the withheld place is left
+    assert f"withheld: {REASON}" in result.stdout and "2 findings (1 fixable)" in result.stdout
     text = path.read_text()
     assert "return softmax(scores)" in text and KERNEL not in text
     assert regraft("check", "--fix", "--no-verify", "--unsafe", path, *chosen).returncode == 0
@@ -104,8 +105,8 @@ def test_verify_runs_what_fix_would_write(write: Write) -> None:
     pytest.importorskip("torch")
     path = write("m.py", CODE)
     chosen = ("--select", f"{RULE},adopter/softmax")
-    done = regraft("verify", path, *chosen)
-    assert "Weights" in done.stdout and "Head" not in done.stdout
+    result = regraft("verify", path, *chosen)
+    assert "Weights" in result.stdout and "Head" not in result.stdout
     assert "Head" in regraft("verify", "--unsafe", path, *chosen).stdout
     assert "--unsafe are for one file" in regraft("verify", path, path, "--unsafe").stderr
 
@@ -113,15 +114,15 @@ def test_verify_runs_what_fix_would_write(write: Write) -> None:
 def test_the_report_says_what_is_withheld(write: Write) -> None:
     path = write("m.py", CODE)
     for arguments in ((), ("--jobs", 2)):  # the second from another process, and from the cache
-        data = json.loads(
+        report = json.loads(
             regraft("check", path, "--select", RULE, "--output-format", "json", *arguments).stdout
         )
-        (finding,) = data["findings"]
+        (finding,) = report["findings"]
         assert (finding["status"], finding["reason"]) == ("withheld", REASON)
-    data = json.loads(
+    report = json.loads(
         regraft("check", path, "--select", RULE, "--unsafe", "--output-format", "json").stdout
     )
-    assert data["findings"][0]["status"] == "fixable"
+    assert report["findings"][0]["status"] == "fixable"
 
 
 def test_no_round_rewrites_the_place() -> None:
@@ -129,8 +130,8 @@ def test_no_round_rewrites_the_place() -> None:
     assert isinstance(source, SourceFile)
     rules = compile_rules(load_rules([RULE, "adopter/softmax"])[0])[0]
     for chosen, expected in ((rules, True), (withhold_contract_rules(rules, "--unsafe"), False)):
-        data, applied = rewrite_file(check_source(source, chosen), chosen)
-        assert (KERNEL.encode() in data) is expected
+        rewritten, applied = rewrite_file(check_source(source, chosen), chosen)
+        assert (KERNEL.encode() in rewritten) is expected
         assert {finding.rule.id for finding in applied} == {
             "adopter/softmax",
             *([RULE] if expected else []),

@@ -1,5 +1,5 @@
-"""Programs written to break rewriting: each must give the same results and print the same, before
-and after.
+"""Test programs written to break rewriting: each must give and print equal results before and
+after.
 
 `corpus/*.py` hold a class `M` with `forward(x, res)`. The imports are added to a file that has
 none, and `# layers` stands for the constructor below.
@@ -40,13 +40,15 @@ LAYERS = """    def __init__(self):
 
 
 def program(path: Path) -> str:
+    """Return the text of a program with its imports and layers."""
     code = path.read_bytes().decode()
     code = code.replace("    # layers\n", LAYERS)
     return code if re.search(r"^(import|from) ", code, re.MULTILINE) else IMPORTS + code
 
 
 def outcome(code: bytes, name: str) -> tuple[str, str]:
-    """What two calls in evaluation and in training return (or raise), and what they print."""
+    """Return the results or exceptions of two calls in evaluation and in training, and the printed
+    text."""
     torch = pytest.importorskip("torch")
     printed = io.StringIO()
     results: list[Any] = []
@@ -75,9 +77,9 @@ def test_results_stay(path: Path) -> None:
     assert isinstance(source, SourceFile)
     changed, _ = rewrite_file(check_source(source, RULES), RULES)
     assert outcome(changed, path.stem) == outcome(source.data, path.stem)
-    again = parse(path.name, changed)
-    assert isinstance(again, SourceFile)
-    assert rewrite_file(check_source(again, RULES), RULES)[0] == changed
+    rewritten_source = parse(path.name, changed)
+    assert isinstance(rewritten_source, SourceFile)
+    assert rewrite_file(check_source(rewritten_source, RULES), RULES)[0] == changed
 
 
 def test_many_of_them_are_rewritten() -> None:

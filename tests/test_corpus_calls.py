@@ -1,4 +1,4 @@
-"""More programs written to break rewriting, each with the calls (`#CASE:`) that show it.
+"""Test more programs written to break rewriting, each with the calls (`#CASE:`) that show it.
 
 `corpus_calls/*.py` hold a class `M`. The imports are added to a file that has none, and `# layers`
 stands for the constructor below. A case is a tuple of arguments, a dict at its end being keywords;
@@ -37,6 +37,7 @@ LAYERS = """    def __init__(self):
 
 
 def program(path: Path) -> tuple[str, list[str]]:
+    """Return the text of a program with its imports and layers, and its cases."""
     text = path.read_bytes().decode()
     text = text if re.search(r"^(import|from) ", text, re.MULTILINE) else IMPORTS + text
     cases = re.findall(r"^#CASE: (.*)$", text, re.MULTILINE)
@@ -44,7 +45,8 @@ def program(path: Path) -> tuple[str, list[str]]:
 
 
 def outcome(code: bytes, case: str, training: bool) -> tuple[Any, str, dict[str, Any]]:
-    """What a call gives or raises, what it prints, and what the model holds afterwards."""
+    """Return the result or exception of a call, the printed text, and the model's state
+    afterwards."""
     torch = pytest.importorskip("torch")
     printed, result, model = io.StringIO(), None, None
     with contextlib.redirect_stdout(printed):
@@ -61,7 +63,9 @@ def outcome(code: bytes, case: str, training: bool) -> tuple[Any, str, dict[str,
             keywords = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
             result = model(*(arguments[:-1] if keywords else arguments), **keywords)
             wanted = [
-                one for one in arguments if isinstance(one, torch.Tensor) and one.requires_grad
+                argument
+                for argument in arguments
+                if isinstance(argument, torch.Tensor) and argument.requires_grad
             ]
             if wanted:
                 first = result[0] if isinstance(result, tuple | list) else result
@@ -72,38 +76,47 @@ def outcome(code: bytes, case: str, training: bool) -> tuple[Any, str, dict[str,
                 )
         except Exception as error:  # noqa: BLE001 - what a program raises is part of its outcome
             result = type(error)
-    held = {}
+    attributes = {}
     for name, module in model.named_modules() if model is not None else ():
-        held.update(
+        attributes.update(
             {
                 f"{name}.{key}": value
                 for key, value in vars(module).items()
                 if not key.startswith("_")
             }
         )
-    return result, printed.getvalue(), {**held, **(model.state_dict() if model is not None else {})}
+    return (
+        result,
+        printed.getvalue(),
+        {**attributes, **(model.state_dict() if model is not None else {})},
+    )
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(actual: Any, expected: Any) -> bool:
+    """Return whether two results are equal up to rounding."""
     torch = pytest.importorskip("torch")
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        half = one.dtype in (torch.half, torch.bfloat16)
-        kinds = (one.shape, one.dtype, one.requires_grad) == (
-            other.shape,
-            other.dtype,
-            other.requires_grad,
+    if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
+        half = actual.dtype in (torch.half, torch.bfloat16)
+        kinds = (actual.shape, actual.dtype, actual.requires_grad) == (
+            expected.shape,
+            expected.dtype,
+            expected.requires_grad,
         )
         tolerance = {"rtol": 1e-3, "atol": 2e-2} if half else {"rtol": 1e-4, "atol": 1e-5}
         return kinds and torch.allclose(
-            one.to(torch.complex128), other.to(torch.complex128), **tolerance, equal_nan=True
+            actual.to(torch.complex128), expected.to(torch.complex128), **tolerance, equal_nan=True
         )
-    if type(one) is not type(other):
+    if type(actual) is not type(expected):
         return False
-    if isinstance(one, tuple | list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    return one == other if isinstance(one, int | float | str | bytes | type | None) else True
+    if isinstance(actual, tuple | list):
+        return len(actual) == len(expected) and all(map(alike, actual, expected))
+    if isinstance(actual, dict):
+        return actual.keys() == expected.keys() and all(
+            alike(actual[key], expected[key]) for key in actual
+        )
+    return (
+        actual == expected if isinstance(actual, int | float | str | bytes | type | None) else True
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -113,9 +126,9 @@ def test_every_call_gives_the_same(path: Path) -> None:
     source = parse("prog.py", code.encode())
     assert isinstance(source, SourceFile)
     changed, _ = rewrite_file(check_source(source, RULES), RULES)
-    again = parse("prog.py", changed)
-    assert isinstance(again, SourceFile)
-    assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, (
+    rewritten_source = parse("prog.py", changed)
+    assert isinstance(rewritten_source, SourceFile)
+    assert rewrite_file(check_source(rewritten_source, RULES), RULES)[0] == changed, (
         "a second run changes something"
     )
     for case in cases if changed != source.data else ():

@@ -1,5 +1,5 @@
-"""Rules whose kernel is a decorator: what they may say, what they mark, and what keeps them from
-it."""
+"""Test rules whose kernel is a decorator: their restrictions, the code that they mark, and the
+reasons against it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SWISH = "class Swish(nn.Module):\n    def forward(self, x):\n        return nn.f
 
 
 def hub(name: str) -> CompiledRule:
+    """Return a compiled rule of the pack hub."""
     rule = load_rule(BUILT_IN / "hub" / f"{name}.rule")
     assert isinstance(rule, Rule)
     (compiled,), problems = compile_rules([rule])
@@ -38,11 +39,13 @@ def hub(name: str) -> CompiledRule:
 
 
 def examples(name: str) -> list[tuple[str, str]]:
+    """Return the pairs of code of a rule's page."""
     page = (BUILT_IN / "hub" / f"{name}.md").read_text("utf-8")
     return re.findall(r"```python before\n(.*?)```\n\n```python after\n(.*?)```", page, re.DOTALL)
 
 
 def run(code: str, name: str = "activation") -> tuple[FileReport, str]:
+    """Return the report and the rewritten text of a code."""
     source = parse("model.py", code.encode())
     assert isinstance(source, SourceFile)
     report = check_source(source, [hub(name)], explain=True)
@@ -125,7 +128,9 @@ def test_what_is_not_marked(name: str) -> None:
     code, reason = UNMARKED[name]
     report, changed = run(HEAD + code)
     assert changed == HEAD + code
-    assert any(reason in one.reason for one in (*report.misses, *report.findings)), report
+    reasons = [miss.reason for miss in report.misses]
+    reasons += [finding.reason for finding in report.findings]
+    assert any(reason in text for text in reasons), report
 
 
 def test_definitions_under_a_condition_keep_their_place() -> None:
@@ -144,8 +149,8 @@ def test_definitions_under_a_condition_keep_their_place() -> None:
 def test_imports_are_written_as_the_package_writes_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "transformers" / "models" / "mine"
     folder.mkdir(parents=True)
-    for one in (folder, folder.parent, folder.parent.parent):
-        (one / "__init__.py").touch()
+    for directory in (folder, folder.parent, folder.parent.parent):
+        (directory / "__init__.py").touch()
     head = (
         "import torch\nfrom torch import nn\n\nfrom ...activations import ACT2FN\nfrom ...utils"
         " import logging\n"
@@ -180,15 +185,17 @@ def test_a_caller_that_is_not_proved_keeps_the_function_as_it_is() -> None:
     report, _ = run(ROTARY, "rotary")
     assert report.findings[0].also == ("Attention",)
 
-    def verify(data: bytes) -> tuple[Verdict, ...]:
-        known: tuple[tuple[str, Status], ...] = (
+    def verify(code: bytes) -> tuple[Verdict, ...]:
+        statuses: tuple[tuple[str, Status], ...] = (
             ("apply_rotary_pos_emb", "proved"),
             ("Attention", "unproven"),
         )
-        return tuple(Verdict("model.py", name, (1,), status, "", {}) for name, status in known)
+        return tuple(Verdict("model.py", name, (1,), status, "", {}) for name, status in statuses)
 
     fix = proved_fix(report, [hub("rotary")], verify)
-    assert fix.data.decode() == ROTARY and [one.definition for one in fix.left_out] == ["Attention"]
+    assert fix.data.decode() == ROTARY and [verdict.definition for verdict in fix.left_out] == [
+        "Attention"
+    ]
 
 
 def test_a_model_that_exists_is_not_decorated() -> None:
@@ -201,7 +208,7 @@ def test_a_model_that_exists_is_not_decorated() -> None:
 
 
 def loaded(code: str) -> Any:
-    """The module of an example, with the decorators of the package `kernels`."""
+    """Return the module of an example, with the decorators of the package `kernels`."""
     names = "from kernels import use_kernel_forward_from_hub, use_kernelized_func\n"
     module = types.ModuleType("example")
     exec(re.sub(r"from transformers\.\w+ import .*\n", names, code), vars(module))
@@ -209,19 +216,23 @@ def loaded(code: str) -> Any:
 
 
 def test_kernels_finds_what_is_marked_and_takes_its_signature() -> None:
-    """With the package, its own check of signatures, and compositions for kernels."""
-    kernels, torch = pytest.importorskip("kernels"), pytest.importorskip("torch")
+    """The package marks the layers by its own check of signatures, with compositions for
+    kernels."""
+    kernels = pytest.importorskip("kernels")
+    pytest.importorskip("torch")
     sys.path.insert(0, str(Path(__file__).parent))
+    import torch
+
     import hub_layers
 
     called = []
 
-    class Norm(torch.nn.Module):  # type: ignore[misc]
+    class Norm(torch.nn.Module):
         def forward(self, hidden_states: Any) -> Any:
             called.append("norm")
             return hub_layers.RMSNorm(hidden_states, self.weight, self.variance_epsilon)
 
-    class Rotary(torch.nn.Module):  # type: ignore[misc]
+    class Rotary(torch.nn.Module):
         def forward(self, q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
             called.append("rotary")
             return hub_layers.rotary_pos_emb(q, k, cos, sin, unsqueeze_dim)
@@ -240,8 +251,8 @@ def test_kernels_finds_what_is_marked_and_takes_its_signature() -> None:
     before = rotary(norm(x), table, table)
     mapping = {"RMSNorm": {"cpu": Repository(Norm)}, "rotary_pos_emb": {"cpu": Repository(Rotary)}}
     with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
-        for one in (norm, rotary):
-            kernels.kernelize(one, device="cpu", mode=kernels.Mode.INFERENCE)
+        for layer in (norm, rotary):
+            kernels.kernelize(layer, device="cpu", mode=kernels.Mode.INFERENCE)
     for ours, theirs in zip(rotary(norm(x), table, table), before, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert called == ["norm", "rotary"]

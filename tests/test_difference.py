@@ -1,4 +1,4 @@
-"""A unified diff gives the new versions of files and leaves the files alone."""
+"""Test that a unified diff gives the new versions of files and leaves the files alone."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ NEW = OLD.replace("-1", "1")
 
 @pytest.fixture
 def patch(tmp_path: Path) -> Path:
+    """Return the path of a diff of one file."""
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "m.py").write_text(OLD)
     path = tmp_path / "change.patch"

@@ -1,4 +1,4 @@
-"""Findings over every modeling file of the pinned transformers, against a golden summary.
+"""Test the findings over every modeling file of the pinned transformers against a golden summary.
 
 A change that moves the summary shows the difference; when it is wanted, write the new one with
 
@@ -38,7 +38,8 @@ def test_findings_in_real_files(transformers: Path) -> None:
         ast.parse(changed)
         assert len(applied) >= len(choose(report.findings))  # what overlaps with these may be gone
         counts = collections.Counter(
-            one.rule.id + ("" if one.patch is not None else " withheld") for one in report.findings
+            finding.rule.id + ("" if finding.patch is not None else " withheld")
+            for finding in report.findings
         )
         summary[path.parent.name] = {
             **summary.get(path.parent.name, {}),

@@ -1,5 +1,5 @@
-"""The benchmark of what was asked for: what counts, and what it says where nothing was
-rewritten."""
+"""Test the benchmark of the requested effects: the counted cases, and the words for models that are
+not rewritten."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks" / "effect"
 
 @pytest.fixture
 def acceptance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Yield the benchmark's module."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     spec = importlib.util.spec_from_file_location("effect_acceptance", FOLDER / "acceptance.py")
     assert spec is not None and spec.loader is not None
@@ -29,6 +30,7 @@ def acceptance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def gelu(module: Any, size: int = 64) -> Any:
+    """Return a function that builds a model and its input."""
     return lambda: (module.models.HandGelu(), torch.randn(size, 512))
 
 
@@ -61,5 +63,5 @@ def test_every_case_names_a_rule_that_rewrites_its_model(acceptance: Any) -> Non
     from regraft.scanning import check_file, compile_rules
 
     report = check_file(FOLDER / "models.py", compile_rules(rules)[0])
-    found = {one.rule.id for one in report.findings if one.fixable}
-    assert found == {case.rule for case in acceptance.cases(1)}
+    rewriting_rules = {finding.rule.id for finding in report.findings if finding.fixable}
+    assert rewriting_rules == {case.rule for case in acceptance.cases(1)}

@@ -1,4 +1,4 @@
-"""Generated programs: analysis never crashes, and what it rewrites still parses."""
+"""Test generated programs: analysis never crashes, and every rewritten program parses."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ class M(nn.Module):
 
 
 def program(seed: int) -> str:
+    """Return a random program."""
     generator = random.Random(seed)
     lines: list[str] = []
     opened: list[bool] = []  # whether each open block is an `if` that may get an `else`
@@ -164,10 +165,10 @@ def test_rewritten_random_programs_compute_the_same(start: int) -> None:
                 results.append(
                     (*outputs, x, r, getattr(model, "seen", torch.zeros(())), *model.buffers())
                 )
-            for one, other in zip(*results, strict=True):
+            for actual, expected in zip(*results, strict=True):
                 torch.testing.assert_close(
-                    one,
-                    other,
+                    actual,
+                    expected,
                     rtol=1e-4,
                     atol=1e-5,
                     equal_nan=True,

@@ -1,4 +1,4 @@
-"""Random programs whose fast path depends on conditions: original against rewritten, for every
+"""Test random programs whose fast path depends on conditions: original against rewritten, for every
 choice of arguments."""
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ AFTER = [
 
 
 def program(seed: int) -> str:
+    """Return a random program."""
     generator = random.Random(seed)
     lines = []
     for step in STEPS:
@@ -105,12 +106,13 @@ def program(seed: int) -> str:
 def outcome(
     torch: Any, code: str, choice: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
 ) -> Any:
+    """Return the result or exception of a call, the model's attributes, and the printed text."""
     names: dict[str, Any] = {"__name__": "m"}
     exec(compile(code, "m.py", "exec"), names)
     torch.manual_seed(0)
     model, x = names["M"](), torch.randn(2, 4, 8)
     mask, head, flag, other = choice
-    values = [None if one is None else torch.randn(one) for one in (mask, head)]
+    values = [None if shape is None else torch.randn(shape) for shape in (mask, head)]
     try:
         result: Any = model(x, *values, flag=flag, other=other)
     except (ValueError, AssertionError, TypeError, UnboundLocalError) as error:
@@ -119,7 +121,12 @@ def outcome(
 
 
 def leaves(value: Any) -> list[Any]:
-    return [leaf for one in value for leaf in leaves(one)] if isinstance(value, tuple) else [value]
+    """Return the elements of nested tuples."""
+    return (
+        [leaf for element in value for leaf in leaves(element)]
+        if isinstance(value, tuple)
+        else [value]
+    )
 
 
 @pytest.mark.parametrize("start", range(0, 200, 50))
@@ -132,12 +139,12 @@ def test_every_choice_gives_the_same(start: int, capsys: pytest.CaptureFixture[s
         source = parse("m.py", code.encode())
         assert isinstance(source, SourceFile)
         changed, applied = rewrite_file(check_source(source, RULES), RULES)
-        rewritten += any(one.rule.id.endswith("attention") for one in applied)
+        rewritten += any(finding.rule.id.endswith("attention") for finding in applied)
         if not applied:
             continue
-        again = parse("m.py", changed)
-        assert isinstance(again, SourceFile)
-        assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, (
+        rewritten_source = parse("m.py", changed)
+        assert isinstance(rewritten_source, SourceFile)
+        assert rewrite_file(check_source(rewritten_source, RULES), RULES)[0] == changed, (
             "a second run changes something"
         )
         for choice in itertools.product(

@@ -1,4 +1,5 @@
-"""The benchmark of the pack liger: what counts as found, and what maintainers missed."""
+"""Test the benchmark of the pack liger: the matched places, and the places that maintainers
+missed."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ class NAME(nn.Module):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the benchmark's module."""
     monkeypatch.syspath_prepend(BENCHMARKS / "adopter199")
     spec = importlib.util.spec_from_file_location(
         "liger_coverage_run", BENCHMARKS / "liger_coverage" / "run.py"
@@ -42,6 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def package(run: Any, folder: Path, **files: str) -> Any:
+    """Return a package of modeling files."""
     head = "import torch\nfrom torch import nn\n\n"
     for name, text in files.items():
         path = folder / name / f"modeling_{name}.py"
@@ -58,7 +61,7 @@ def test_places_are_found_by_rule_and_line(
         " self.norm = nn.LayerNorm(\n"
     )
     layer += "            4\n        )\n\n    def forward(self, x):\n        return self.norm(x)\n"
-    one = package(run, tmp_path, a=NORM.replace("NAME", "ANorm"), b=layer)
+    root = package(run, tmp_path, a=NORM.replace("NAME", "ANorm"), b=layer)
     rows = [
         {"category": "rmsnorm", "file": "a/modeling_a.py", "line": 5, "end": 17, "name": "ANorm"},
         {"category": "rope", "file": "a/modeling_a.py", "line": 5, "end": 17, "name": "not one"},
@@ -78,7 +81,7 @@ def test_places_are_found_by_rule_and_line(
         },
     ]
     (tmp_path / "sites.json").write_text(json.dumps(rows))
-    run.score(one, run.listed(tmp_path / "sites.json", one), run.findings(one), True)
+    run.score(root, run.listed(tmp_path / "sites.json", root), run.findings(root), True)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("found")[0].split() for line in lines if "found" in line] == [
         ["layernorm", "1", "of", "1"],
@@ -92,8 +95,8 @@ def test_places_are_found_by_rule_and_line(
 def test_a_copy_without_an_annotation_was_missed(run: Any, tmp_path: Path) -> None:
     annotated = '@use_kernel_forward_from_hub("RMSNorm")' + NORM.replace("NAME", "ANorm")
     renamed = NORM.replace("NAME", "BNorm").replace("dtype", "kind").replace(".kind", ".dtype")
-    other = NORM.replace("NAME", "CNorm").replace("pow(2)", "abs()")
-    one = package(run, tmp_path, a=annotated, b=renamed, c=other)
+    unlike = NORM.replace("NAME", "CNorm").replace("pow(2)", "abs()")
+    root = package(run, tmp_path, a=annotated, b=renamed, c=unlike)
     row = {
         "kernel": "RMSNorm",
         "file_kind": "modeling",
@@ -102,6 +105,6 @@ def test_a_copy_without_an_annotation_was_missed(run: Any, tmp_path: Path) -> No
         "def_line": 5,
     }
     (tmp_path / "annotations.json").write_text(json.dumps([row, {**row, "kernel": "another"}]))
-    places = run.annotated(tmp_path / "annotations.json", one)
+    places = run.annotated(tmp_path / "annotations.json", root)
     assert [place.name for place in places] == ["ANorm"]
-    assert [place.name for place in run.missed(places, one)] == ["BNorm"]
+    assert [place.name for place in run.missed(places, root)] == ["BNorm"]

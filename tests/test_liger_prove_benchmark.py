@@ -1,4 +1,5 @@
-"""Places proved through the interpreter: what a place's verdict is, what is kept, and the table."""
+"""Test places proved through the interpreter: the verdicts of places, the stored results, and the
+table."""
 
 from __future__ import annotations
 
@@ -39,6 +40,7 @@ KERNEL = ["rms_norm.forward", "rms_norm.backward"]
 
 @pytest.fixture
 def prove(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Yield the benchmark's module."""
     for name in ("run", "prove"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS / "liger_coverage"), *sys.path])
@@ -48,6 +50,7 @@ def prove(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def task(prove: Any, folder: Path, *names: str) -> Any:
+    """Return the task of a file with places."""
     path = folder / "models" / "a.py"
     path.parent.mkdir()
     path.write_text(CODE)
@@ -58,21 +61,24 @@ def task(prove: Any, folder: Path, *names: str) -> Any:
 
 
 def verdict(name: str, status: Any, reason: str = "", functions: Any = KERNEL) -> Verdict:
+    """Return a verdict with the functions that ran."""
     return Verdict("a.py", name, (1,), status, reason, {"implementations": functions})
 
 
 def test_only_definitions_with_a_place_are_rewritten(prove: Any, tmp_path: Path) -> None:
-    found = task(prove, tmp_path, "Norm", "nothing")
-    assert [len(findings) for _, findings in found.places] == [1, 0]
-    assert found.changed.count(b"rms_norm(") == 1 and b"1e-6)).to(x.dtype)" in found.changed
+    proof_task = task(prove, tmp_path, "Norm", "nothing")
+    assert [len(findings) for _, findings in proof_task.places] == [1, 0]
+    assert (
+        proof_task.changed.count(b"rms_norm(") == 1 and b"1e-6)).to(x.dtype)" in proof_task.changed
+    )
 
 
 def test_a_place_has_the_verdict_of_its_definition(prove: Any, tmp_path: Path) -> None:
-    found = task(prove, tmp_path, "Norm", "Other", "nothing")
+    proof_task = task(prove, tmp_path, "Norm", "Other", "nothing")
     proofs = prove.judged(
-        found, [verdict("Norm", "proved"), verdict("Other", "unproven", "late", ())]
+        proof_task, [verdict("Norm", "proved"), verdict("Other", "unproven", "late", ())]
     )
-    assert [(one.status, one.ran, one.reason) for one in proofs] == [
+    assert [(proof.status, proof.ran, proof.reason) for proof in proofs] == [
         ("proved", True, ""),
         ("unproven", False, "late"),
         ("not found", False, ""),
@@ -82,11 +88,11 @@ def test_a_place_has_the_verdict_of_its_definition(prove: Any, tmp_path: Path) -
 def test_a_proof_by_the_composition_does_not_count_as_one_by_the_kernel(
     prove: Any, tmp_path: Path
 ) -> None:
-    found = task(prove, tmp_path, "Norm", "Other")
+    proof_task = task(prove, tmp_path, "Norm", "Other")
     forward_alone = verdict(
         "Other", "proved", functions=["rms_norm.forward", "rms_norm.rms_norm_reference"]
     )
-    lines = list(prove.report(prove.judged(found, [verdict("Norm", "proved"), forward_alone])))
+    lines = list(prove.report(prove.judged(proof_task, [verdict("Norm", "proved"), forward_alone])))
     assert lines[-2].split() == ["total", "2", "2", "2", "1", "0", "0", "0"]
     assert lines[-1].endswith("Other rmsnorm: proved: by the composition alone")
 

@@ -1,4 +1,4 @@
-"""regraft.lock.toml: what is written, what is read, and what does not fit."""
+"""Test regraft.lock.toml: writing, reading, and the locks that do not fit."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def g(x):
 
 
 def lock(*names: str) -> Lock:
+    """Return a lock of rules."""
     rules = load_rules(list(names))[0] if names else ()
     return Lock(
         target='dir "a"\\b.py:build',
@@ -47,13 +48,16 @@ def lock(*names: str) -> Lock:
         device="cpu",
         machine="Prozessor™",
         torch="2.13.0",
-        rules=tuple(pin_rule(one, {"speed": [1.1, 1.25, 1.5], "peak_bytes": 10}) for one in rules),
+        rules=tuple(
+            pin_rule(rule, {"speed": [1.1, 1.25, 1.5], "peak_bytes": 10}) for rule in rules
+        ),
         measured={"seconds": 0.5},
     )
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, a project with a model."""
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "model.py").write_text(CODE)
     (tmp_path / "src").mkdir()
@@ -67,7 +71,7 @@ def test_what_is_written_is_read(tmp_path: Path, names: tuple[str, ...]) -> None
     write(path, lock(*names))
     assert read(path) == lock(*names)
     rules, problems = locked_rules(path, read(path))
-    assert [one.id for one in rules] == [one.id for one in lock(*names).rules] and not problems
+    assert [rule.id for rule in rules] == [rule.id for rule in lock(*names).rules] and not problems
 
 
 def test_the_nearest_lock_is_here_or_in_the_project(project: Path) -> None:
@@ -123,42 +127,47 @@ def test_a_lock_that_is_not_there(project: Path) -> None:
 
 
 def check(*arguments: str) -> Result:
+    """Run `regraft check` on the model."""
     return CliRunner().invoke(main, ["check", "--output-format", "json", "model.py", *arguments])
 
 
-def found(result: Result) -> list[str]:
-    return [one["rule"] for one in json.loads(result.stdout)["findings"]]
+def finding_rules(result: Result) -> list[str]:
+    """Return the rules of the findings of a run."""
+    return [finding["rule"] for finding in json.loads(result.stdout)["findings"]]
 
 
 def test_check_applies_the_rules_of_the_lock(project: Path) -> None:
-    assert found(check()) == ["adopter/softmax", "torch/silu"]
+    assert finding_rules(check()) == ["adopter/softmax", "torch/silu"]
     write(project / NAME, lock("torch/silu"))
     result = check()
-    assert found(result) == ["torch/silu"] and "1 rule, fastest in training" in result.stderr
     assert (
-        found(check("--no-lock"))
-        == found(check("--ignore", "liger"))
+        finding_rules(result) == ["torch/silu"] and "1 rule, fastest in training" in result.stderr
+    )
+    assert (
+        finding_rules(check("--no-lock"))
+        == finding_rules(check("--ignore", "liger"))
         == ["adopter/softmax", "torch/silu"]
     )
-    assert found(check("--select", "softmax")) == ["adopter/softmax"]
+    assert finding_rules(check("--select", "softmax")) == ["adopter/softmax"]
     (project / NAME).rename(project / "other.toml")
-    assert found(check("--lock", "other.toml")) == ["torch/silu"]
+    assert finding_rules(check("--lock", "other.toml")) == ["torch/silu"]
 
 
 def test_a_lock_without_rules_finds_nothing(project: Path) -> None:
     write(project / NAME, lock())
     result = check()
-    assert found(result) == [] and result.exit_code == 0 and "no rule" in result.stderr
+    assert finding_rules(result) == [] and result.exit_code == 0 and "no rule" in result.stderr
 
 
-@pytest.mark.parametrize("more", [["--select", "torch"], ["--ignore", "torch"], ["--no-lock"]])
-def test_a_lock_and_a_choice_exclude_each_other(project: Path, more: list[str]) -> None:
+@pytest.mark.parametrize("options", [["--select", "torch"], ["--ignore", "torch"], ["--no-lock"]])
+def test_a_lock_and_a_choice_exclude_each_other(project: Path, options: list[str]) -> None:
     write(project / NAME, lock("torch/silu"))
-    result = check("--lock", NAME, *more)
+    result = check("--lock", NAME, *options)
     assert result.exit_code == 2 and "--lock excludes" in result.stderr
 
 
 def changed(folder: Path, change: Callable[[Path], object]) -> Path:
+    """Return a copy of the pack torch with one changed rule."""
     shutil.copytree(BUILT_IN / "torch", folder / "rules" / "torch")
     change(folder / "rules" / "torch" / "silu.rule")
     return folder / "rules"
@@ -185,8 +194,8 @@ def test_a_rule_that_is_gone(project: Path) -> None:
 
 
 def test_other_versions_and_devices_are_noted() -> None:
-    one = replace(lock(), regraft="0.0.0")
-    assert next(iter(notes(one, "2.13.0", "cpu"))).startswith("measured with Regraft 0.0.0")
+    older = replace(lock(), regraft="0.0.0")
+    assert next(iter(notes(older, "2.13.0", "cpu"))).startswith("measured with Regraft 0.0.0")
     assert list(notes(lock(), "2.14.0", "cuda")) == [
         "measured with PyTorch 2.13.0, here is 2.14.0",
         "measured with device cpu, here is cuda",

@@ -1,4 +1,4 @@
-"""The mutants' pieces: recipes apply to small files, outcomes survive an interrupted run, the
+"""Test the benchmark of mutants: recipes apply to small files, outcomes survive an interrupted run,
 tables count them."""
 
 from __future__ import annotations
@@ -86,22 +86,25 @@ class Model(nn.Module):
 
 @pytest.fixture
 def mutants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module of the suite."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module("mutants.suite")
 
 
 @pytest.fixture
 def core(mutants: ModuleType) -> ModuleType:
+    """Return the module of the recipes."""
     return importlib.import_module("mutants.core")
 
 
 @pytest.fixture
 def store(mutants: ModuleType) -> ModuleType:
+    """Return the module of the outcomes."""
     return importlib.import_module("mutants.store")
 
 
 def planted(mutants: ModuleType, core: ModuleType, name: str, text: str = MODEL) -> list[str]:
-    """The changed texts that a recipe makes of a file."""
+    """Return the changed texts that a recipe makes of a file."""
     recipe = next(recipe for recipe in mutants.RECIPES if recipe.name == name)
     module = core.parse_module("transformers/models/small/modeling_small.py", text.encode())
     planted_mutants = [core.Mutant(recipe, module, site) for site in recipe.find(module)]
@@ -217,6 +220,7 @@ def test_a_sample_takes_the_kinds_in_turn_and_begins_with_a_smaller_sample(
 
 
 def outcome(store: ModuleType, **changes: object) -> object:
+    """Return an outcome with changed fields."""
     values = {
         "pair": "p",
         "source": "s",
@@ -242,9 +246,9 @@ def test_outcomes_are_read_back_without_half_lines_and_those_of_other_versions(
     first = outcome(store)
     store.Store(path, "s").add(first)
     path.write_text(f'{path.read_text()}{{"pair": "older"}}\n{{"pair": "oth')
-    known = store.Store(path, "s")
-    assert (known.get("p"), known.get("older")) == (first, None)
-    known.add(outcome(store, pair="q"))
+    outcomes = store.Store(path, "s")
+    assert (outcomes.get("p"), outcomes.get("older")) == (first, None)
+    outcomes.add(outcome(store, pair="q"))
     assert {entry.pair for entry in store.Store(path, "s")} == {"p", "q"}
 
 

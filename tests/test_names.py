@@ -1,4 +1,4 @@
-"""Fully qualified names through every kind of import and alias."""
+"""Test fully qualified names through every kind of import and alias."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from regraft.source.names import Names, module_names, package_of
 
 
 def names(text: str, package: str = "") -> Names:
+    """Return the names of a module's text."""
     return module_names(ast.parse(text), package)
 
 
 def resolve(text: str, expression: str, package: str = "") -> str | None:
+    """Return the qualified name of an expression; None if it has none."""
     return names(text, package).resolve(ast.parse(expression, mode="eval").body)
 
 
@@ -54,9 +56,9 @@ def test_relative_imports(text: str, package: str, expected: str) -> None:
 
 
 def test_stars_and_definitions() -> None:
-    found = names("from torch.nn import *\nclass A: pass\ndef f(): pass")
-    assert found.stars == ("torch.nn",)
-    assert set(found.definitions) == {"A", "f"}
+    file_names = names("from torch.nn import *\nclass A: pass\ndef f(): pass")
+    assert file_names.stars == ("torch.nn",)
+    assert set(file_names.definitions) == {"A", "f"}
 
 
 def test_package_is_read_off_the_init_files(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Packages that findings wait for are named, with the command that installs them, and installed on
-request."""
+"""Test that packages that findings wait for are named with the command that installs them, and
+installed on request."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CODE = "import torch\n\n\ndef gated(gate, up):\n    return torch.nn.functional.s
 def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Replace the versions that are installed; what a test leaves in the cache would withhold rules
     in later tests."""
-    known = {"torch": "2.13.0+cpu", "old": "0.9rc1", "odd": "built by hand"}
+    versions = {"torch": "2.13.0+cpu", "old": "0.9rc1", "odd": "built by hand"}
 
     def version(package: str) -> str:
-        if package not in known:
+        if package not in versions:
             raise PackageNotFoundError(package)
-        return known[package]
+        return versions[package]
 
     monkeypatch.setattr(needs, "version", version)
     needs._is_met.cache_clear()
@@ -38,6 +38,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def check(path: Path, *options: str, answer: str = "") -> Result:
+    """Run `regraft check` on a file, with an answer to its question."""
     path.write_text(CODE)
     return CliRunner().invoke(
         main,
@@ -47,7 +48,7 @@ def check(path: Path, *options: str, answer: str = "") -> Result:
 
 
 def test_versions_are_compared_and_nothing_is_missing_that_is_there() -> None:
-    given = (
+    requirements = (
         Need("torch", "2.4"),
         Need("torch", "3"),
         Need("old", "0.9"),
@@ -55,15 +56,17 @@ def test_versions_are_compared_and_nothing_is_missing_that_is_there() -> None:
         Need("gone"),
         Need("no", "1"),
     )
-    assert needs.missing_requirements(given) == ("torch>=3", "old>=0.9", "gone", "no>=1")
+    assert needs.missing_requirements(requirements) == ("torch>=3", "old>=0.9", "gone", "no>=1")
 
 
 def test_findings_that_wait_are_counted_with_the_command(tmp_path: Path) -> None:
-    done = check(tmp_path / "m.py")
-    assert f"1 finding waits for liger-kernel>=0.8: {sys.executable} -m pip install" in done.output
-    data = json.loads(check(tmp_path / "m.py", "--output-format", "json").output)
-    assert data["missing"] == {"liger-kernel>=0.8": 1}
-    assert data["findings"][0]["needs"] == ["torch>=2.4", "liger-kernel>=0.8"]
+    result = check(tmp_path / "m.py")
+    assert (
+        f"1 finding waits for liger-kernel>=0.8: {sys.executable} -m pip install" in result.output
+    )
+    report = json.loads(check(tmp_path / "m.py", "--output-format", "json").output)
+    assert report["missing"] == {"liger-kernel>=0.8": 1}
+    assert report["findings"][0]["needs"] == ["torch>=2.4", "liger-kernel>=0.8"]
 
 
 def test_they_are_installed_only_when_the_user_agrees(

@@ -1,4 +1,4 @@
-"""Alternatives and steps that may stand in between: what rules of one's own can say, found in real
+"""Test alternatives and steps that may stand in between: the notation of own rules, applied to real
 text."""
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ PAGE = """\
 
 
 def load(folder: Path, text: str) -> Rule | tuple[RuleProblem, ...]:
+    """Write a rule with its page and load it."""
     path = folder / "pack" / "mine.rule"
     path.parent.mkdir(parents=True)
     path.write_text(HEAD + text)
@@ -51,6 +52,7 @@ def load(folder: Path, text: str) -> Rule | tuple[RuleProblem, ...]:
 
 
 def rewritten(folder: Path, text: str, lines: str) -> str:
+    """Return lines of code as a rule rewrites them."""
     rule = load(folder, text)
     assert isinstance(rule, Rule), rule
     compiled, problems = compile_rules([rule])
@@ -119,11 +121,11 @@ def test_problems_of_alternatives(
 ) -> None:
     rule = load(tmp_path, SCALED.replace(old, new))
     if isinstance(rule, Rule):
-        _, found = compile_rules([rule])
+        _, problems = compile_rules([rule])
     else:
-        found = rule
-    assert message in found[0].message
-    assert found[0].line == line
+        problems = rule
+    assert message in problems[0].message
+    assert problems[0].line == line
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ class M(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("act", "found"),
+    ("act", "count"),
     [
         ("nn.SiLU()", 1),
         ('nn.GELU("tanh")', 1),
@@ -195,14 +197,14 @@ class M(nn.Module):
     ],
 )
 def test_a_layer_of_several_types_may_be_chosen_by_the_configuration(
-    tmp_path: Path, act: str, found: int
+    tmp_path: Path, act: str, count: int
 ) -> None:
     rule = load(tmp_path, CHOSEN.replace("TARGET", "regraft.ops.gated_activation($x, $w, $act)"))
     assert isinstance(rule, Rule), rule
     source = parse("m.py", MODEL.replace("ACT\n", f"{act}\n").encode())
     assert isinstance(source, SourceFile)
     report = check_source(source, compile_rules([rule])[0])
-    assert [one.reason for one in report.findings] == [""] * found
+    assert [finding.reason for finding in report.findings] == [""] * count
 
 
 def test_a_layer_of_several_types_is_given_to_an_op(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ forward
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "applies"),
     [
         (
             "return torch.cat((x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]), dim=-1)",
@@ -241,8 +243,8 @@ forward
         ("h = x.shape[-1] // 2\nreturn torch.cat((x[..., h:], x[..., :h], w), -1)", False),
     ],
 )
-def test_subscripts_slices_and_tuples(tmp_path: Path, lines: str, found: bool) -> None:
-    assert ("swap_halves(x)" in rewritten(tmp_path, HALVES, lines)) == found
+def test_subscripts_slices_and_tuples(tmp_path: Path, lines: str, applies: bool) -> None:
+    assert ("swap_halves(x)" in rewritten(tmp_path, HALVES, lines)) == applies
 
 
 TWO = """\
@@ -256,8 +258,8 @@ forward
 def test_outputs_that_share_an_input_further_up(tmp_path: Path) -> None:
     lines = "a = torch.sigmoid(x) * w\nb = torch.sigmoid(d) * w\nreturn a, b"
     assert rewritten(tmp_path, TWO, lines) == "a, b = gates(x, d, w)\nreturn a, b\n"
-    other = "a = torch.sigmoid(x) * w\nb = torch.sigmoid(d) * labels\nreturn a, b\n"
-    assert rewritten(tmp_path / "other", TWO, other) == other
+    unchanged = "a = torch.sigmoid(x) * w\nb = torch.sigmoid(d) * labels\nreturn a, b\n"
+    assert rewritten(tmp_path / "other", TWO, unchanged) == unchanged
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ forward
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "expected"),
     [
         (
             "s = x @ w.transpose(2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)",
@@ -347,11 +349,11 @@ forward
     ],
 )
 def test_a_transposed_tensor_is_taken_where_the_kernel_is_called(
-    tmp_path: Path, lines: str, found: str
+    tmp_path: Path, lines: str, expected: str
 ) -> None:
     after = rewritten(tmp_path, PRODUCT, lines)
-    assert found in after if found else after == lines.replace("    ", "") + "\n"
-    assert ("weights(" in after) == bool(found)
+    assert expected in after if expected else after == lines.replace("    ", "") + "\n"
+    assert ("weights(" in after) == bool(expected)
 
 
 STORED = """\
@@ -364,7 +366,7 @@ where
 
 
 @pytest.mark.parametrize(
-    ("scale", "found"),
+    ("scale", "applies"),
     [
         ("self.w", True),
         ("self.w.float()", True),
@@ -373,14 +375,14 @@ where
         ("x", False),
     ],
 )
-def test_what_is_stored(tmp_path: Path, scale: str, found: bool) -> None:
+def test_what_is_stored(tmp_path: Path, scale: str, applies: bool) -> None:
     rule = load(tmp_path, STORED)
     assert isinstance(rule, Rule), rule
     body = f"    def forward(self, x, g):\n        return x.relu() * {scale}\n"
     text = f"import torch\n\n\nclass M(torch.nn.Module):\n{body}"
     source = parse("m.py", text.encode())
     assert isinstance(source, SourceFile)
-    assert bool(check_source(source, compile_rules([rule])[0]).findings) == found
+    assert bool(check_source(source, compile_rules([rule])[0]).findings) == applies
 
 
 LOSS_LAYER = """\

@@ -1,4 +1,4 @@
-"""The proof benchmark's pieces: results survive an interrupted run, and the table counts patches by
+"""Test the proof benchmark: results survive an interrupted run, and the table counts patches by
 rule."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "proof199"
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module of the results."""
     monkeypatch.syspath_prepend(str(BENCHMARK))
     return importlib.import_module("results")
 
@@ -37,17 +38,19 @@ def test_results_are_read_back_without_half_lines_and_those_of_other_versions(
 
 
 def test_the_key_depends_on_both_texts(results: ModuleType) -> None:
-    keys = {results.key(one, other) for one in (b"a", b"b") for other in (b"a", b"b")}
+    keys = {results.key(before, after) for before in (b"a", b"b") for after in (b"a", b"b")}
     assert len(keys) == 4
 
 
 def test_the_table_counts_by_rule_and_verdict(results: ModuleType) -> None:
-    made = [
+    outcomes = [
         ("x", "proved", True, True),
         ("x", "unproven", True, False),
         ("y", "refuted", False, False),
     ]
-    patches = tuple(results.Patch(rule, "C", 1, status, "", *seen) for rule, status, *seen in made)
+    patches = tuple(
+        results.Patch(rule, "C", 1, status, "", *flags) for rule, status, *flags in outcomes
+    )
     table = results.rows([results.Result("a.py", patches, "", 0.0)], ["x", "y"])
     assert table[1:] == [
         ["x", "2", "1", "1", "0", "2", "1"],

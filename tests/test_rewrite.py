@@ -1,4 +1,4 @@
-"""Rewriting: the soundness conditions that hold for every rule, and the shape of the result."""
+"""Test rewriting: the soundness conditions of every rule, and the shape of the result."""
 
 from __future__ import annotations
 
@@ -33,28 +33,31 @@ class M(nn.Module):
 
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
+    """Return all built-in rules, compiled."""
     loaded, problems = load_rules()
-    compiled, more = compile_rules(loaded)
+    compiled, compile_problems = compile_rules(loaded)
     assert not problems
-    assert not more
+    assert not compile_problems
     return compiled
 
 
 def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[str, ...]]:
-    """The forward after all rewrites, and the reasons of what was withheld."""
+    """Return the forward after all rewrites, and the reasons of the withheld ones."""
     source = source_of(
         HEAD + "".join(f"        {line}\n" if line else "\n" for line in body.split("\n"))
     )
     report = check_source(source, rules)
     changed, _ = rewrite_file(report, rules)
-    again = parse("model.py", changed)
-    assert isinstance(again, SourceFile)
-    assert all(one.patch is None for one in check_source(again, rules).findings), (
-        "a second run changes something"
-    )
+    rewritten_source = parse("model.py", changed)
+    assert isinstance(rewritten_source, SourceFile)
+    assert all(
+        finding.patch is None for finding in check_source(rewritten_source, rules).findings
+    ), "a second run changes something"
     tail = changed.decode().split("    def forward(self, x, r):\n", 1)[1]
     lines = [line.removeprefix("        ") for line in tail.splitlines()]
-    return "\n".join(lines), tuple(one.reason for one in report.findings if one.patch is None)
+    return "\n".join(lines), tuple(
+        finding.reason for finding in report.findings if finding.patch is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,8 +176,8 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
     ],
 )
 def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> None:
-    found, withheld = rewritten(rules, before)
-    assert found == after
+    changed, withheld = rewritten(rules, before)
+    assert changed == after
     assert withheld == ()
 
 
@@ -226,8 +229,8 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
     ],
 )
 def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, reason: str) -> None:
-    found, withheld = rewritten(rules, body)
-    assert found == body
+    changed, withheld = rewritten(rules, body)
+    assert changed == body
     assert len(withheld) == 1
     assert reason in withheld[0]
     assert "line" in withheld[0]
@@ -283,8 +286,8 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
     ],
 )
 def test_look_alikes_are_left_alone(rules: tuple[CompiledRule, ...], body: str) -> None:
-    found, withheld = rewritten(rules, body)
-    assert found == body
+    changed, withheld = rewritten(rules, body)
+    assert changed == body
     assert withheld == ()
 
 
@@ -316,7 +319,7 @@ def test_withheld_for_the_whole_function(
     rules: tuple[CompiledRule, ...], code: str, reason: str
 ) -> None:
     report = check_source(source_of(code), rules)
-    assert [one.patch for one in report.findings] == [None]
+    assert [finding.patch for finding in report.findings] == [None]
     assert reason in report.findings[0].reason
 
 
@@ -345,8 +348,10 @@ def test_layers_that_change_by_other_means_are_given_whole(
 
 
 def test_attributes_are_read_again_after_a_call(rules: tuple[CompiledRule, ...]) -> None:
-    found, _ = rewritten(rules, "a = self.h\nself.step()\nreturn self.norm(self.drop(self.h) + a)")
-    assert "self.h, a, self.norm" in found
+    changed, _ = rewritten(
+        rules, "a = self.h\nself.step()\nreturn self.norm(self.drop(self.h) + a)"
+    )
+    assert "self.h, a, self.norm" in changed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`regraft new rule` and `regraft test`: what somebody who writes a rule sees."""
+"""Test `regraft new rule` and `regraft test` as the author of a rule uses them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from regraft.rules import load_rules
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def regraft(*arguments: str) -> Result:
+    """Run the command line in this process."""
     return CliRunner().invoke(main, arguments)
 
 
 def new_page(folder: Path) -> Path:
+    """Return the page of a new rule."""
     assert regraft("new", "rule", "mine/fast-silu").exit_code == 0
     return folder / "rules" / "mine" / "fast-silu.md"
 
 
 def edit(path: Path, old: str, new: str) -> None:
+    """Replace the only occurrence of a text in a file."""
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))

@@ -1,4 +1,4 @@
-"""Every rule's page is its test, and the invariants that hold for every rewrite everywhere."""
+"""Test every rule by its page, and the invariants of every rewrite."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from regraft.source.text import SourceFile, parse
 
 RULES, PROBLEMS = load_rules(["*/*"])
 REWRITES = [
-    (rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "rewrite"
+    (rule, example)
+    for rule in RULES
+    for example in page_examples(rule.page)
+    if example.kind == "rewrite"
 ]
 UNCHANGED = [
-    (rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "unchanged"
+    (rule, example)
+    for rule in RULES
+    for example in page_examples(rule.page)
+    if example.kind == "unchanged"
 ]
 
 
 def label(value: object) -> str:
+    """Return the id of a rule or an example."""
     return (
         value.id
         if isinstance(value, Rule)
@@ -34,6 +41,7 @@ def label(value: object) -> str:
 
 
 def run(rule: Rule, code: str) -> tuple[FileReport, str]:
+    """Return the report on a code and the rewritten text."""
     compiled, problems = compile_rules([rule])
     assert not problems
     source = parse("model.py", code.encode())
@@ -63,7 +71,7 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
     report, changed = run(rule, example.before)
     assert changed == example.after
     ast.parse(changed)
-    again, unchanged = run(rule, changed)
+    second_report, unchanged = run(rule, changed)
     assert unchanged == changed, "a second run changes something"
     path = tmp_path / "model.py"
     path.write_text(example.before)
@@ -73,13 +81,15 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
     subprocess.run(["git", "apply", "p.diff"], cwd=tmp_path, check=True)
     assert path.read_text() == changed
     assert report.findings
-    assert all(one.patch is None for one in again.findings)
+    assert all(finding.patch is None for finding in second_report.findings)
 
 
 @pytest.mark.parametrize(("rule", "example"), UNCHANGED, ids=label)
 def test_unchanged_for_the_reason(rule: Rule, example: Example) -> None:
     report, changed = run(rule, example.before)
     assert changed == example.before
-    reasons = [one.reason for one in (*report.misses, *report.findings)] or ["nothing like it"]
+    reasons = [miss.reason for miss in report.misses]
+    reasons += [finding.reason for finding in report.findings]
+    reasons = reasons or ["nothing like it"]
     assert any(example.reason in reason for reason in reasons), reasons
     assert example.reason

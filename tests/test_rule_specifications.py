@@ -1,5 +1,4 @@
-"""Every rule is a runnable specification: its source and its target do the same on random
-inputs."""
+"""Run every rule as a specification: its source and its target agree on random inputs."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ HEADS = random.Random(0)
 
 @pytest.fixture(autouse=True)
 def own_chances() -> None:
-    """Each test draws the same shapes, whichever ran before it."""
+    """Seed the shapes that a test draws, whichever ran before it."""
     CHANCE.seed(0)
     HEADS.seed(0)
 
 
 def rows(shape: tuple[int, ...]) -> torch.Tensor:
-    """Class numbers for as many rows as logits of a shape may have, with or without the last
+    """Return classes for as many rows as logits of a shape may have, with or without the last
     position."""
     number = CHANCE.choice((2 * shape[-2], 2 * (shape[-2] - 1)))
     return torch.randint(0, 3, (number,))
@@ -47,7 +46,7 @@ LOGITS: Drawn = {
 
 
 def table(_: tuple[int, ...]) -> torch.Tensor:
-    """Cosines or sines, whose halves are equal: a kernel may read one of them."""
+    """Return cosines or sines whose halves are equal: a kernel may read one of them."""
     half = torch.randn(2, 5, 3)
     return torch.cat((half, half), dim=-1)
 
@@ -66,10 +65,10 @@ ANGLES: Drawn = {
 
 
 def like(*sizes: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
-    """Random values for a number of dimensions; -1 and -2 are the sizes of a shape counted from its
+    """Return a function for random values; -1 and -2 are the sizes of a shape counted from its
     end."""
     return lambda shape: torch.randn(
-        [shape[one] if one < 0 else one for one in sizes], requires_grad=True
+        [shape[size] if size < 0 else size for size in sizes], requires_grad=True
     )
 
 
@@ -98,10 +97,12 @@ def test_source_and_target_do_the_same(rule: Rule, monkeypatch: pytest.MonkeyPat
 
 
 def runnable(rule: Rule, syntax: RuleSyntax) -> RuleSyntax:
+    """Return the syntax of a rule with calls in place of decorators."""
     return as_calls(syntax) if rule.pack == "hub" else syntax
 
 
 def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
+    """Return the syntax of a rule with one changed text."""
     text = rule.path.read_text("utf-8")
     assert old in text
     syntax = parse_rule(text.replace(old, new))
@@ -216,6 +217,6 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rule_does_not(name: str) -> None:
     rule_id, old, new = WRONG[name]
-    rule = next(one for one in RULES if one.id == rule_id)
+    rule = next(candidate for candidate in RULES if candidate.id == rule_id)
     with pytest.raises((SpecificationError, KeyError)):
         check_rule(runnable(rule, mutated(rule, old, new)), drawn=DRAWN.get(rule_id))

@@ -1,4 +1,4 @@
-"""Loading rules: selection, and every check with the place that it names."""
+"""Test the loading of rules: selection, and every check with the place that it names."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def write(
     text: str = RULE,
     page: str | None = PAGE,
 ) -> Path:
+    """Write a rule and its page."""
     path = folder / pack / f"{name}.rule"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -67,10 +68,12 @@ def write(
 def load(
     folder: Path, select: Sequence[str] = ()
 ) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
+    """Load the rules of a folder."""
     return load_rules(select, directories=(folder,))
 
 
 def only_problem(folder: Path) -> RuleProblem:
+    """Return the only problem of a folder without valid rules."""
     rules, problems = load(folder)
     assert rules == ()
     (problem,) = problems
@@ -96,7 +99,7 @@ def test_loading_imports_no_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("select", "ignore", "found"),
+    ("select", "ignore", "expected"),
     [
         ([], [], ["mine/one", "mine/two", "other/three", "other/two"]),
         (["mine/one"], [], ["mine/one"]),
@@ -108,16 +111,18 @@ def test_loading_imports_no_torch() -> None:
         ([], ["other"], ["mine/one", "mine/two"]),
     ],
 )
-def test_selection(tmp_path: Path, select: list[str], ignore: list[str], found: list[str]) -> None:
+def test_selection(
+    tmp_path: Path, select: list[str], ignore: list[str], expected: list[str]
+) -> None:
     for pack, name in (("mine", "one"), ("mine", "two"), ("other", "two"), ("other", "three")):
         write(tmp_path, name, pack=pack)
     rules, problems = load_rules(select, ignore, (tmp_path,))
-    assert [rule.id for rule in rules] == found
+    assert [rule.id for rule in rules] == expected
     assert problems == ()
 
 
 @pytest.mark.parametrize(
-    ("select", "found"),
+    ("select", "expected"),
     [
         ([], ["mine/one"]),
         (["mine"], ["mine/one"]),
@@ -128,12 +133,12 @@ def test_selection(tmp_path: Path, select: list[str], ignore: list[str], found: 
     ],
 )
 def test_a_rule_that_is_off_is_selected_by_its_own_name(
-    tmp_path: Path, select: list[str], found: list[str]
+    tmp_path: Path, select: list[str], expected: list[str]
 ) -> None:
     write(tmp_path, "one")
     write(tmp_path, "two", text=RULE.replace("forward\n", "  default off\nforward\n"))
     rules, problems = load_rules(select, (), (tmp_path,))
-    assert [rule.id for rule in rules] == found
+    assert [rule.id for rule in rules] == expected
     assert problems == ()
 
 
@@ -244,7 +249,7 @@ def test_every_alternative_binds_its_own_variables(tmp_path: Path) -> None:
     )
     write(tmp_path, "r", text=text, where="where\n tensor($z)")
     _, problems = load(tmp_path)
-    assert [(one.line, one.message[:2]) for one in problems] == [
+    assert [(problem.line, problem.message[:2]) for problem in problems] == [
         (9, "$x")
     ]  # `$z` is asked of the second only
 

@@ -1,4 +1,4 @@
-"""Byte-exact reading and editing, and one clear error for every bad input."""
+"""Test byte-exact reading and editing, and one clear error for every bad input."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from regraft.source.text import (
 )
 
 
-def ok(data: bytes) -> SourceFile:
-    source = parse("x.py", data)
+def ok(content: bytes) -> SourceFile:
+    """Return the file of bytes that must parse."""
+    source = parse("x.py", content)
     assert isinstance(source, SourceFile), source
     return source
 
 
 @pytest.mark.parametrize(
-    ("data", "line", "words"),
+    ("content", "line", "words"),
     [
         (b"def f(:\n", 1, "syntax error"),
         (b"x = 1\n  y = 2\n", 2, "unexpected indent"),
@@ -46,8 +47,8 @@ def ok(data: bytes) -> SourceFile:
         (b"(" * 5000 + b")" * 5000, None, ""),
     ],
 )
-def test_bad_bytes_are_one_error_with_a_place(data: bytes, line: int | None, words: str) -> None:
-    error = parse("x.py", data)
+def test_bad_bytes_are_one_error_with_a_place(content: bytes, line: int | None, words: str) -> None:
+    error = parse("x.py", content)
     assert isinstance(error, SourceError)
     assert words in error.message
     assert line is None or error.line == line
@@ -62,7 +63,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "content",
     [
         b"",
         b"x = 1",
@@ -73,21 +74,21 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
         "s = '\u2028 ü'; t = 1\n".encode(),
     ],
 )
-def test_spans_point_at_the_text_of_each_node(data: bytes) -> None:
-    source = ok(data)
+def test_spans_point_at_the_text_of_each_node(content: bytes) -> None:
+    source = ok(content)
     for node in ast.walk(source.tree):
         if isinstance(node, ast.expr) and not isinstance(getattr(node, "ctx", None), ast.Store):
             assert ast.dump(ast.parse(source.segment(node), mode="eval").body) == ast.dump(node)
-    assert apply(source, []) == data
+    assert apply(source, []) == content
 
 
 def test_edits_keep_every_other_byte_and_the_encoding() -> None:
-    data = b"# -*- coding: latin-1 -*-\ns = 'caf\xe9'; y = 1\r\n"
-    source = ok(data)
+    content = b"# -*- coding: latin-1 -*-\ns = 'caf\xe9'; y = 1\r\n"
+    source = ok(content)
     value = next(
         node for node in ast.walk(source.tree) if isinstance(node, ast.Constant) and node.value == 1
     )
-    assert apply(source, [Edit(source.span(value), "22")]) == data.replace(b"y = 1", b"y = 22")
+    assert apply(source, [Edit(source.span(value), "22")]) == content.replace(b"y = 1", b"y = 22")
 
 
 def test_overlapping_edits_are_refused() -> None:
@@ -132,7 +133,7 @@ def test_write_replaces_whole_and_keeps_the_mode(tmp_path: Path) -> None:
     assert path.read_bytes() == b"x = 2\n"
     assert path.stat().st_mode & 0o777 == 0o640
     assert link.is_symlink()
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["link.py", "m.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.py", "m.py"]
 
 
 def test_a_file_that_changed_on_disk_is_not_overwritten(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Functions named on the command line."""
+"""Test functions named on the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from regraft.source.object_reference import find_function
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a folder with a module that builds a value."""
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
     (tmp_path / "target_example.py").write_text("value = 3\n\ndef build():\n    return 'built'\n")
     return str(tmp_path)

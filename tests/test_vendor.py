@@ -1,4 +1,5 @@
-"""The vendored module: only what is asked for, and the same results without Regraft."""
+"""Test the vendored module: it holds only the requested functions, and has equal results without
+Regraft."""
 
 from __future__ import annotations
 
@@ -52,6 +53,7 @@ print(torch.compile(model, fullgraph=True, backend="eager")(x).tolist())
 
 
 def names(text: str) -> set[str]:
+    """Return the names of a module's functions."""
     return {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 

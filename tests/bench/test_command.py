@@ -1,4 +1,4 @@
-"""`regraft bench` as a user runs it."""
+"""Test `regraft bench` as a user runs it."""
 
 from __future__ import annotations
 
@@ -89,6 +89,7 @@ def broken():
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """Return a directory with a model and the functions that build it."""
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "targets.py").write_text(TARGETS)
     return tmp_path
@@ -96,7 +97,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder as working directory of this process, whose modules are forgotten afterwards."""
+    """Make the folder the working directory of this process, and forget its modules afterwards."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder
@@ -105,6 +106,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(folder: Path, target: str, *options: str) -> Any:
+    """Run `regraft bench` on a target in a process of its own."""
     command = [sys.executable, "-m", "regraft", "bench", target, "--rounds", "6", *options]
     environment = {**os.environ, "REGRAFT_CACHE_DIR": str(folder / "cache")}
     return subprocess.run(
@@ -118,18 +120,18 @@ def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    data = json.loads(result.stdout)
-    assert data["verified"] and data["threads"] == 1 and data["level"] == 0.95
-    rows = {row["name"]: row for row in data["rows"]}
+    report = json.loads(result.stdout)
+    assert report["verified"] and report["threads"] == 1 and report["level"] == 0.95
+    rows = {row["name"]: row for row in report["rows"]}
     assert set(rows) == {"torch/gelu", "adopter/softmax", "all 2 rules"}
     assert all(row["differs"] == "" for row in rows.values())
     speed = rows["torch/gelu"]["pair"]["speed"]
     assert 1 < speed["low"] <= speed["median"] <= speed["high"]
     assert rows["torch/gelu"]["bytes"] < rows["torch/gelu"]["bytes_against"]
     lock = read(folder / NAME)
-    chosen = [one.id for one in lock.rules]
-    assert "torch/gelu" in chosen and data["chosen"]["rules"] == chosen
-    assert all(one.measured["speed"][0] > 1 for one in lock.rules)
+    chosen = [rule.id for rule in lock.rules]
+    assert "torch/gelu" in chosen and report["chosen"]["rules"] == chosen
+    assert all(rule.measured["speed"][0] > 1 for rule in lock.rules)
     assert (lock.target, lock.goal, lock.mode, lock.device) == (
         "targets.py:build",
         "fastest",
@@ -137,10 +139,10 @@ def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
         "cpu",
     )
     check = [sys.executable, "-m", "regraft", "check", "--output-format", "json", "model.py"]
-    found = json.loads(
+    report_of_check = json.loads(
         subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False).stdout
     )
-    assert {one["rule"] for one in found["findings"]} == set(chosen)
+    assert {finding["rule"] for finding in report_of_check["findings"]} == set(chosen)
 
 
 def test_both_modes_as_a_table_and_several_calls(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Intervals, pairs and peak memory."""
+"""Test the intervals, the pairs and the peak memory of measurements."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from regraft.bench.measure import FEWEST, LEVEL, BenchError, clock, compare, interval, peak, step  # noqa: E402
+from regraft.bench.measure import FEWEST, LEVEL, BenchError, clock, compare, interval, peak, step
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -21,9 +22,9 @@ MIB = 2**20
 
 @pytest.mark.parametrize("n", range(FEWEST, 60))
 def test_the_interval_is_the_narrowest_of_its_level(n: int) -> None:
-    found = interval([float(one) for one in range(1, n + 1)])
-    k = int(found.low)
-    assert found.high == n + 1 - k and found.low <= found.median <= found.high
+    bounds = interval([float(value) for value in range(1, n + 1)])
+    k = int(bounds.low)
+    assert bounds.high == n + 1 - k and bounds.low <= bounds.median <= bounds.high
 
     def missed(k: int) -> float:
         return 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
@@ -35,8 +36,8 @@ def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
     chance = random.Random(0)
     hits = 0
     for _ in range(2000):
-        found = interval([chance.lognormvariate(0.0, 1.0) for _ in range(12)])
-        hits += found.low <= 1.0 <= found.high
+        bounds = interval([chance.lognormvariate(0.0, 1.0) for _ in range(12)])
+        hits += bounds.low <= 1.0 <= bounds.high
     assert hits >= LEVEL * 2000 - 30
 
 
@@ -47,6 +48,7 @@ def test_too_few_values_have_no_interval() -> None:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
+    """Compute with one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -54,7 +56,7 @@ def one_thread() -> Iterator[None]:
 
 
 def busy(seconds: float) -> None:
-    """Take so much time of the processor."""
+    """Use the processor for so many seconds."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
@@ -89,20 +91,24 @@ def test_the_two_steps_alternate() -> None:
 
 def test_peak_memory_counts_what_lives_at_once() -> None:
     x = torch.randn(512, 512)
-    one = x.nbytes
-    assert peak(lambda: (x + 1) * 2, CPU) == pytest.approx(2 * one, rel=0.01)
-    assert peak(lambda: [x + 1, x + 2, x + 3], CPU) == pytest.approx(3 * one, rel=0.01)
-    assert peak(lambda: (x + 1, None)[1] or x + 2, CPU) == pytest.approx(one, rel=0.01)
+    size = x.nbytes
+    assert peak(lambda: (x + 1) * 2, CPU) == pytest.approx(2 * size, rel=0.01)
+    assert peak(lambda: [x + 1, x + 2, x + 3], CPU) == pytest.approx(3 * size, rel=0.01)
+    assert peak(lambda: (x + 1, None)[1] or x + 2, CPU) == pytest.approx(size, rel=0.01)
 
 
 def test_peak_memory_of_inference_and_training() -> None:
     layer, x = nn.Linear(512, 512), torch.randn(512, 512)
-    inference, training = (peak(step(layer, [((x,), {})], one), CPU) for one in (False, True))
+    inference, training = (
+        peak(step(layer, [((x,), {})], training), CPU) for training in (False, True)
+    )
     assert inference == pytest.approx(MIB, rel=0.01)
     assert training > 2 * inference and layer.weight.grad is None
 
 
 class Loss(nn.Module):
+    """A model that returns its loss beside its logits and records the gradients of the loss."""
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(3))
@@ -116,17 +122,19 @@ class Loss(nn.Module):
 
 def test_the_loss_of_the_output_is_differentiated() -> None:
     model = Loss()
-    seen: list[torch.Tensor] = []
-    model.weight.register_hook(seen.append)
+    gradients: list[torch.Tensor] = []
+    model.weight.register_hook(gradients.append)
     step(model, [((), {"x": torch.ones(3)})], True)()
-    assert torch.equal(seen[0], torch.ones(3))
+    assert torch.equal(gradients[0], torch.ones(3))
 
 
 def test_a_model_without_gradients_has_no_training_step() -> None:
+    training_step = step(nn.ReLU(), [((torch.ones(2),), {})], True)
     with pytest.raises(BenchError, match="has a gradient"):
-        compare(*[step(nn.ReLU(), [((torch.ones(2),), {})], True)] * 2, 6, CPU)
+        compare(training_step, training_step, 6, CPU)
 
 
 def test_a_model_that_does_not_run() -> None:
+    inference = step(nn.Linear(2, 2), [((torch.ones(3),), {})], False)
     with pytest.raises(BenchError, match="does not run: RuntimeError"):
-        compare(*[step(nn.Linear(2, 2), [((torch.ones(3),), {})], False)] * 2, 6, CPU)
+        compare(inference, inference, 6, CPU)

@@ -1,4 +1,4 @@
-"""The choice of rules, on figures that are known."""
+"""Test the choice of rules on costs that are set by the test."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from regraft.bench.select import Goal, choose, limit
 from regraft.bench.variants import NONE, Rules
 
 
-class Known:
-    """A meter of made-up costs: seconds and bytes of each subset; times are uncertain by
+class InventedMeter:
+    """A meter with invented costs: seconds and bytes of each subset; times are uncertain by
     `noise`."""
 
     def __init__(
@@ -34,6 +34,8 @@ class Known:
 
 
 def product(factors: dict[str, float], start: float) -> Callable[[Rules], float]:
+    """Return a cost that is a start value times the factors of the rules."""
+
     def cost(rules: Rules) -> float:
         value = start
         for rule in rules:
@@ -43,42 +45,45 @@ def product(factors: dict[str, float], start: float) -> Callable[[Rules], float]
     return cost
 
 
-def chosen(meter: Known, goal: Goal, names: str = "abcd") -> str | None:
-    found = choose(meter, tuple(names), goal)
-    return None if found is None else "".join(sorted(found.rules))
+def chosen(meter: InventedMeter, goal: Goal, names: str = "abcd") -> str | None:
+    """Return the letters of the chosen rules; None where no choice is possible."""
+    choice = choose(meter, tuple(names), goal)
+    return None if choice is None else "".join(sorted(choice.rules))
 
 
 FASTEST, SMALLEST = Goal("fastest"), Goal("smallest")
 
 
 def test_what_is_faster_stays_and_nothing_else_does() -> None:
-    meter = Known(product({"a": 0.5, "b": 0.99, "c": 1.3, "d": 0.9}, 1.0), lambda _: 100)
-    found = choose(meter, tuple("abcd"), FASTEST)
-    assert found is not None and found.rules == {"a", "d"}  # the interval of b includes no gain
-    assert {name: round(one.pair.speed.median, 2) for name, one in found.worth.items()} == {
+    meter = InventedMeter(product({"a": 0.5, "b": 0.99, "c": 1.3, "d": 0.9}, 1.0), lambda _: 100)
+    choice = choose(meter, tuple("abcd"), FASTEST)
+    assert choice is not None and choice.rules == {"a", "d"}  # the interval of b includes no gain
+    assert {name: round(gain.pair.speed.median, 2) for name, gain in choice.worth.items()} == {
         "a": 2.0,
         "d": 1.11,
     }
-    assert found.whole is not None and found.whole.pair.speed.median == pytest.approx(1 / 0.45)
+    assert choice.whole is not None and choice.whole.pair.speed.median == pytest.approx(1 / 0.45)
 
 
 def test_no_rule_pays() -> None:
-    found = choose(Known(product({"a": 1.01, "b": 0.99}, 1.0), lambda _: 100), tuple("ab"), FASTEST)
-    assert found is not None and found.rules == NONE and found.whole is None and not found.worth
+    choice = choose(
+        InventedMeter(product({"a": 1.01, "b": 0.99}, 1.0), lambda _: 100), tuple("ab"), FASTEST
+    )
+    assert choice is not None and choice.rules == NONE and choice.whole is None and not choice.worth
 
 
 def test_a_rule_that_another_one_makes_useless_goes() -> None:
     def seconds(rules: Rules) -> float:
         return 0.5 if "b" in rules else 0.8 if "a" in rules else 1.0
 
-    assert chosen(Known(seconds, lambda _: 100), FASTEST) == "b"
+    assert chosen(InventedMeter(seconds, lambda _: 100), FASTEST) == "b"
 
 
 def test_rules_that_only_pay_together_are_found() -> None:
     def seconds(rules: Rules) -> float:
         return 0.5 if rules >= {"a", "c"} else 1.0
 
-    assert chosen(Known(seconds, lambda _: 100), FASTEST) == "ac"
+    assert chosen(InventedMeter(seconds, lambda _: 100), FASTEST) == "ac"
 
 
 def test_the_fastest_under_a_memory_limit() -> None:
@@ -88,7 +93,7 @@ def test_the_fastest_under_a_memory_limit() -> None:
     def total(rules: Rules) -> int:
         return 100 + sum(size.get(rule, 0) for rule in rules)
 
-    meter = Known(seconds, total)
+    meter = InventedMeter(seconds, total)
     assert chosen(meter, FASTEST) == "ab"
     assert chosen(meter, Goal("fastest", 115)) == "b"
     assert chosen(meter, Goal("fastest", 1.15, relative=True)) == "b"
@@ -106,7 +111,7 @@ def test_the_smallest_under_a_time_limit() -> None:
     def total(rules: Rules) -> int:
         return 100 + sum(size.get(rule, 0) for rule in rules)
 
-    meter = Known(seconds, total)
+    meter = InventedMeter(seconds, total)
     assert chosen(meter, SMALLEST) == "ac"
     assert chosen(meter, Goal("smallest", 1.2)) == "c"
     assert chosen(meter, Goal("smallest", 1.2, relative=True)) == "c"

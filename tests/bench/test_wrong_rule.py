@@ -1,5 +1,5 @@
-"""A rule that changes results on the user's inputs is shown as such and never chosen, however fast
-it is."""
+"""Test that a rule that changes results on the user's inputs is shown as such and never chosen,
+however fast it is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ forward
   torch.erfinv($x) -> $y
   => torch.relu($x) -> $y
 """
-KEPT = 'python unchanged reason="nothing like it"\nimport torch\n'
+UNCHANGED = 'python unchanged reason="nothing like it"\nimport torch\n'
 PAGE = f"""\
 ```python before
 import torch
@@ -49,13 +49,14 @@ y = torch.erfinv(x)
 import torch
 y = torch.relu(x)
 ```
-```{KEPT}```
-```{KEPT}```
+```{UNCHANGED}```
+```{UNCHANGED}```
 """
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Any]:
+    """Yield a model whose module is loaded from a file."""
     path = tmp_path / "wrongly_rewritten.py"
     path.write_text(MODEL)
     spec = importlib.util.spec_from_file_location("wrongly_rewritten", path)

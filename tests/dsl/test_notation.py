@@ -1,4 +1,5 @@
-"""The notation as the paper prints it (ISSTA 2024, Figures 1-5) and as our rule files use it."""
+"""Test the notation as the paper prints it (ISSTA 2024, Figures 1-5) and as our rule files use
+it."""
 
 from __future__ import annotations
 
@@ -35,38 +36,45 @@ where
 
 
 def var(name: str) -> s.Var:
+    """Return a variable."""
     return s.Var(name)
 
 
 def call(callee: str, *args: s.Operand, **keywords: s.Operand) -> s.Apply:
+    """Return a call of a dotted name."""
     return s.Apply(s.Ref(callee), args, tuple(keywords.items()))
 
 
 def fragment(text: str) -> s.Fragment:
+    """Parse a text that must be a fragment."""
     parsed = parse_fragment(text)
     assert not isinstance(parsed, s.SyntaxProblem), parsed
     return parsed
 
 
 def transformation(text: str) -> s.Transformation:
+    """Parse a text that must be a transformation."""
     parsed = parse_transformation(text)
     assert isinstance(parsed, s.Transformation), parsed
     return parsed
 
 
 def rule(text: str) -> s.RuleSyntax:
+    """Parse a text that must be a rule."""
     parsed = parse_rule(text)
     assert isinstance(parsed, s.RuleSyntax), parsed
     return parsed
 
 
 def operand(text: str) -> s.Operand:
+    """Return the operand that a text denotes."""
     (node,) = fragment(f"f({text})")
     assert isinstance(node, s.Node)
     return node.apply.args[0]
 
 
 def condition(text: str) -> s.Condition:
+    """Return the guard that a text denotes."""
     (node,) = fragment(f"f() if {text}")
     assert isinstance(node, s.Node)
     assert node.guard is not None

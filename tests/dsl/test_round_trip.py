@@ -1,4 +1,4 @@
-"""Whatever the syntax can hold, printing and parsing give it back."""
+"""Test that printing and parsing preserve all that the syntax can represent."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ leaves = st.one_of(variables, refs, constants, st.just(s.Wildcard()))
 
 
 def _calls(operands: st.SearchStrategy) -> st.SearchStrategy:
+    """Return a strategy for calls."""
     keywords = st.lists(
         st.tuples(identifiers, operands), max_size=2, unique_by=lambda pair: pair[0]
     ).map(tuple)
@@ -74,12 +75,14 @@ def _calls(operands: st.SearchStrategy) -> st.SearchStrategy:
 
 
 def _operators(operands: st.SearchStrategy) -> st.SearchStrategy:
+    """Return a strategy for binary and unary operators."""
     symbols = ("+", "-", "*", "/", "//", "%", "@", "**", "==", "!=", "<", "<=", ">", ">=")
     binary = st.builds(s.Apply, st.sampled_from(symbols), st.tuples(operands, operands))
     return binary | st.builds(s.Apply, st.sampled_from(("neg", "~")), st.tuples(operands))
 
 
 def _compounds(operands: st.SearchStrategy) -> st.SearchStrategy:
+    """Return a strategy for operands that are made of operands."""
     optional = st.none() | operands
     slices = st.builds(lambda *parts: s.Apply(s.Ref("slice"), parts), operands, operands, operands)
     indices = st.one_of(operands, st.builds(s.Slice, optional, optional), slices)
@@ -97,6 +100,7 @@ operands = st.recursive(leaves, _compounds, max_leaves=8)
 
 
 def _is_comparison(operand: s.Operand) -> bool:
+    """Return whether an operand is a comparison."""
     return isinstance(operand, s.Apply) and operand.callee in ("==", "!=", "<", "<=", ">", ">=")
 
 
@@ -111,6 +115,7 @@ comparisons = st.builds(
 
 
 def _joined(conditions: st.SearchStrategy) -> st.SearchStrategy:
+    """Return a strategy for negated and joined conditions."""
     several = st.lists(conditions, min_size=2, max_size=3).map(tuple)
     return st.one_of(
         st.builds(s.Not, conditions), st.builds(s.And, several), st.builds(s.Or, several)

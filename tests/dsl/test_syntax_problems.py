@@ -1,4 +1,4 @@
-"""Every complaint names what is wrong and stands exactly where it is."""
+"""Test that every syntax problem names the mistake and stands exactly at its place."""
 
 from __future__ import annotations
 
@@ -142,6 +142,7 @@ TRANSFORMATIONS = {
 
 
 def check(problem: object, line: int, column: int, message: str) -> None:
+    """Assert the message and the position of a syntax problem."""
     assert isinstance(problem, SyntaxProblem)
     assert message in problem.message
     assert (problem.line, problem.column) == (line, column), problem

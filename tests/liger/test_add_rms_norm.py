@@ -1,5 +1,5 @@
-"""One kernel for a residual sum and its RMSNorm: what the layer makes of the sum decides, and
-nothing else is seen."""
+"""Test the kernel of a residual sum and its RMSNorm: only the layer's use of the sum decides for
+it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from regraft.ops import REFERENCES, add_rms_norm, implementation, rms_norm  # noqa: E402
-from regraft.ops.postponed import PostponedTensor  # noqa: E402
+from regraft.ops import REFERENCES, add_rms_norm, implementation, rms_norm
+from regraft.ops.postponed import PostponedTensor
 
 reference = REFERENCES["add_rms_norm"]
 HALF, SINGLE = torch.float16, torch.float32
@@ -20,6 +21,8 @@ FUSED = "_AddRmsNorm"
 
 
 class Norm(nn.Module):  # type: ignore[misc]
+    """An RMSNorm by the op, with weights that differ."""
+
     def __init__(self, offset: float = 0.0, casting: str = "llama", dtype: Any = SINGLE) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.linspace(-1, 2, 7).to(dtype))
@@ -30,6 +33,7 @@ class Norm(nn.Module):  # type: ignore[misc]
 
 
 def terms(dtype: Any = SINGLE) -> tuple[Any, Any]:
+    """Return two tensors to add, with gradients."""
     generator = torch.Generator().manual_seed(0)
     x, y = (
         (3 * torch.randn(2, 3, 7, generator=generator)).to(dtype).requires_grad_() for _ in range(2)
@@ -38,17 +42,17 @@ def terms(dtype: Any = SINGLE) -> tuple[Any, Any]:
 
 
 def both(norm: Any, x: Any, y: Any) -> tuple[list[Any], list[Any]]:
-    """Results and gradients through the op, and through the composition."""
-    found = []
+    """Return results and gradients through the op, and through the composition."""
+    runs = []
     for op in (add_rms_norm, reference):
         total, normed = op(x, y, norm)
         slopes = [
-            torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(one.dtype)
-            for one in (total, normed)
+            torch.linspace(-1, 1, tensor.numel()).reshape(tensor.shape).to(tensor.dtype)
+            for tensor in (total, normed)
         ]
         leaves = [x, y, *norm.parameters()]
-        found.append([total, normed, *torch.autograd.grad((total, normed), leaves, slopes)])
-    return found[0], found[1]
+        runs.append([total, normed, *torch.autograd.grad((total, normed), leaves, slopes)])
+    return runs[0], runs[1]
 
 
 @pytest.mark.parametrize(("offset", "casting"), [(0.0, "llama"), (0.0, "gemma"), (1.0, "gemma")])
@@ -59,9 +63,9 @@ def test_one_kernel_computes_the_sum_and_its_norm(
     ours, theirs = both(Norm(offset, casting, dtype), *terms(dtype))
     assert launches == [FUSED, "_rms_norm_kernel"]  # the composition's norm is Liger's, too
     assert torch.equal(ours[0], theirs[0])
-    for one, other in zip(ours, theirs, strict=True):
-        assert type(one) is torch.Tensor and one.dtype == other.dtype
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert type(actual) is torch.Tensor and actual.dtype == expected.dtype
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +76,9 @@ def test_what_the_kernel_would_round_otherwise_is_added_before(
 ) -> None:
     ours, theirs = both(norm, *terms(HALF))
     assert launches and FUSED not in launches
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == other.dtype
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert actual.dtype == expected.dtype
+        torch.testing.assert_close(actual, expected)
 
 
 def test_only_one_result_is_used() -> None:
@@ -90,24 +94,24 @@ def test_only_one_result_is_used() -> None:
 
 def test_gradients_can_be_differentiated_again() -> None:
     norm = Norm()
-    found = []
+    second_derivatives = []
     for op in (add_rms_norm, reference):
         x, y = terms()
         total, normed = op(x, y, norm)
         (slope,) = torch.autograd.grad((normed * total).sum(), x, create_graph=True)
-        found.append(torch.autograd.grad(slope.pow(2).sum(), (x, y, norm.weight)))
-    torch.testing.assert_close(found[0], found[1])
+        second_derivatives.append(torch.autograd.grad(slope.pow(2).sum(), (x, y, norm.weight)))
+    torch.testing.assert_close(second_derivatives[0], second_derivatives[1])
 
 
 def test_terms_may_be_overwritten_afterwards() -> None:
     """The composition keeps the sum, and neither of its terms."""
     x, y = terms()
-    norm, held = Norm(), (x * 1, y * 1)
-    total, normed = add_rms_norm(*held, norm)
+    norm, sums = Norm(), (x * 1, y * 1)
+    total, normed = add_rms_norm(*sums, norm)
     expected = reference(*terms(), norm)
-    for one in held:
-        one.data.zero_()
-        one.add_(1)
+    for tensor in sums:
+        tensor.data.zero_()
+        tensor.add_(1)
     torch.testing.assert_close((total, normed), expected)
     (total + normed).sum().backward()
     assert x.grad is not None
@@ -121,7 +125,9 @@ class Seeing(Norm):
         return super().forward(x + 1) + x.mean()
 
 
-class Double(torch.autograd.Function):  # type: ignore[misc]
+class Double(torch.autograd.Function):
+    """A function of autograd that is not the op's."""
+
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         return x * 2
@@ -132,11 +138,15 @@ class Double(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Foreign(Norm):
+    """A layer that passes its input to a function of autograd."""
+
     def forward(self, x: Any) -> Any:
         return Double.apply(x) * self.weight
 
 
 class Blind(Norm):
+    """A layer that computes without gradients."""
+
     def forward(self, x: Any) -> Any:
         with torch.no_grad():
             return rms_norm(x, weight=self.weight)
@@ -145,12 +155,13 @@ class Blind(Norm):
 @pytest.mark.parametrize("kind", [Seeing, Foreign, Blind])
 def test_other_layers_get_the_sum(kind: Any, launches: list[str]) -> None:
     norm = kind()
-    ours, theirs = ([], [])
-    for op, found in ((add_rms_norm, ours), (reference, theirs)):
+    ours: list[Any] = []
+    theirs: list[Any] = []
+    for op, results in ((add_rms_norm, ours), (reference, theirs)):
         x, y = terms()
         total, normed = op(x, y, norm)
         assert type(total) is torch.Tensor and normed.requires_grad == (kind is not Blind)
-        found += [total, normed, *torch.autograd.grad((total * 2 + normed).sum(), (x, y))]
+        results += [total, normed, *torch.autograd.grad((total * 2 + normed).sum(), (x, y))]
     assert FUSED not in launches
     torch.testing.assert_close(ours, theirs)
 
@@ -169,14 +180,14 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition(
     change: str, launches: list[str]
 ) -> None:
     x, y = terms(torch.float64 if change == "float64" else SINGLE)
-    norm, seen = Norm(), []
+    norm, input_types = Norm(), []
     if change == "hook":
-        norm.register_forward_pre_hook(lambda _, given: seen.append(type(given[0])))
+        norm.register_forward_pre_hook(lambda _, arguments: input_types.append(type(arguments[0])))
     y = {"shape": y[:1], "dtype": y.half()}.get(change, y)
     assert implementation("add_rms_norm", x, y, norm) == "reference"
     total, normed = add_rms_norm(x, y, norm)
     assert FUSED not in launches
-    assert seen == ([torch.Tensor] if change == "hook" else [])
+    assert input_types == ([torch.Tensor] if change == "hook" else [])
     expected = x + y, norm(x + y)
     torch.testing.assert_close((total, normed), expected)
 

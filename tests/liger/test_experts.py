@@ -1,5 +1,5 @@
-"""Experts in grouped products against experts one after the other: the rule's own body, and a
-model."""
+"""Test experts in grouped products against experts one after the other, by the rule's own body and
+in a model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ NAMES = ("x", "index", "weights", "gate_up", "down", "activation", "number")
 
 
 def specification() -> Any:
-    """The body of the rule as a function of its variables."""
+    """Return the body of the rule as a function of its variables."""
     (rule,), _ = load_rules(["liger/experts"])
-    (whole,) = rule.syntax.bodies
-    assert [one.name for one in whole.target.apply.args] == list(NAMES)  # type: ignore[union-attr]
-    code = f"def body({', '.join(NAMES)}):\n" + textwrap.indent(whole.code.replace("$", ""), "    ")
+    (body,) = rule.syntax.bodies
+    assert [argument.name for argument in body.target.apply.args] == list(NAMES)  # type: ignore[union-attr]
+    code = f"def body({', '.join(NAMES)}):\n" + textwrap.indent(body.code.replace("$", ""), "    ")
     scope: dict[str, Any] = {"torch": torch}
     exec(code, scope)
     return scope["body"]
 
 
 def drawn(dtype: Any = torch.float32, number: int = NUMBER) -> list[Any]:
+    """Return random arguments of the op."""
     torch.manual_seed(0)
     x = torch.randn(ROWS, WIDTH).to(dtype)
     gate_up, down = (
@@ -39,21 +40,27 @@ def drawn(dtype: Any = torch.float32, number: int = NUMBER) -> list[Any]:
     )
     index = torch.stack([torch.randperm(number)[:CHOSEN] for _ in range(ROWS)])
     weights = torch.rand(ROWS, CHOSEN).to(dtype)
-    for one in (x, gate_up, down, weights):
-        one.requires_grad_()
+    for tensor in (x, gate_up, down, weights):
+        tensor.requires_grad_()
     return [x, index, weights, gate_up, down, nn.SiLU(), number]
 
 
-def run(function: Any, given: list[Any]) -> list[Any]:
-    result = function(*given)
+def run(function: Any, arguments: list[Any]) -> list[Any]:
+    """Return the result of a function and the gradients of its arguments."""
+    result = function(*arguments)
     slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)
-    leaves = [one for one in given if isinstance(one, torch.Tensor) and one.requires_grad]
+    leaves = [
+        argument
+        for argument in arguments
+        if isinstance(argument, torch.Tensor) and argument.requires_grad
+    ]
     return [result, *torch.autograd.grad(result, leaves, slope)]
 
 
-def same(given: list[Any]) -> None:
-    half = given[0].dtype == torch.half
-    for ours, theirs in zip(run(experts, given), run(specification(), given), strict=True):
+def assert_agrees(arguments: list[Any]) -> None:
+    """Assert that the op and the rule's body have equal results and gradients."""
+    half = arguments[0].dtype == torch.half
+    for ours, theirs in zip(run(experts, arguments), run(specification(), arguments), strict=True):
         size = float(theirs.detach().abs().max())
         torch.testing.assert_close(
             ours, theirs, rtol=4e-3 if half else 1e-5, atol=(4e-3 if half else 1e-5) * size
@@ -62,17 +69,17 @@ def same(given: list[Any]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_kernel(dtype: Any, launches: list[str]) -> None:
-    given = drawn(dtype)
-    assert implementation("experts", *given) == "liger"
-    same(given)
+    arguments = drawn(dtype)
+    assert implementation("experts", *arguments) == "liger"
+    assert_agrees(arguments)
     assert launches == ["_experts_kernel"]
 
 
 def test_experts_that_nobody_chose_and_one_that_is_chosen_twice(launches: list[str]) -> None:
-    given = drawn()
-    given[1] = torch.zeros(ROWS, CHOSEN, dtype=torch.long)
-    given[1][3:, 1] = 2
-    same(given)
+    arguments = drawn()
+    arguments[1] = torch.zeros(ROWS, CHOSEN, dtype=torch.long)
+    arguments[1][3:, 1] = 2
+    assert_agrees(arguments)
     assert launches
 
 
@@ -80,38 +87,44 @@ def test_experts_that_nobody_chose_and_one_that_is_chosen_twice(launches: list[s
     "what", ["an index that chooses none", "gelu", "weights of another dtype", "experts' dtype"]
 )
 def test_the_composition(what: str, launches: list[str]) -> None:
-    given = drawn()
+    arguments = drawn()
     if what == "an index that chooses none":
-        given[1][2, 0] = NUMBER
+        arguments[1][2, 0] = NUMBER
     elif what == "gelu":
-        given[5] = nn.GELU()
+        arguments[5] = nn.GELU()
     elif what == "weights of another dtype":
-        given[2] = given[2].detach().double()
+        arguments[2] = arguments[2].detach().double()
     else:
-        given = [
-            one.detach().double() if isinstance(one, torch.Tensor) and one.requires_grad else one
-            for one in given
+        arguments = [
+            argument.detach().double()
+            if isinstance(argument, torch.Tensor) and argument.requires_grad
+            else argument
+            for argument in arguments
         ]
-    assert implementation("experts", *given) == "reference"
-    assert torch.equal(experts(*given), specification()(*given))
+    assert implementation("experts", *arguments) == "reference"
+    assert torch.equal(experts(*arguments), specification()(*arguments))
     assert not launches
 
 
 def test_a_second_derivative_is_that_of_the_composition(launches: list[str]) -> None:
-    found = []
+    second_derivatives = []
     for function in (experts, specification()):
-        given = drawn()
-        (slope,) = torch.autograd.grad(function(*given).sum(), given[0], create_graph=True)
-        found.append(torch.autograd.grad(slope.square().sum(), [given[0], given[3]]))
-    for ours, theirs in zip(*found, strict=True):
+        arguments = drawn()
+        (slope,) = torch.autograd.grad(function(*arguments).sum(), arguments[0], create_graph=True)
+        second_derivatives.append(
+            torch.autograd.grad(slope.square().sum(), [arguments[0], arguments[3]])
+        )
+    for ours, theirs in zip(*second_derivatives, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     assert launches
 
 
 def test_two_backward_passes_give_the_same() -> None:
-    given = drawn()
-    result = experts(*given).square().sum()
-    first, second = (torch.autograd.grad(result, given[3], retain_graph=True)[0] for _ in range(2))
+    arguments = drawn()
+    result = experts(*arguments).square().sum()
+    first, second = (
+        torch.autograd.grad(result, arguments[3], retain_graph=True)[0] for _ in range(2)
+    )
     assert torch.equal(first, second)
 
 
@@ -136,18 +149,18 @@ def test_a_model_of_transformers(launches: list[str]) -> None:
     model = transformers.Qwen3MoeForCausalLM(
         transformers.Qwen3MoeConfig(**sizes, num_experts_per_tok=2, experts_implementation="eager")
     )
-    for one in model.parameters():
-        one.data.normal_(std=0.3)
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.3)
     tokens = torch.randint(0, 70, (2, 7))
-    found = []
+    runs = []
     for _ in range(2):
         model.zero_grad()
         output = model(tokens, labels=tokens)
         output.loss.backward()
-        found.append([output.logits, *(one.grad.clone() for one in model.parameters())])
+        runs.append([output.logits, *(parameter.grad.clone() for parameter in model.parameters())])
         if not launches:
             optimize(model, select=["liger/experts"], verify=False)
-    for theirs, ours in zip(*found, strict=True):
+    for theirs, ours in zip(*runs, strict=True):
         torch.testing.assert_close(
             ours, theirs, rtol=1e-4, atol=1e-5 * max(1.0, float(theirs.abs().max()))
         )

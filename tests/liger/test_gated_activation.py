@@ -1,5 +1,5 @@
-"""The kernels of gated activations: what decides for them, and the defects of patches written by
-hand."""
+"""Test the kernels of gated activations: the conditions for them, and the defects of patches
+written by hand."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ reference = REFERENCES["gated_activation"]
 
 
 class SiluOfPackage(nn.Module):
+    """An activation that calls a function of torch, as those of transformers do."""
+
     def forward(self, x: Any) -> Any:
         return nn.functional.silu(x)
 
 
 class Stored(nn.Module):
+    """An activation that calls a stored function."""
+
     def __init__(self, act: Callable[..., Any]) -> None:
         super().__init__()
         self.act = act
@@ -34,6 +38,7 @@ class Stored(nn.Module):
 
 
 def hooked() -> nn.Module:
+    """Return a SiLU with a hook."""
     act = nn.SiLU()
     act.register_forward_hook(lambda *_: None)
     return act
@@ -41,7 +46,7 @@ def hooked() -> nn.Module:
 
 TANH = functools.partial(F.gelu, approximate="tanh")
 KERNELS = [nn.SiLU(), F.silu, SiluOfPackage(), Stored(F.silu), nn.GELU("tanh"), TANH, Stored(TANH)]
-OTHERS = [
+UNSUPPORTED = [
     nn.ReLU(),
     nn.GELU(),
     F.gelu,
@@ -54,11 +59,13 @@ OTHERS = [
 
 
 def factors(dtype: Any = torch.float32) -> list[Any]:
+    """Return two random tensors with gradients."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(2, 3, 9, generator=generator).to(dtype).requires_grad_() for _ in range(2)]
 
 
 def results(op: Callable[..., Any], dtype: Any, act: Any) -> list[Any]:
+    """Return the result of an op and the gradients of its factors."""
     leaves = factors(dtype)
     result = op(*leaves, act)
     slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(dtype)
@@ -72,13 +79,13 @@ def test_the_kernel_gives_what_the_activation_gives(
 ) -> None:
     ours, theirs = (results(op, dtype, act) for op in (gated_activation, reference))
     assert launches
-    for one, other in zip(ours, theirs, strict=True):
+    for actual, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(
-            one, other, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {})
+            actual, expected, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {})
         )
 
 
-@pytest.mark.parametrize("act", OTHERS, ids=lambda act: getattr(act, "__name__", repr(act)))
+@pytest.mark.parametrize("act", UNSUPPORTED, ids=lambda act: getattr(act, "__name__", repr(act)))
 def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) -> None:
     """Patches written by hand ignore `hidden_act`: they compute SiLU where the model says GELU or
     ReLU."""
@@ -91,30 +98,35 @@ def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) 
 def test_the_backward_pass_can_be_run_again(launches: list[str]) -> None:
     """Liger's own function writes the gradients over its inputs: a second backward pass would be
     wrong."""
-    leaves = factors()
-    kept = [one.detach().clone() for one in leaves]
-    result = gated_activation(*leaves, F.silu)
-    first, again = (torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2))
+    leaves = gate, up = factors()
+    copies = [leaf.detach().clone() for leaf in leaves]
+    result = gated_activation(gate, up, F.silu)
+    first_gradients, second_gradients = (
+        torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2)
+    )
     assert launches
     assert all(
-        torch.equal(one, other)
-        for one, other in zip((*first, *leaves), (*again, *kept), strict=True)
+        torch.equal(left, right)
+        for left, right in zip(
+            (*first_gradients, *leaves), (*second_gradients, *copies), strict=True
+        )
     )
 
 
 def test_second_derivatives_are_those_of_the_activation() -> None:
     second = []
     for op in (gated_activation, reference):
-        leaves = factors()
-        slopes = torch.autograd.grad(op(*leaves, F.silu).square().sum(), leaves, create_graph=True)
-        second.append(torch.autograd.grad(sum(one.square().sum() for one in slopes), leaves))
-    for one, other in zip(*second, strict=True):
-        torch.testing.assert_close(one, other)
+        leaves = gate, up = factors()
+        slopes = torch.autograd.grad(op(gate, up, F.silu).square().sum(), leaves, create_graph=True)
+        second.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves))
+    for actual, expected in zip(*second, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_halves_of_one_projection(launches: list[str]) -> None:
     x = torch.randn(2, 5, 8, requires_grad=True)
-    ours = gated_activation(*x.chunk(2, -1), F.silu)
+    gate, up = x.chunk(2, -1)
+    ours = gated_activation(gate, up, F.silu)
     (slope,) = torch.autograd.grad(ours.sum(), x)
     theirs = reference(*x.chunk(2, -1), F.silu)
     torch.testing.assert_close(ours, theirs)

@@ -1,4 +1,4 @@
-"""The backward kernel of group normalisation, and why its forward kernel is not used
+"""Test the backward kernel of group normalisation, and the reason against its forward kernel
 (decision 28)."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from regraft.ops.liger import liger_module  # noqa: E402
 
 
 def results(run: Any, x: Any, norm: nn.GroupNorm) -> list[Any]:
+    """Return the result of a function and the gradients of its input and parameters."""
     result = run(x)
     slope = torch.linspace(-1, 1, result.numel(), dtype=x.dtype).reshape(result.shape) + 2
     return [result, *torch.autograd.grad(result, [x, *norm.parameters()], slope)]
@@ -29,7 +30,7 @@ def results(run: Any, x: Any, norm: nn.GroupNorm) -> list[Any]:
 def test_results_and_gradients(
     groups: int, shape: tuple[int, ...], mean: float, launches: list[str]
 ) -> None:
-    """As near to what double precision gives as PyTorch's own."""
+    """The kernel is as near to double precision as PyTorch's own normalisation."""
     torch.manual_seed(0)
     norm = nn.GroupNorm(groups, 8, eps=1e-3)
     norm.weight.data.normal_()
@@ -39,24 +40,26 @@ def test_results_and_gradients(
     exact = results(wide, x.detach().double().requires_grad_(), wide)
     assert launches
     assert torch.equal(ours[0], theirs[0])
-    for one, other, true in zip(ours[1:], theirs[1:], exact[1:], strict=True):
-        scale = float(true.abs().max())
-        assert (one - true).abs().max() <= 2 * (other - true).abs().max() + 1e-5 * scale
+    for actual, expected, exact_value in zip(ours[1:], theirs[1:], exact[1:], strict=True):
+        scale = float(exact_value.abs().max())
+        assert (actual - exact_value).abs().max() <= 2 * (
+            expected - exact_value
+        ).abs().max() + 1e-5 * scale
 
 
 def test_second_derivatives_are_pytorchs() -> None:
     norm, x = nn.GroupNorm(2, 4), torch.randn(2, 4, 3, requires_grad=True)
-    found = []
+    second_derivatives = []
     for run in (lambda x: group_norm(x, norm), norm):
         (slope,) = torch.autograd.grad(run(x).square().sum(), x, create_graph=True)
-        found.append(torch.autograd.grad(slope.square().sum(), x)[0])
-    torch.testing.assert_close(*found)
+        second_derivatives.append(torch.autograd.grad(slope.square().sum(), x)[0])
+    torch.testing.assert_close(*second_derivatives)
 
 
 def test_what_the_kernel_does_not_do_runs_the_layer(launches: list[str]) -> None:
     norm, x = nn.GroupNorm(2, 4), torch.randn(2, 4, 3, 3)
     assert implementation("group_norm", x, norm) == "liger"
-    others: list[tuple[Any, nn.Module]] = [
+    cases: list[tuple[Any, nn.Module]] = [
         (x, nn.GroupNorm(2, 4, affine=False)),
         (x, nn.GroupNorm(2, 4, bias=False)),
         (x, nn.Sequential(norm)),
@@ -65,11 +68,11 @@ def test_what_the_kernel_does_not_do_runs_the_layer(launches: list[str]) -> None
         (x[:0], norm),
         (x[:, :, 0, 0], nn.GroupNorm(4, 4)),
     ]
-    for value, other in others:
-        assert implementation("group_norm", value, other) == "reference"
-        result = group_norm(value, other)
-        torch.testing.assert_close(result, other(value), rtol=0, atol=0)
-        assert result.stride() == other(value).stride()
+    for value, layer in cases:
+        assert implementation("group_norm", value, layer) == "reference"
+        result = group_norm(value, layer)
+        torch.testing.assert_close(result, layer(value), rtol=0, atol=0)
+        assert result.stride() == layer(value).stride()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert implementation("group_norm", x, norm) == "reference"
     torch.use_deterministic_algorithms(True)
@@ -92,6 +95,7 @@ def test_a_wrong_number_of_channels_fails_as_the_layer_does() -> None:
 
 
 def error(mean: float, function: Any) -> float:
+    """Return the largest error of a function on inputs with a mean."""
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 8, 16, 16) + mean, torch.ones(8), torch.zeros(8)
     exact = F.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)

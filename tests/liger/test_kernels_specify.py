@@ -1,5 +1,5 @@
-"""Every rule of the pack as a runnable specification: the source against the kernel itself, forward
-and backward."""
+"""Run every rule of the pack as a specification: the source against the kernel itself, forward and
+backward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMS = [(rule, number) for rule in KERNELS for number in range(len(rule.syntax.
 
 
 def only(rule: Rule, number: int) -> RuleSyntax:
-    """The rule with one of its alternatives."""
+    """Return the rule with one of its alternatives."""
     text = rule.syntax
     return RuleSyntax(
         text.name,
@@ -37,22 +37,26 @@ def only(rule: Rule, number: int) -> RuleSyntax:
 
 
 def table(shape: tuple[int, ...]) -> Any:
-    """Cosines and sines as models have them: one for each position, the same in both halves."""
+    """Return cosines or sines as models have them: one for each position, equal in both halves."""
     half = torch.randn(1, 1, shape[-2], shape[-1] // 2)
     return torch.cat((half, half), -1)
 
 
 def heads(shape: tuple[int, ...]) -> Any:
+    """Return random heads of a shape, of a number that is drawn; raise ValueError for odd
+    widths."""
     if shape[-1] % 2:
         raise ValueError("the op refuses odd sizes")
     return torch.randn(shape[0], random.choice((1, 3)), *shape[2:], requires_grad=True)
 
 
 def logits(shape: tuple[int, ...]) -> Any:
+    """Return random logits of six rows."""
     return torch.randn(6, shape[-1], requires_grad=True)
 
 
 def classes(shape: tuple[int, ...]) -> Any:
+    """Return random classes of six rows."""
     return torch.randint(shape[-1], (6,))
 
 
@@ -62,7 +66,9 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize(("rule", "number"), FORMS, ids=lambda one: getattr(one, "id", str(one)))
+@pytest.mark.parametrize(
+    ("rule", "number"), FORMS, ids=lambda value: getattr(value, "id", str(value))
+)
 def test_the_kernel_does_what_the_source_does(rule: Rule, number: int, launches: list[str]) -> None:
     syntax = only(rule, number)
     cases = check_rule(syntax, dtypes=(torch.float32, torch.float16), drawn=DRAWN.get(rule.id))

@@ -1,8 +1,9 @@
-"""Losses of postponed logits by the kernel, in models of transformers with that library's own loss
-functions."""
+"""Test the kernel for losses of postponed logits, in models of transformers with that library's
+loss functions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ SIZES = {
     "head_dim": 8,
 }
 SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 1, "pad_token_id": 0}
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "Llama": {},
     "Gemma2": {"final_logit_softcapping": 2.0},
     "Qwen3Moe": {
@@ -47,59 +48,66 @@ def test_the_kernel(bias: bool, launches: list[str]) -> None:
     head, x = nn.Linear(8, 37, bias=bias), torch.randn(19, 8).requires_grad_()
     target = torch.randint(0, 37, (19,))
     target[2] = -100
-    found = []
-    for make in (lambda: postponed_linear(x, head), lambda: head(x)):
+    runs = []
+    projections: tuple[Callable[[], Any], ...] = (
+        lambda: postponed_linear(x, head),
+        lambda: head(x),
+    )
+    for make in projections:
         loss = F.cross_entropy((make() * 3.0).float(), target)
-        found.append([loss, *torch.autograd.grad(loss, [x, *head.parameters()])])
-    for ours, theirs in zip(*found, strict=True):
+        runs.append([loss, *torch.autograd.grad(loss, [x, *head.parameters()])])
+    for ours, theirs in zip(*runs, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert launches == ["_cross_entropy_kernel"] * 5
 
 
 def test_within_a_checkpoint(launches: list[str]) -> None:
     head, x = nn.Linear(8, 37), torch.randn(19, 8).requires_grad_()
-    found = []
+    runs = []
     for make in (postponed_linear, lambda rows, layer: layer(rows)):
 
         def loss(rows: Any, make: Any = make) -> Any:
             return F.cross_entropy(torch.tanh(make(rows.tanh(), head)), torch.arange(19))
 
         result = checkpoint(loss, x, use_reentrant=False)
-        found.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
-    for ours, theirs in zip(*found, strict=True):
+        runs.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
+    for ours, theirs in zip(*runs, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert launches == ["_cross_entropy_kernel"] * 10
 
 
 def built(name: str) -> Any:
+    """Return a small model of transformers by its name."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**SIZES, **MODELS[name])
     return getattr(transformers, f"{name}ForCausalLM")(config).train()
 
 
-def step(model: Any, **more: Any) -> tuple[Any, dict[str, Any]]:
-    """What a training step gives: the output, and every gradient."""
+def step(model: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the output of a training step, and all gradients by name."""
     model.zero_grad()
-    output = model(TOKENS, labels=LABELS, use_cache=False, **more)
+    output = model(TOKENS, labels=LABELS, use_cache=False, **options)
     output.loss.backward()
-    return output, {name: one.grad.clone() for name, one in model.named_parameters()}
+    return output, {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("more", [{}, {"num_items_in_batch": torch.tensor(5)}], ids=["mean", "sum"])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_items_in_batch": torch.tensor(5)}], ids=["mean", "sum"]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_learn_the_same_without_logits(
-    name: str, more: dict[str, Any], launches: list[str]
+    name: str, options: dict[str, Any], launches: list[str]
 ) -> None:
     model = built(name)
-    wanted, slopes = step(model, **more)
+    wanted, slopes = step(model, **options)
     optimize(model, select=["liger/linear-loss"], unsafe=True, verify=False)
-    output, ours = step(model, **more)
+    output, ours = step(model, **options)
     assert launches
     assert isinstance(output.logits, PostponedTensor)
     torch.testing.assert_close(output.loss, wanted.loss)
-    for one, slope in slopes.items():
+    for parameter, slope in slopes.items():
         torch.testing.assert_close(
-            ours[one], slope, rtol=1e-5, atol=2e-6 * max(1.0, float(slope.abs().max()))
+            ours[parameter], slope, rtol=1e-5, atol=2e-6 * max(1.0, float(slope.abs().max()))
         )
     torch.testing.assert_close(output.logits, wanted.logits)
     assert type(model.eval()(TOKENS, labels=LABELS).logits) is torch.Tensor
@@ -117,7 +125,7 @@ def test_a_loss_function_of_the_users_own_gets_what_it_asks_for() -> None:
     optimize(model, select=["liger/linear-loss"], unsafe=True, verify=False)
     output, ours = step(model)
     assert torch.equal(output.loss, wanted.loss)
-    assert all(torch.equal(ours[one], slope) for one, slope in slopes.items())
+    assert all(torch.equal(ours[name], slope) for name, slope in slopes.items())
 
 
 def test_where_the_layer_itself_is_called() -> None:

@@ -1,5 +1,5 @@
-"""The kernels of layer normalisation, softmax and cross entropy, and what patches written by hand
-get wrong."""
+"""Test the kernels of layer normalisation, softmax and cross entropy, and the defects of patches
+written by hand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from torch.nn import functional as F  # noqa: E402
 from regraft.ops import cross_entropy, implementation, layer_norm, row_softmax  # noqa: E402
 
 
-def close(run: Any, other: Any, leaves: list[Any]) -> None:
-    found = []
-    for one in (run, other):
-        result = one()
+def close(run: Any, reference: Any, leaves: list[Any]) -> None:
+    """Assert that two functions have equal results and gradients."""
+    runs = []
+    for function in (run, reference):
+        result = function()
         slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype) + 2
-        found.append([result, *torch.autograd.grad(result, leaves, slope)])
-    for ours, theirs in zip(*found, strict=True):
+        runs.append([result, *torch.autograd.grad(result, leaves, slope)])
+    for ours, theirs in zip(*runs, strict=True):
         # either side adds rows up in half precision: a few units in the last place of the sum
         torch.testing.assert_close(
             ours, theirs, **({"rtol": 1e-2, "atol": 5e-3} if ours.dtype == torch.half else {})
@@ -51,16 +52,16 @@ def test_other_layer_norms_are_called(norm: nn.Module) -> None:
 def test_hooks_run_and_nothing_is_rebound(launches: list[str]) -> None:
     """Patches written by hand put another class in the place of `torch.nn.LayerNorm`, for the whole
     process."""
-    seen: list[Any] = []
+    calls: list[Any] = []
     norm, x = nn.LayerNorm(9), torch.randn(3, 9)
     before = nn.LayerNorm, F.cross_entropy, nn.CrossEntropyLoss, F.layer_norm
     layer_norm(x, norm)
     cross_entropy(x, torch.tensor([0, 1, 2]))
     assert before == (nn.LayerNorm, F.cross_entropy, nn.CrossEntropyLoss, F.layer_norm)
     assert launches
-    norm.register_forward_hook(lambda *_: seen.append(1))
+    norm.register_forward_hook(lambda *_: calls.append(1))
     layer_norm(x, norm)
-    assert seen == [1]
+    assert calls == [1]
 
 
 def test_softmax(launches: list[str]) -> None:
@@ -106,12 +107,12 @@ def test_cross_entropy(options: dict[str, Any], dtype: Any, launches: list[str])
 def test_the_logits_stay(launches: list[str]) -> None:
     """Liger's own function leaves the gradient where the logits were, which models return."""
     x, target = torch.randn(7, 11, requires_grad=True), torch.arange(7)
-    kept = x.detach().clone()
+    copy = x.detach().clone()
     loss = cross_entropy(x, target)
-    first, again = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
+    first, second = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
     assert launches
-    assert torch.equal(x, kept)
-    assert torch.equal(first, again)
+    assert torch.equal(x, copy)
+    assert torch.equal(first, second)
 
 
 def test_rows_that_are_all_ignored_are_not_a_number(launches: list[str]) -> None:

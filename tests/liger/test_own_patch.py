@@ -1,4 +1,5 @@
-"""Liger's own patch of a model as a variant of `regraft bench`: the original stays what it is."""
+"""Test Liger's own patch of a model as a variant of `regraft bench`: the original stays
+unpatched."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ TOKENS = torch.randint(0, 64, (1, 5), generator=torch.Generator().manual_seed(0)
 
 @pytest.fixture
 def model() -> Any:  # type: ignore[no-untyped-def]
+    """Return a small Llama."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
     config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)

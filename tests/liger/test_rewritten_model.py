@@ -1,5 +1,5 @@
-"""A small model rewritten by the whole pack, against itself: what patches by class name miss or
-drop is there."""
+"""Test a small model that the whole pack rewrites against itself, with all that patches by class
+name miss or drop."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ class Model(nn.Module):
 
 
 def rewritten() -> str:
+    """Return the model's source after all rules of the pack."""
     source = parse("model.py", MODEL.encode())
     assert isinstance(source, SourceFile)
     compiled, _ = compile_rules(load_rules(["liger"])[0])
@@ -88,7 +89,8 @@ def rewritten() -> str:
 
 
 def run(text: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Result and gradients of the model of a text; its checkpoint is the same for every text."""
+    """Return the result and gradients of the model of a text; its checkpoint does not depend on the
+    text."""
     scope: dict[str, Any] = {}
     exec(compile(text, "model.py", "exec"), scope)
     torch.manual_seed(0)
@@ -97,7 +99,10 @@ def run(text: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     angles = torch.rand(2, 5, 2).repeat(1, 1, 2)
     result = model(x, angles.cos(), angles.sin())
     result.square().sum().backward()
-    return result, {"x": x.grad, **{name: one.grad for name, one in model.named_parameters()}}
+    return result, {
+        "x": x.grad,
+        **{name: parameter.grad for name, parameter in model.named_parameters()},
+    }
 
 
 @pytest.mark.parametrize("act", ["silu", "gelu", "relu"])

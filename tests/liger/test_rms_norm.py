@@ -1,4 +1,4 @@
-"""The kernel of RMSNorm: cast orders, dtypes, gradients, and the defects of patches written by
+"""Test the kernel of RMSNorm: cast orders, dtypes, gradients, and the defects of patches written by
 hand."""
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ HALF, SINGLE = torch.float16, torch.float32
 def inputs(
     dtype: Any = SINGLE, weight: Any = SINGLE, shape: tuple[int, ...] = (2, 3, 7)
 ) -> tuple[Any, Any]:
+    """Return a random input and weight with gradients."""
     generator = torch.Generator().manual_seed(0)
     x = (3 * torch.randn(shape, generator=generator)).to(dtype).requires_grad_()
     return x, torch.randn(shape[-1:], generator=generator).to(weight).requires_grad_()
 
 
 def both(run: Any, leaves: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Result and gradients through the kernel, and through the composition."""
-    found = []
+    """Return result and gradients through the kernel, and through the composition."""
+    runs = []
     for op in (rms_norm, reference):
         result = run(op)
         slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)
-        found.append([result, *torch.autograd.grad(result, leaves, slope)])
-    return found[0], found[1]
+        runs.append([result, *torch.autograd.grad(result, leaves, slope)])
+    return runs[0], runs[1]
 
 
 @pytest.mark.parametrize("casting", ["llama", "gemma"])
@@ -44,16 +45,16 @@ def test_it_has_the_dtypes_and_values_of_the_composition(
         lambda op: op(x, weight=weight, eps=1e-5, offset=offset, casting=casting), [x, weight]
     )
     assert launches
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == other.dtype
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert actual.dtype == expected.dtype
+        torch.testing.assert_close(actual, expected)
 
 
 def test_the_order_of_casts_is_kept_to_the_bit() -> None:
     """Patches written by hand give OLMo 2 and 3 the order of Llama: a quarter of the elements is
     one unit off."""
     x, weight = inputs(HALF, HALF, (64, 33))
-    llama, gemma = (rms_norm(x, weight=weight, casting=one) for one in ("llama", "gemma"))
+    llama, gemma = (rms_norm(x, weight=weight, casting=casting) for casting in ("llama", "gemma"))
     assert not torch.equal(llama, gemma)
     assert torch.equal(llama, reference(x, weight=weight, casting="llama"))
     assert torch.equal(gemma, reference(x, weight=weight, casting="gemma"))
@@ -76,8 +77,8 @@ def test_no_gradient_is_overwritten(launches: list[str]) -> None:
 
     ours, theirs = both(block, [x, weight])
     assert launches
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected)
     slope = torch.ones_like(x)
     torch.autograd.grad(rms_norm(x, weight=weight), [x], slope)
     assert torch.equal(slope, torch.ones_like(x))
@@ -86,17 +87,20 @@ def test_no_gradient_is_overwritten(launches: list[str]) -> None:
 def test_gradients_can_be_taken_twice_and_differentiated(launches: list[str]) -> None:
     x, weight = inputs()
     result = rms_norm(x, weight=weight)
-    first, again = (
+    first_gradients, second_gradients = (
         torch.autograd.grad(result.sum(), [x, weight], retain_graph=True) for _ in range(2)
     )
     assert launches
-    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert all(
+        torch.equal(left, right)
+        for left, right in zip(first_gradients, second_gradients, strict=True)
+    )
     second = []
     for op in (rms_norm, reference):
         (slope,) = torch.autograd.grad(op(x, weight=weight).square().sum(), x, create_graph=True)
         second.append(torch.autograd.grad(slope.square().sum(), [x, weight]))
-    for one, other in zip(*second, strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(*second, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_inputs_that_are_strided_or_frozen(launches: list[str]) -> None:
@@ -104,8 +108,8 @@ def test_inputs_that_are_strided_or_frozen(launches: list[str]) -> None:
     weight = torch.randn(4)[::2]
     ours, theirs = both(lambda op: op(x.transpose(0, 1), weight=weight), [x])
     assert launches
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
@@ -116,10 +120,10 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
     assert implementation("rms_norm", x.half(), None, "none") == "reference"
     assert implementation("rms_norm", x, torch.ones(3, 1)) == "reference"
     assert implementation("rms_norm", x[:0], weight) == "reference"
-    mapped = torch.func.vmap(lambda one: rms_norm(one, weight=weight))(x)
+    mapped = torch.func.vmap(lambda row: rms_norm(row, weight=weight))(x)
     torch.testing.assert_close(mapped, reference(x, weight=weight))
     compiled = torch.compile(
-        lambda one: rms_norm(one, weight=weight), fullgraph=True, backend="eager"
+        lambda rows: rms_norm(rows, weight=weight), fullgraph=True, backend="eager"
     )(x)
     assert torch.equal(compiled, reference(x, weight=weight))
 

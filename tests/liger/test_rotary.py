@@ -1,4 +1,4 @@
-"""The kernel of the rotary embedding: layouts, and what Liger's own function gets wrong."""
+"""Test the kernel of the rotary embedding: its layouts, and the defects of Liger's own function."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ reference = REFERENCES["rotary_pair"]
 
 
 def tables(shape: tuple[int, ...], dtype: Any = torch.float32) -> list[Any]:
+    """Return cosines and sines of a shape, whose halves are equal."""
     angles = torch.rand(*shape[:-1], shape[-1] // 2, generator=torch.Generator().manual_seed(1)) * 6
     angles = torch.cat((angles, angles), -1)
     return [angles.cos().to(dtype), angles.sin().to(dtype)]
 
 
 def pair(query: tuple[int, ...], key: tuple[int, ...], dtype: Any = torch.float32) -> list[Any]:
+    """Return a random query and key with gradients."""
     generator = torch.Generator().manual_seed(0)
     return [
-        torch.randn(one, generator=generator).to(dtype).requires_grad_() for one in (query, key)
+        torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in (query, key)
     ]
 
 
@@ -41,20 +43,20 @@ def test_every_layout_gives_what_the_composition_gives(
     name: str, dtype: Any, launches: list[str]
 ) -> None:
     query, key, table = LAYOUTS[name]
-    cos, sin = tables(table, dtype)
-    found = []
+    cos_sin = tables(table, dtype)
+    runs = []
     for op in (rotary_pair, reference):
         leaves = pair(query, key, dtype)
-        made = op(*leaves, cos, sin)
+        outputs = op(*leaves, *cos_sin)
         loss = sum(
-            (one * torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(dtype)).sum()
-            for one in made
+            (output * torch.linspace(-1, 1, output.numel()).reshape(output.shape).to(dtype)).sum()
+            for output in outputs
         )
-        found.append([*made, *torch.autograd.grad(loss, leaves)])
+        runs.append([*outputs, *torch.autograd.grad(loss, leaves)])
     assert launches
-    for one, other in zip(*found, strict=True):
+    for actual, expected in zip(*runs, strict=True):
         torch.testing.assert_close(
-            one, other, **({"rtol": 5e-3, "atol": 3e-3} if dtype == torch.float16 else {})
+            actual, expected, **({"rtol": 5e-3, "atol": 3e-3} if dtype == torch.float16 else {})
         )
 
 
@@ -63,32 +65,32 @@ def test_nothing_is_written_into_what_the_arguments_are_views_of(launches: list[
     it is handed."""
     projected = torch.randn(2, 5, 4 * 8, requires_grad=True)
     query = projected.view(2, 5, 4, 8).transpose(1, 2)
-    kept, cos_sin = projected.detach().clone(), tables((2, 1, 5, 8))
+    copy, cos_sin = projected.detach().clone(), tables((2, 1, 5, 8))
     turned = rotary_pair(query, query, *cos_sin)
     assert launches
-    assert torch.equal(projected, kept)
-    slopes = [torch.ones_like(one) for one in turned]
+    assert torch.equal(projected, copy)
+    slopes = [torch.ones_like(tensor) for tensor in turned]
     torch.autograd.grad(turned, projected, slopes)
-    assert all(torch.equal(one, torch.ones_like(one)) for one in slopes)
+    assert all(torch.equal(slope, torch.ones_like(slope)) for slope in slopes)
 
 
 def test_tables_whose_halves_differ_run_as_the_composition(launches: list[str]) -> None:
     """The kernel reads the first half only: with interleaved tables it would be wrong."""
     query, key = pair((2, 4, 5, 8), (2, 4, 5, 8))
-    cos, sin = (one.repeat_interleave(2, -1)[..., :8] for one in tables((2, 1, 5, 8)))
+    cos, sin = (table.repeat_interleave(2, -1)[..., :8] for table in tables((2, 1, 5, 8)))
     assert implementation("rotary_pair", query, key, cos, sin) == "reference"
     ours, theirs = (op(query, key, cos, sin) for op in (rotary_pair, reference))
-    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert all(torch.equal(actual, expected) for actual, expected in zip(ours, theirs, strict=True))
     assert not launches
 
 
 def test_a_table_that_changes_is_compared_again() -> None:
     query, key = pair((2, 4, 5, 8), (2, 4, 5, 8))
     cos, sin = tables((2, 5, 8))
-    given = query, key, cos.unsqueeze(1), sin.unsqueeze(1)
-    assert implementation("rotary_pair", *given) == "liger"
+    arguments = query, key, cos.unsqueeze(1), sin.unsqueeze(1)
+    assert implementation("rotary_pair", *arguments) == "liger"
     cos[..., 0] = 3.0
-    assert implementation("rotary_pair", *given) == "reference"
+    assert implementation("rotary_pair", *arguments) == "reference"
 
 
 def test_one_tensor_and_second_derivatives(launches: list[str]) -> None:
@@ -102,7 +104,7 @@ def test_one_tensor_and_second_derivatives(launches: list[str]) -> None:
     assert launches
 
 
-OTHERS = {
+UNSUPPORTED = {
     "two dtypes": lambda q, k, c, s: (q.half(), k, c, s),
     "another width": lambda q, k, c, s: (q[..., :6], k, c, s),
     "two batches": lambda q, k, c, s: (q[:1], k, c, s),
@@ -111,8 +113,8 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_what_the_kernel_does_not_take_runs_as_the_composition(name: str) -> None:
-    given = [*pair((2, 4, 5, 8), (2, 4, 5, 8)), *tables((1, 1, 5, 8))]
-    assert implementation("rotary_pair", *given) == "liger"
-    assert implementation("rotary_pair", *OTHERS[name](*given)) == "reference"
+    arguments = [*pair((2, 4, 5, 8), (2, 4, 5, 8)), *tables((1, 1, 5, 8))]
+    assert implementation("rotary_pair", *arguments) == "liger"
+    assert implementation("rotary_pair", *UNSUPPORTED[name](*arguments)) == "reference"

@@ -1,4 +1,4 @@
-"""Verification traces the model's file, and not what Triton's interpreter does for a kernel of a
+"""Test that verification traces the model's file, and not Triton's interpreter in a kernel of a
 library."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from regraft.verify.child.trace import leave_kernels_out  # noqa: E402
 
 @pytest.fixture
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module of Triton's interpreter, which is restored afterwards."""
     module = pytest.importorskip("triton.runtime.interpreter")
     # put back at the end
     monkeypatch.setattr(module.GridExecutor, "__call__", module.GridExecutor.__call__)
@@ -24,6 +25,7 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def traced_files(run: Any) -> set[str]:
+    """Return the files whose lines are traced while a function runs."""
     files: set[str] = set()
 
     def tracer(frame: FrameType, _event: str, _arg: Any) -> None:
@@ -40,17 +42,18 @@ def traced_files(run: Any) -> set[str]:
 
 
 def normed() -> None:
+    """Run the kernel of RMSNorm forward and backward."""
     x = torch.randn(2, 8, requires_grad=True)
     rms_norm(x, weight=torch.ones(8)).sum().backward()
 
 
 def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]) -> None:
-    assert any(one.endswith("triton/language/semantic.py") for one in traced_files(normed))
+    assert any(path.endswith("triton/language/semantic.py") for path in traced_files(normed))
     leave_kernels_out(())
     files = traced_files(normed)
-    assert not any(one.endswith("triton/language/semantic.py") for one in files)
+    assert not any(path.endswith("triton/language/semantic.py") for path in files)
     assert any(
-        one.endswith("ops/rms_norm.py") for one in files
+        path.endswith("ops/rms_norm.py") for path in files
     )  # what launches them is the evidence that they ran
     assert launches
 
@@ -58,7 +61,7 @@ def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]
 def test_kernels_of_the_file_are_traced(interpreter: Any, launches: list[str]) -> None:
     normed()
     leave_kernels_out((str(sys.modules["liger_kernel.ops.rms_norm"].__file__),))
-    assert any(one.endswith("triton/language/semantic.py") for one in traced_files(normed))
+    assert any(path.endswith("triton/language/semantic.py") for path in traced_files(normed))
     assert launches
 
 

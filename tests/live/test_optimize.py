@@ -1,4 +1,5 @@
-"""`regraft.optimize`: the same instances, other methods, and back."""
+"""Test `regraft.optimize`: the instances stay, their methods are replaced, and `restore` puts them
+back."""
 
 from __future__ import annotations
 
@@ -89,19 +90,21 @@ class Model(nn.Module):
 
 @pytest.fixture
 def module(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[types.ModuleType]:
+    """Yield the module of a model's file."""
     path = tmp_path / "live_model.py"
     path.write_text(getattr(request, "param", CODE))
     spec = importlib.util.spec_from_file_location("live_model", path)
     assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules["live_model"] = made
-    spec.loader.exec_module(made)
-    yield made
+    loaded_module = importlib.util.module_from_spec(spec)
+    sys.modules["live_model"] = loaded_module
+    spec.loader.exec_module(loaded_module)
+    yield loaded_module
     del sys.modules["live_model"]
 
 
 @pytest.fixture
 def model(module: types.ModuleType) -> Any:
+    """Return a small model in evaluation."""
     torch.manual_seed(0)
     return module.Model(8).eval()
 
@@ -109,14 +112,15 @@ def model(module: types.ModuleType) -> Any:
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 
 
-def optimized(model: Any, **more: Any) -> Any:
-    return regraft.optimize(model, verify=False, **more)
+def optimized(model: Any, **options: Any) -> Any:
+    """Optimize a model without verification."""
+    return regraft.optimize(model, verify=False, **options)
 
 
 def test_the_instances_stay_and_run_the_kernels(model: Any) -> None:
     before, parts, state = model(X), list(model.modules()), list(model.state_dict())
     result = optimized(model)
-    assert {one.method: (one.rules, one.modules) for one in result.changes} == {
+    assert {change.method: (change.rules, change.modules) for change in result.changes} == {
         "Block.forward": (("adopter/dropout-layernorm",), 2),
         "Model.scores": (("adopter/softmax",), 1),  # it calls a function that was rewritten
     }
@@ -150,9 +154,9 @@ def test_as_a_context_manager(model: Any, module: types.ModuleType) -> None:
 
 
 def test_other_models_of_the_class_are_left_alone(model: Any, module: types.ModuleType) -> None:
-    other = module.Model(8)
+    untouched = module.Model(8)
     optimized(model)
-    assert type(other) is module.Model and module.weights.__code__.co_filename.endswith(
+    assert type(untouched) is module.Model and module.weights.__code__.co_filename.endswith(
         "live_model.py"
     )
 
@@ -160,23 +164,23 @@ def test_other_models_of_the_class_are_left_alone(model: Any, module: types.Modu
 def test_optimizing_twice_chooses_anew(model: Any) -> None:
     optimized(model)
     result = optimized(model, select=["adopter/softmax"])
-    assert [one.method for one in result.changes] == ["Model.scores"]
+    assert [change.method for change in result.changes] == ["Model.scores"]
 
 
 def test_gradients_hooks_and_optimizer_references(model: Any) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    seen: list[str] = []
-    model.blocks[0].register_forward_hook(lambda *_: seen.append("block"))
-    model.blocks[0].drop.register_forward_hook(lambda *_: seen.append("drop"))
-    other = copy.deepcopy(model)
+    hook_calls: list[str] = []
+    model.blocks[0].register_forward_hook(lambda *_: hook_calls.append("block"))
+    model.blocks[0].drop.register_forward_hook(lambda *_: hook_calls.append("drop"))
+    original = copy.deepcopy(model)
     optimized(model)
-    for one in (other, model):
-        one.zero_grad()
-        one(X).square().sum().backward()
-    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+    for network in (original, model):
+        network.zero_grad()
+        network(X).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), original.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
     optimizer.step()
-    assert seen == ["drop", "block"] * 2
+    assert hook_calls == ["drop", "block"] * 2
 
 
 def test_copies_and_pickles(model: Any, module: types.ModuleType) -> None:
@@ -224,8 +228,8 @@ def test_tracebacks_show_the_rewritten_lines(model: Any) -> None:
 def test_methods_of_a_base_class(module: types.ModuleType) -> None:
     model = module.Model(8, module.Wide).eval()
     result = optimized(model)
-    assert [one.method for one in result.changes] == ["Model.scores"]
-    assert any("Wide has another one" in one.reason for one in result.unchanged)
+    assert [change.method for change in result.changes] == ["Model.scores"]
+    assert any("Wide has another one" in place.reason for place in result.unchanged)
 
 
 def test_methods_replaced_at_run_time_are_left(model: Any, module: types.ModuleType) -> None:
@@ -233,7 +237,7 @@ def test_methods_replaced_at_run_time_are_left(model: Any, module: types.ModuleT
     model.scores = lambda x: x
     with pytest.warns(NothingOptimized, match="something has replaced it"):
         result = optimized(model)
-    assert {one.reason for one in result.unchanged} == {
+    assert {place.reason for place in result.unchanged} == {
         "something has replaced it since its file was read",
         "this module has one of its own",
     }
@@ -278,7 +282,7 @@ def test_with_compile(model: Any, first: bool) -> None:
 def test_only_what_is_proved(module: types.ModuleType) -> None:
     model = module.Model(8)
     result = regraft.optimize(model, select=["adopter/softmax"])
-    assert [one.method for one in result.changes] == ["Model.scores"], str(result)
+    assert [change.method for change in result.changes] == ["Model.scores"], str(result)
 
 
 @pytest.mark.parametrize("name", ["Bert", "Llama", "ViT"])
@@ -290,12 +294,17 @@ def test_real_models(name: str) -> None:
         "num_attention_heads": 2,
         "intermediate_size": 37,
     }
-    more = {"image_size": 16, "patch_size": 8} if name == "ViT" else {"vocab_size": 99}
-    config = getattr(transformers, f"{name}Config")(**sizes, **more, attn_implementation="eager")
+    sizes_of_inputs = {"image_size": 16, "patch_size": 8} if name == "ViT" else {"vocab_size": 99}
+    config = getattr(transformers, f"{name}Config")(
+        **sizes, **sizes_of_inputs, attn_implementation="eager"
+    )
     torch.manual_seed(0)
     model = getattr(transformers, f"{name}Model")(config).eval()
     value = torch.randn(2, 3, 16, 16) if name == "ViT" else torch.arange(14).view(2, 7)
-    before, state = model(value)[0], {key: one.clone() for key, one in model.state_dict().items()}
+    before, state = (
+        model(value)[0],
+        {key: tensor.clone() for key, tensor in model.state_dict().items()},
+    )
     result = regraft.optimize(model, verify=False)
     assert len(result.changes) >= 2, str(result)
     after = model(value)[0]
@@ -307,13 +316,14 @@ def test_real_models(name: str) -> None:
     original = torch.autograd.grad(
         model(value)[0].square().sum(), model.parameters(), allow_unused=True
     )
-    for one, other in zip(gradients, original, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    for actual, expected in zip(gradients, original, strict=True):
+        assert (actual is None) == (expected is None)
+        if actual is not None:
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def locked(folder: Path, *names: str, version: str = torch.__version__) -> Path:
+    """Write a lock of rules to a folder and return its path."""
     rules = load_rules(names)[0] if names else ()
     path = folder / NAME
     write(
@@ -325,7 +335,7 @@ def locked(folder: Path, *names: str, version: str = torch.__version__) -> Path:
             "cpu",
             "",
             version,
-            tuple(pin_rule(one, {}) for one in rules),
+            tuple(pin_rule(rule, {}) for rule in rules),
         ),
     )
     return path
@@ -336,8 +346,8 @@ def test_the_rules_of_a_lock(model: Any, tmp_path: Path, monkeypatch: pytest.Mon
     result = optimized(model, lock=path)
     assert result.rules == ("adopter/softmax",) and str(path) in str(result)
     monkeypatch.chdir(tmp_path)
-    for one in (None, True, NAME):
-        assert optimized(model, lock=one).rules == ("adopter/softmax",)
+    for choice in (None, True, NAME):
+        assert optimized(model, lock=choice).rules == ("adopter/softmax",)
     assert optimized(model, lock=False).rules == ("adopter/dropout-layernorm", "adopter/softmax")
     assert optimized(model, select=["dropout-layernorm"]).lock is None
 
@@ -375,7 +385,7 @@ def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(
         result = optimized(
             model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy")
         )
-    assert {one.place for one in result.unchanged} == {
+    assert {place.place for place in result.unchanged} == {
         "torch/log-softmax",
         "torch/linear-cross-entropy",
     }
@@ -406,8 +416,8 @@ def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(
     model = module.Head()
     with pytest.warns(NothingOptimized, match="only with unsafe=True"):
         result = optimized(model, select=["torch/linear-cross-entropy"])
-    (left,) = result.unchanged
-    assert (left.place, left.reason) == (
+    (place,) = result.unchanged
+    assert (place.place, place.reason) == (
         "Head.forward",
         (
             "torch/linear-cross-entropy: changes what callers see (safety contract): only with"
@@ -418,8 +428,8 @@ def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(
 
 
 class LowRank(nn.Module):
-    """What an adapter library puts in place of a Linear layer: the original with a product of low
-    rank beside it."""
+    """The original with a product of low rank beside it, as adapter libraries put it in place of a
+    Linear layer."""
 
     def __init__(self, layer: nn.Linear, rank: int = 2) -> None:
         super().__init__()
@@ -454,6 +464,7 @@ class Gated(nn.Module):
 
 @pytest.fixture
 def adapted(module: types.ModuleType, tmp_path: Path) -> Any:
+    """Return a model with adapters."""
     path = Path(str(module.__file__))
     path.write_text(GATED)
     spec = importlib.util.spec_from_file_location("live_model", path)
@@ -464,11 +475,14 @@ def adapted(module: types.ModuleType, tmp_path: Path) -> Any:
 
 
 def trained(model: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the result of a training step and the gradients by name."""
     model.zero_grad()
     result = model(X)
     result.square().sum().backward()
     return result.detach(), {
-        name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
     }
 
 
@@ -491,12 +505,12 @@ def test_with_adapters_of_low_rank(adapted: Any, first: bool) -> None:
     torch.testing.assert_close(after, before)
     assert {name.rpartition(".")[0] for name in after[1]} == {
         "key",
-        *(f"{one}.{part}" for one in ("dense", "query", "value") for part in ("down", "up")),
+        *(f"{layer}.{part}" for layer in ("dense", "query", "value") for part in ("down", "up")),
     }
     regraft.restore(adapted)
-    again = trained(adapted)
-    assert torch.equal(again[0], before[0])
-    assert all(torch.equal(again[1][name], before[1][name]) for name in before[1])
+    restored = trained(adapted)
+    assert torch.equal(restored[0], before[0])
+    assert all(torch.equal(restored[1][name], before[1][name]) for name in before[1])
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -515,6 +529,7 @@ def test_in_data_parallel(adapted: Any, tmp_path: Path, first: bool) -> None:
 
 
 def compare_in_parallel(adapted: Any, before: Any, first: bool) -> None:
+    """Assert that a model in DistributedDataParallel has the results and gradients of before."""
     if first:
         optimized(adapted)
     parallel = nn.parallel.DistributedDataParallel(adapted)

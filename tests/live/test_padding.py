@@ -1,4 +1,4 @@
-"""Training with padding: losses and gradients of optimized models are those of the originals."""
+"""Test that training with padding has the losses and gradients of the original models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import regraft  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the kernels whatever the size of the inputs."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
 
 
 def gradients(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """Return the loss and the gradients of a training step by name."""
     model.zero_grad()
     loss = model(**batch).loss
     loss.backward()
@@ -28,6 +30,7 @@ def gradients(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_equal_training(model: Any, batch: dict[str, Any]) -> None:
+    """Assert that optimizing a model changes neither its loss nor its gradients."""
     before = gradients(model, batch)
     report = regraft.optimize(model, select=["torch/attention"], verify=False)
     assert any("attention" in rule for rule in report.rules), str(report)

@@ -1,4 +1,5 @@
-"""`regraft.optimize` in usual training set-ups, each with the library's own wrappers and layers.
+"""Test `regraft.optimize` in usual training set-ups, each with the library's own wrappers and
+layers.
 
 The reference is always the original model in the same set-up: same state, same inputs, same seeds.
 """
@@ -115,6 +116,7 @@ SELECT = tuple(sorted(RULES))
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[types.ModuleType]:
+    """Yield the module of a model's file."""
     path = tmp_path / "setup_model.py"
     path.write_text(MODEL)
     spec = importlib.util.spec_from_file_location("setup_model", path)
@@ -127,7 +129,7 @@ def module(tmp_path: Path) -> Iterator[types.ModuleType]:
 
 
 def batch(seed: int = 1) -> tuple[Any, Any]:
-    """Inputs and labels of more rows than the chunked loss takes at once."""
+    """Return inputs and labels of more rows than the chunked loss takes at once."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(6, 50, 8, generator=generator), torch.randint(
         0, 16, (300,), generator=generator
@@ -135,6 +137,7 @@ def batch(seed: int = 1) -> tuple[Any, Any]:
 
 
 def optimized(model: Any, *, rules: set[str] = RULES) -> Any:
+    """Optimize a model by rules that must all apply, and return the report."""
     report = regraft.optimize(model, select=tuple(sorted(rules)), unsafe=True, verify=False)
     assert rules <= set(report.rules), str(report)
     return report
@@ -142,21 +145,25 @@ def optimized(model: Any, *, rules: set[str] = RULES) -> Any:
 
 @pytest.fixture
 def every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that are meant for CUDA run on plain tensors of this machine, where a layer is theirs
-    to run."""
+    """Run kernels that are meant for CUDA on plain tensors of this machine."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
     for name in ("linear_gelu", "stacked_linear"):
         place = sys.modules[f"regraft.ops.{name}"]  # the package has a function of that name
         monkeypatch.setattr(
-            place, "compiles", lambda *given: all(type(one) is torch.Tensor for one in given)
+            place,
+            "compiles",
+            lambda *tensors: all(type(tensor) is torch.Tensor for tensor in tensors),
         )
     region = sys.modules["regraft.ops.linear_gelu"]
     monkeypatch.setattr(
-        region, "run_region", lambda function, given, *more: function(None, *given, *more)[0]
+        region,
+        "run_region",
+        lambda function, arguments, *options: function(None, *arguments, *options)[0],
     )
 
 
 def assert_runs_alike(model: Any, reference: Any) -> None:
+    """Assert that two models have equal results."""
     torch.testing.assert_close(model(*batch()), reference(*batch()))
 
 
@@ -259,6 +266,7 @@ def test_two_processes_in_data_parallel(module: types.ModuleType, tmp_path: Path
 
 
 def steps(model: Any, optimizer: Any, seeds: range) -> list[Any]:
+    """Return the losses of training steps."""
     losses = []
     for seed in seeds:
         optimizer.zero_grad()
@@ -306,6 +314,7 @@ def test_a_resumed_optimizer(module: types.ModuleType, kind: str, first: bool) -
 
 
 def quantized(model: Any) -> Any:
+    """Return a model with dynamically quantized layers."""
     from torch.ao.quantization import quantize_dynamic
 
     return quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
@@ -338,26 +347,28 @@ def test_dynamically_quantized_layers(
 # Adapters of PEFT
 
 
-def adapters(kind: str, **more: Any) -> Any:
+def adapters(kind: str, **options: Any) -> Any:
+    """Return a configuration of peft."""
     peft = pytest.importorskip("peft")
     if kind == "ia3":
-        return peft.IA3Config(init_ia3_weights=False, **more)
+        return peft.IA3Config(init_ia3_weights=False, **options)
     return peft.LoraConfig(
-        r=2, lora_alpha=8, init_lora_weights=False, use_dora=kind == "dora", **more
+        r=2, lora_alpha=8, init_lora_weights=False, use_dora=kind == "dora", **options
     )
 
 
 def wrapped(model: Any, config: Any) -> Any:
+    """Return a model with adapters of peft."""
     import peft
 
     torch.manual_seed(3)
     return peft.get_peft_model(model, config)
 
 
-def gradients(model: Any, *given: Any, **named: Any) -> dict[str, Any]:
-    """The loss and the gradients of what trains, by their names."""
+def gradients(model: Any, *inputs: Any, **named: Any) -> dict[str, Any]:
+    """Return the loss and the gradients of the trained parameters by name."""
     model.zero_grad()
-    result = model(*given, **named)
+    result = model(*inputs, **named)
     loss = getattr(result, "loss", result)
     loss.backward()
     return {
@@ -376,14 +387,14 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("kind", "more"), ADAPTERS, ids=["lora", "saved", "dora", "ia3"])
+@pytest.mark.parametrize(("kind", "options"), ADAPTERS, ids=["lora", "saved", "dora", "ia3"])
 @pytest.mark.parametrize("first", [True, False])
 def test_adapters_of_peft(
-    module: types.ModuleType, every_kernel: None, first: bool, kind: str, more: dict[str, Any]
+    module: types.ModuleType, every_kernel: None, first: bool, kind: str, options: dict[str, Any]
 ) -> None:
     """Adapters take part in what kernels compute, separate and merged, and get the original's
     gradients."""
-    config = adapters(kind, **more)
+    config = adapters(kind, **options)
     model = module.Model()
     reference = wrapped(copy.deepcopy(model), config)
     if first:
@@ -404,7 +415,10 @@ def test_adapters_of_peft(
             assert not torch.allclose(adapted(*batch()), result["loss"])
             assert_runs_alike(adapted, reference)
         for change in ("merge_adapter", "unmerge_adapter", "merge_and_unload"):
-            merged, expected_merged = (getattr(one, change)() for one in (adapted, reference))
+            merged, expected_merged = (
+                getattr(model_with_adapters, change)()
+                for model_with_adapters in (adapted, reference)
+            )
             assert_runs_alike(
                 *((merged, expected_merged) if merged is not None else (adapted, reference))
             )
@@ -433,6 +447,7 @@ def test_an_adapter_of_a_convolution(module: types.ModuleType, every_kernel: Non
 
 
 def language_model(name: str) -> tuple[Any, dict[str, Any]]:
+    """Return a small language model of transformers and its inputs."""
     transformers = pytest.importorskip("transformers")
     sizes = {
         "vocab_size": 99,
@@ -464,7 +479,7 @@ def language_model(name: str) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("name", ["Bert", "Llama"])
 @pytest.mark.parametrize("first", [True, False])
 def test_adapters_of_language_models(every_kernel: None, name: str, first: bool) -> None:
-    model, given = language_model(name)
+    model, inputs = language_model(name)
     task = "SEQ_CLS" if name == "Bert" else "CAUSAL_LM"
     config = adapters("lora", target_modules="all-linear", task_type=task)
     reference = wrapped(copy.deepcopy(model), config)
@@ -477,14 +492,14 @@ def test_adapters_of_language_models(every_kernel: None, name: str, first: bool)
     adapted.load_state_dict(reference.state_dict())
     if not first:
         optimized(adapted, rules=names | {"torch/attention"})
-    result, expected = gradients(adapted, **given), gradients(reference, **given)
+    result, expected = gradients(adapted, **inputs), gradients(reference, **inputs)
     torch.testing.assert_close(result, expected)
     assert all(value.abs().sum() > 0 for name, value in result.items() if name != "loss")
     with torch.no_grad():
         for change in ("eval", "merge_adapter", "unmerge_adapter"):
             getattr(adapted, change)()
             getattr(reference, change)()
-            torch.testing.assert_close(adapted(**given).logits, reference(**given).logits)
+            torch.testing.assert_close(adapted(**inputs).logits, reference(**inputs).logits)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -517,7 +532,9 @@ def test_adapters_of_bare_parameters(first: bool) -> None:
     if not first:
         optimized(adapted, rules=rules)
     ids = torch.arange(24).view(2, 12)
-    result, expected = (gradients(one, input_ids=ids, labels=ids) for one in (adapted, reference))
+    result, expected = (
+        gradients(network, input_ids=ids, labels=ids) for network in (adapted, reference)
+    )
     torch.testing.assert_close(result, expected)
     assert all(value.abs().sum() > 0 for name, value in result.items() if "gate_up" in name)
     regraft.restore(adapted)
@@ -530,6 +547,8 @@ def test_adapters_of_bare_parameters(first: bool) -> None:
 
 
 class Doubled(nn.Module):
+    """A parametrization that doubles a weight."""
+
     def forward(self, weight: Any) -> Any:
         return weight * 2
 

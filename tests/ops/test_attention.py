@@ -1,4 +1,4 @@
-"""The attention op against the composition that it replaces, on CPU."""
+"""Test the attention op against the composition that it replaces, on CPU."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import attention, flash_attention, implementation, memory_efficient_attention  # noqa: E402
-from regraft.ops.flash_attention import through_flash_attn  # noqa: E402
-from regraft.ops.memory_efficient_attention import through_xformers  # noqa: E402
+from regraft.ops import attention, flash_attention, implementation, memory_efficient_attention
+from regraft.ops.flash_attention import through_flash_attn
+from regraft.ops.memory_efficient_attention import through_xformers
 
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
+    """Return a random query, key and value with gradients."""
     generator = torch.Generator().manual_seed(0)
     sizes = [(*shape, 5, 8), (*shape, 7, 8), (*shape, 7, 4)]
     return [
@@ -28,6 +30,7 @@ def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
 
 
 def composition(query: Any, key: Any, value: Any, mask: Any = 0.0, scale: float = 1.0) -> Any:
+    """Return the attention in plain operations."""
     return torch.softmax(query @ key.transpose(-1, -2) * scale + mask, -1) @ value
 
 
@@ -49,27 +52,33 @@ def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], mas
         factor=1.5,
         dropout=nn.Dropout(0.5).eval(),
     )
-    theirs = composition(*tensors, mask=mask if masked else 0.0, scale=1 / 3)
+    query, key, value = tensors
+    theirs = composition(query, key, value, mask=mask if masked else 0.0, scale=1 / 3)
     gradients = [
-        torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)
+        torch.autograd.grad(result.double().square().sum(), tensors) for result in (ours, theirs)
     ]
     close = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
-    for one, other in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
-        torch.testing.assert_close(one, other, **close)
+    for actual, expected in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(actual, expected, **close)
     exact = composition(
-        *(one.double() for one in tensors), mask=mask.double() if masked else 0.0, scale=1 / 3
+        query.double(),
+        key.double(),
+        value.double(),
+        mask=mask.double() if masked else 0.0,
+        scale=1 / 3,
     )
-    errors = [(one - exact).abs().mean().item() for one in (ours, theirs)]
+    errors = [(result - exact).abs().mean().item() for result in (ours, theirs)]
     assert errors[0] <= 1.5 * errors[1] + 1e-7
 
 
 def test_a_learned_bias_gets_its_gradient() -> None:
-    tensors, bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
-    ours, theirs = attention(*tensors, mask=bias), composition(*tensors, bias)
-    for one, other in zip(
+    (query, key, value), bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
+    ours = attention(query, key, value, mask=bias)
+    theirs = composition(query, key, value, bias)
+    for actual, expected in zip(
         *(torch.autograd.grad(y.square().sum(), [bias]) for y in (ours, theirs)), strict=True
     ):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("fill", [None, "lowest", "tensor"])
@@ -78,8 +87,8 @@ def test_scores_that_are_filled(fill: str | None, masked: bool) -> None:
     tensors, keep = inputs(), torch.ones(5, 7, dtype=torch.bool).tril(2)
     lowest = torch.finfo(torch.float32).min
     mask = torch.randn(2, 1, 1, 7) if masked else None
-    given = {"lowest": lowest, "tensor": torch.full([], lowest)}.get(fill or "")
-    ours = attention(*tensors, keep=keep, fill=given, mask=mask, scale=0.5)
+    fill_value = {"lowest": lowest, "tensor": torch.full([], lowest)}.get(fill or "")
+    ours = attention(*tensors, keep=keep, fill=fill_value, mask=mask, scale=0.5)
     scores = (tensors[0] @ tensors[1].transpose(-1, -2) * 0.5).masked_fill(~keep, lowest)
     theirs = torch.softmax(scores if mask is None else scores + mask, -1) @ tensors[2]
     torch.testing.assert_close(ours, theirs)
@@ -94,7 +103,7 @@ def test_a_fill_that_is_not_lost_in_the_mask_takes_the_composition() -> None:
 
 
 def test_dropout_keeps_its_rate() -> None:
-    tensors = [one.detach() for one in inputs()]
+    tensors = [tensor.detach() for tensor in inputs()]
     assert torch.equal(attention(*tensors, p=0.9, training=False), attention(*tensors))
     assert attention(*tensors, dropout=nn.Dropout(1.0)).abs().sum() == 0
     torch.manual_seed(0)
@@ -103,12 +112,12 @@ def test_dropout_keeps_its_rate() -> None:
     assert runs.std(0).min() > 0.001
 
 
-@pytest.mark.parametrize("other", [nn.Identity(), nn.ReLU()], ids=type)
-def test_other_modules_are_called(other: nn.Module) -> None:
+@pytest.mark.parametrize("layer", [nn.Identity(), nn.ReLU()], ids=type)
+def test_other_modules_are_called(layer: nn.Module) -> None:
     tensors, calls = inputs(), []
-    other.register_forward_hook(lambda *_: calls.append(1))
+    layer.register_forward_hook(lambda *_: calls.append(1))
     assert implementation("attention", *tensors) == "torch-native"
-    torch.testing.assert_close(attention(*tensors, dropout=other.eval()), composition(*tensors))
+    torch.testing.assert_close(attention(*tensors, dropout=layer.eval()), composition(*tensors))
     assert calls == [1]
 
 
@@ -135,15 +144,15 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
 def strict_kernel(
     query: Any, key: Any, value: Any, attn_bias: Any = None, p: float = 0.0, scale: Any = None
 ) -> Any:
-    """xFormers' documented composition, with what its kernel demands of the layout."""
+    """Compute xFormers' documented composition, with its kernel's demands of the layout."""
     batch, length, heads, _ = query.shape
     if attn_bias is not None:
         assert attn_bias.shape == (batch, heads, length, key.shape[1])
         assert attn_bias.stride(-2) % 8 == 0
         assert attn_bias.dtype == query.dtype
     query, key, value = (
-        (one * (scale if index == 0 else 1)).transpose(1, 2)
-        for index, one in enumerate((query, key, value))
+        (tensor * (scale if index == 0 else 1)).transpose(1, 2)
+        for index, tensor in enumerate((query, key, value))
     )
     scores = query @ key.transpose(-2, -1)
     weights = (scores if attn_bias is None else scores + attn_bias).softmax(-1)
@@ -152,10 +161,11 @@ def strict_kernel(
 
 @pytest.mark.parametrize("shape", [None, (7,), (5, 7), (2, 1, 1, 7), (2, 3, 5, 7)])
 def test_xformers_gets_its_layout(shape: tuple[int, ...] | None) -> None:
-    tensors = inputs()
+    query, key, value = inputs()
     mask = None if shape is None else torch.randn(shape)
-    ours = through_xformers(strict_kernel, *tensors, mask, 0.0, 0.5)
-    torch.testing.assert_close(ours, composition(*tensors, 0.0 if mask is None else mask, 0.5))
+    ours = through_xformers(strict_kernel, query, key, value, mask, 0.0, 0.5)
+    theirs = composition(query, key, value, 0.0 if mask is None else mask, 0.5)
+    torch.testing.assert_close(ours, theirs)
     assert ours.is_contiguous()
 
 
@@ -179,13 +189,13 @@ def strict_flash_kernel(
     softmax_scale: Any = None,
     causal: bool = False,
 ) -> Any:
-    """flash-attn's documented composition, with what its kernel demands of the layout."""
+    """Compute flash-attn's documented composition, with its kernel's demands of the layout."""
     assert (
         not causal
         and query.shape[3] == key.shape[3] == value.shape[3]
         and query.shape[2] == key.shape[2]
     )
-    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     weights = (query @ key.transpose(-2, -1) * softmax_scale).softmax(-1)
     return (F.dropout(weights, dropout_p) @ value).transpose(1, 2)
 
@@ -223,7 +233,7 @@ def test_what_flash_attn_is_given(
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As if on CUDA with flash-attn installed."""
+    """Kernels are chosen as on CUDA with flash-attn installed."""
     flash = importlib.import_module("regraft.ops.flash_attention")
     monkeypatch.setattr(flash, "_flash_attention_kernel", lambda: strict_flash_kernel)
     monkeypatch.setattr(flash, "attention_implementation", lambda *_, **__: "torch-native")

@@ -1,5 +1,5 @@
-"""Batch normalisation after a convolution or a Linear layer: folded, or the composition, and never
-another result."""
+"""Test batch normalisation after a convolution or a Linear layer: it is folded or the composition
+runs, and the result stays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regraft.ops import conv_batch_norm, implementation, linear_batch_norm  # no
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small inputs are folded, too."""
+    """Fold small inputs, too."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
 
 
@@ -52,7 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def warm(norm: Any) -> Any:
-    """Statistics and parameters that are not those of a new layer."""
+    """Give a normalisation statistics and parameters that differ from those of a new layer."""
     generator = torch.Generator().manual_seed(1)
     for tensor, low, high in (
         (norm.running_mean, -2, 2),
@@ -67,7 +67,7 @@ def warm(norm: Any) -> Any:
 
 
 def case(name: str, **settings: Any) -> tuple[Any, Any, Any]:
-    """An input, the convolution and its normalisation, in evaluation."""
+    """Return an input, the convolution and its normalisation, in evaluation."""
     torch.manual_seed(0)
     make, dims = CASES[name]
     conv = make().eval()
@@ -79,11 +79,13 @@ def case(name: str, **settings: Any) -> tuple[Any, Any, Any]:
 
 
 def linear_case(rows: int = 24, **settings: Any) -> tuple[Any, Any, Any]:
+    """Return an input, the Linear layer and its normalisation, in evaluation."""
     torch.manual_seed(0)
     return torch.randn(rows, 8), nn.Linear(8, 5).eval(), warm(nn.BatchNorm1d(5, **settings)).eval()
 
 
 def op_of(layer: Any) -> tuple[str, Any]:
+    """Return the name and the op for a layer."""
     return (
         ("linear_batch_norm", linear_batch_norm)
         if type(layer) is nn.Linear
@@ -91,21 +93,25 @@ def op_of(layer: Any) -> tuple[str, Any]:
     )
 
 
-def same_bits(x: Any, layer: Any, norm: Any) -> None:
-    """Nothing is folded: results, gradients and the statistics afterwards are those of the
+def assert_bits_equal(x: Any, layer: Any, norm: Any) -> None:
+    """Assert that nothing is folded: results, gradients and statistics are those of the
     composition."""
     name, op = op_of(layer)
     assert implementation(name, x, layer, norm) == "reference"
-    found = []
+    runs = []
     for function in (op, lambda x, layer, norm: norm(layer(x))):
-        mine, one, two = copy.deepcopy((x.detach(), layer, norm))
+        mine, layer_copy, norm_copy = copy.deepcopy((x.detach(), layer, norm))
         mine.requires_grad_()
-        result = function(mine, one, two)
-        leaves = [mine, *one.parameters(), *two.parameters()]
-        found.append(
-            (result.detach(), *torch.autograd.grad(result.square().sum(), leaves), *two.buffers())
+        result = function(mine, layer_copy, norm_copy)
+        leaves = [mine, *layer_copy.parameters(), *norm_copy.parameters()]
+        runs.append(
+            (
+                result.detach(),
+                *torch.autograd.grad(result.square().sum(), leaves),
+                *norm_copy.buffers(),
+            )
         )
-    for ours, theirs in zip(*found, strict=True):
+    for ours, theirs in zip(*runs, strict=True):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours, theirs)
 
@@ -139,13 +145,13 @@ def test_a_folded_linear_computes_the_same(settings: dict[str, Any], bias: bool)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_is_the_composition(name: str, settings: dict[str, Any]) -> None:
     x, conv, norm = case(name, **settings)
-    same_bits(x, conv.train(), norm.train())
+    assert_bits_equal(x, conv.train(), norm.train())
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_a_linear_is_the_composition(settings: dict[str, Any]) -> None:
     x, linear, norm = linear_case(**settings)
-    same_bits(x, linear.train(), norm.train())
+    assert_bits_equal(x, linear.train(), norm.train())
 
 
 def test_running_statistics_are_updated_once() -> None:
@@ -157,18 +163,18 @@ def test_running_statistics_are_updated_once() -> None:
 
 def test_statistics_of_the_batch_in_evaluation() -> None:
     x, conv, _ = case("2d")
-    same_bits(x, conv, nn.BatchNorm2d(6, track_running_stats=False).eval())
+    assert_bits_equal(x, conv, nn.BatchNorm2d(6, track_running_stats=False).eval())
     x, linear, _ = linear_case()
-    same_bits(x, linear, nn.BatchNorm1d(5, track_running_stats=False).eval())
+    assert_bits_equal(x, linear, nn.BatchNorm1d(5, track_running_stats=False).eval())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_the_composition(dtype: Any) -> None:
     x, conv, norm = case("2d")
-    same_bits(x.to(dtype), conv.to(dtype), norm.to(dtype))
-    same_bits(x.to(dtype), conv.to(dtype), norm.float())  # mixed, as autocast leaves it
+    assert_bits_equal(x.to(dtype), conv.to(dtype), norm.to(dtype))
+    assert_bits_equal(x.to(dtype), conv.to(dtype), norm.float())  # mixed, as autocast leaves it
     x, linear, norm = linear_case()
-    same_bits(x.to(dtype), linear.to(dtype), norm.to(dtype))
+    assert_bits_equal(x.to(dtype), linear.to(dtype), norm.to(dtype))
 
 
 def test_autocast_is_the_composition() -> None:
@@ -188,12 +194,16 @@ def test_gradients_of_the_input_and_all_parameters(name: str, frozen: bool) -> N
     norm.weight.requires_grad_(not frozen)
     label, op = op_of(layer)
     assert implementation(label, x, layer, norm) == ("folded" if frozen else "reference")
-    leaves = [x, *layer.parameters(), *(one for one in norm.parameters() if one.requires_grad)]
+    leaves = [
+        x,
+        *layer.parameters(),
+        *(parameter for parameter in norm.parameters() if parameter.requires_grad),
+    ]
     direction = torch.randn(norm(layer(x)).shape, dtype=torch.float64)
     ours = torch.autograd.grad(op(x, layer, norm), leaves, direction)
     theirs = torch.autograd.grad(norm(layer(x)), leaves, direction)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_gradients_against_finite_differences() -> None:
@@ -215,19 +225,19 @@ def test_weights_that_change_are_seen() -> None:
 
 def test_modules_and_inputs_are_not_written_to() -> None:
     x, conv, norm = case("2d")
-    kept = copy.deepcopy((x, conv.state_dict(), norm.state_dict()))
+    copies = copy.deepcopy((x, conv.state_dict(), norm.state_dict()))
     with torch.no_grad():
         conv_batch_norm(x, conv, norm)
-    assert torch.equal(x, kept[0])
-    for module, before in ((conv, kept[1]), (norm, kept[2])):
+    assert torch.equal(x, copies[0])
+    for module, before in ((conv, copies[1]), (norm, copies[2])):
         assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
 def test_strided_and_empty_inputs() -> None:
     x, conv, norm = case("2d")
     with torch.no_grad():
-        for one in (x.transpose(2, 3), x.to(memory_format=torch.channels_last), x[:0]):
-            ours, theirs = conv_batch_norm(one, conv, norm), norm(conv(one))
+        for inputs in (x.transpose(2, 3), x.to(memory_format=torch.channels_last), x[:0]):
+            ours, theirs = conv_batch_norm(inputs, conv, norm), norm(conv(inputs))
             torch.testing.assert_close(ours, theirs)
             assert ours.stride() == theirs.stride()
         x, linear, norm = linear_case()
@@ -269,8 +279,8 @@ def test_shapes_that_mean_something_else() -> None:
     assert torch.equal(linear_batch_norm(x, linear, norm), norm(linear(x)))
     x, conv, norm = case("1d")
     # without a batch dimension the positions look like channels
-    same = warm(nn.BatchNorm1d(38)).eval()
-    assert torch.equal(conv_batch_norm(x[0], conv, same), same(conv(x[0])))
+    position_norm = warm(nn.BatchNorm1d(38)).eval()
+    assert torch.equal(conv_batch_norm(x[0], conv, position_norm), position_norm(conv(x[0])))
     x, conv, norm = case("2d")
     with pytest.raises(ValueError, match="expected 4D input"):
         conv_batch_norm(x[0], conv, norm)
@@ -299,10 +309,14 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 class Sharded(nn.Parameter):
+    """A parameter of another class."""
+
     pass
 
 
 class Frozen(nn.BatchNorm2d):
+    """A normalisation with a forward of its own."""
+
     def forward(self, x: Any) -> Any:
         return 2 * super().forward(x)
 
@@ -335,24 +349,24 @@ def test_hooks_fire_once_a_call() -> None:
 @torch.no_grad()
 def test_other_modules_are_called() -> None:
     x, conv, norm = case("2d")
-    others: list[Any] = [
+    norms: list[Any] = [
         Frozen(6),
         nn.Identity(),
         nn.GroupNorm(2, 6),
         nn.InstanceNorm2d(6),
         lambda y: y * 2,
     ]
-    for other in others:
-        assert torch.equal(conv_batch_norm(x, conv, other), other(conv(x)))
-    for other in (nn.Identity(), lambda y: y[:, :1].repeat(1, 6, 1, 1)):
-        assert torch.equal(conv_batch_norm(x, other, nn.Identity()), other(x))
+    for replacement in norms:
+        assert torch.equal(conv_batch_norm(x, conv, replacement), replacement(conv(x)))
+    for replacement in (nn.Identity(), lambda y: y[:, :1].repeat(1, 6, 1, 1)):
+        assert torch.equal(conv_batch_norm(x, replacement, nn.Identity()), replacement(x))
     lazy = nn.LazyConv2d(6, 3)
     assert conv_batch_norm(x, lazy, norm).shape == (3, 6, 10, 8)
     assert type(lazy) is nn.Conv2d
 
 
 class BatchNormAct2d(nn.BatchNorm2d):
-    """Computes what timm 1.0.31 documents of its layer of this name."""
+    """A layer that computes the documentation of timm 1.0.31 for its layer of this name."""
 
     def __init__(self, features: int, act: Any, drop: Any = None) -> None:
         super().__init__(features)
@@ -364,8 +378,9 @@ class BatchNormAct2d(nn.BatchNorm2d):
 
 @pytest.fixture
 def activated(monkeypatch: pytest.MonkeyPatch) -> type[BatchNormAct2d]:
-    for one in (BatchNormAct2d, BatchNormAct2d.forward):
-        monkeypatch.setattr(one, "__module__", "timm.layers.norm_act")
+    """Return the layer under timm's module name."""
+    for definition in (BatchNormAct2d, BatchNormAct2d.forward):
+        monkeypatch.setattr(definition, "__module__", "timm.layers.norm_act")
     return BatchNormAct2d
 
 
@@ -378,13 +393,13 @@ def test_a_layer_of_timm_activates(activated: type[BatchNormAct2d], name: str, a
     norm = warm(activated(6, act, nn.Dropout(0.5))).eval()
     norm.weight.requires_grad_(False)
     assert implementation("conv_batch_norm", x, conv, norm) == "folded"
-    found = []
+    runs = []
     for function in (conv_batch_norm, lambda x, conv, norm: norm(conv(x))):
         mine = x.clone().requires_grad_()
         result = function(mine, conv, norm)
         leaves = (mine, *conv.parameters(), norm.bias)
-        found.append((result.detach(), *torch.autograd.grad(result.square().sum(), leaves)))
-    for ours, theirs in zip(*found, strict=True):
+        runs.append((result.detach(), *torch.autograd.grad(result.square().sum(), leaves)))
+    for ours, theirs in zip(*runs, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     norm.drop.train()
     torch.manual_seed(0)
@@ -392,7 +407,7 @@ def test_a_layer_of_timm_activates(activated: type[BatchNormAct2d], name: str, a
     torch.manual_seed(0)
     torch.testing.assert_close(dropped, norm(conv(x)), rtol=1e-4, atol=1e-4)
     norm.train().requires_grad_().drop.p = 0.0
-    same_bits(x, conv, norm)
+    assert_bits_equal(x, conv, norm)
 
 
 @torch.no_grad()
@@ -400,11 +415,11 @@ def test_members_of_another_class_of_that_name_are_not_called(
     activated: type[BatchNormAct2d],
 ) -> None:
     x, conv, _ = case("2d")
-    for one in (
+    for norm_class in (
         type("BatchNormAct2d", (activated,), {}),
         type("Other", (activated,), {"__module__": "timm.layers"}),
     ):
-        norm = warm(one(6, nn.ReLU())).eval()
+        norm = warm(norm_class(6, nn.ReLU())).eval()
         assert implementation("conv_batch_norm", x, conv, norm) == "reference"
         assert torch.equal(conv_batch_norm(x, conv, norm), norm(conv(x)))
 
@@ -420,6 +435,8 @@ def test_a_patched_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Model(nn.Module):
+    """A model with both ops."""
+
     def __init__(self) -> None:
         super().__init__()
         _, self.conv, self.norm = case("2d")
@@ -432,6 +449,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
+    """Reset the compiler before and after a test."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -442,10 +460,12 @@ def fresh() -> Iterator[None]:
 @pytest.mark.parametrize("training", [True, False])
 def test_models_compile_as_one_graph(backend: str, training: bool) -> None:
     model, x = Model().train(training), case("2d")[0]
-    same = copy.deepcopy(model)
+    duplicate = copy.deepcopy(model)
     expected = model(x)
-    torch.testing.assert_close(torch.compile(same, fullgraph=True, backend=backend)(x), expected)
-    for ours, theirs in zip(same.buffers(), model.buffers(), strict=True):
+    torch.testing.assert_close(
+        torch.compile(duplicate, fullgraph=True, backend=backend)(x), expected
+    )
+    for ours, theirs in zip(duplicate.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

@@ -1,5 +1,5 @@
-"""Compiled regions: gradients as often as eager code gives them, and no limit that other models use
-up.
+"""Test compiled regions: gradients as often as eager code has them, and no limit that other models
+use up.
 
 On CPU, where `compiles` has to be forced; the code generator is the one that CUDA uses, with
 another target.
@@ -34,6 +34,7 @@ norm_op, gelu_op = (
 
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Compile on CPU with an empty cache, and reset the compiler afterwards."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     for module in (norm_op, gelu_op):
         monkeypatch.setattr(module, "compiles", lambda *_: True)
@@ -45,18 +46,21 @@ def forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def derivatives(compute: Callable[[], Any], inputs: list[Any]) -> list[Any]:
-    """First derivatives from three passes through one graph, then second derivatives."""
+    """Return first derivatives from three passes through one graph, then second derivatives."""
     slope = torch.linspace(-1, 1, compute().numel()).reshape(compute().shape)
     result = compute()
     results = [torch.autograd.grad(result, inputs, slope, retain_graph=True) for _ in range(2)]
     results.append(torch.autograd.grad(result, inputs, slope))
     first = torch.autograd.grad(compute(), inputs, slope, create_graph=True)
-    total = sum((one * one.detach().cos()).sum() for one in first if one.requires_grad)
+    total = sum(
+        (gradient * gradient.detach().cos()).sum() for gradient in first if gradient.requires_grad
+    )
     results += [first, torch.autograd.grad(total, inputs, allow_unused=True)]
     return results
 
 
 def randomly(module: nn.Module) -> nn.Module:
+    """Draw the parameters of a module."""
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     return module
@@ -94,16 +98,16 @@ def test_second_derivatives_drop_what_the_first_pass_dropped() -> None:
     norm = randomly(nn.LayerNorm(8))
     result = dropout_add_layer_norm(x, residual, norm, p=0.5, training=True)
     first = torch.autograd.grad(result.cos().sum(), [x, residual], create_graph=True)
-    kept = (first[0] != 0).detach()
-    assert 0 < kept.sum() < kept.numel()
-    composition = norm(x * kept * 2 + residual)
+    mask = (first[0] != 0).detach()
+    assert 0 < mask.sum() < mask.numel()
+    composition = norm(x * mask * 2 + residual)
     expected = torch.autograd.grad(composition.cos().sum(), [x, residual], create_graph=True)
     torch.testing.assert_close(result, composition)
     torch.testing.assert_close(first, expected)
     torch.testing.assert_close(
         *(
-            torch.autograd.grad(one[0].square().sum(), [x, residual, norm.weight])
-            for one in (first, expected)
+            torch.autograd.grad(gradients[0].square().sum(), [x, residual, norm.weight])
+            for gradients in (first, expected)
         )
     )
 
@@ -133,12 +137,12 @@ def test_checkpointed_layers_are_computed_twice() -> None:
         calls.append(1)
         return dropout_add_layer_norm(linear_gelu(x, linear), x, norm, training=False)
 
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         checkpoint(layer, x, use_reentrant=False).sin().sum(), [x, *linear.parameters()]
     )
     assert len(calls) == 2
     torch.testing.assert_close(
-        found, torch.autograd.grad(layer(x).sin().sum(), [x, *linear.parameters()])
+        gradients, torch.autograd.grad(layer(x).sin().sum(), [x, *linear.parameters()])
     )
 
 
@@ -146,7 +150,9 @@ def test_one_model_does_not_use_up_the_compilations_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        region, "compile_region", lambda one: torch.compile(one, dynamic=True, backend="aot_eager")
+        region,
+        "compile_region",
+        lambda function: torch.compile(function, dynamic=True, backend="aot_eager"),
     )
     kinds = [
         (shape, dtype, epsilon, affine)
@@ -169,7 +175,9 @@ def test_beyond_the_limit_the_composition_runs(
     monkeypatch: pytest.MonkeyPatch, raises: bool
 ) -> None:
     monkeypatch.setattr(
-        region, "compile_region", lambda one: torch.compile(one, dynamic=False, backend="aot_eager")
+        region,
+        "compile_region",
+        lambda function: torch.compile(function, dynamic=False, backend="aot_eager"),
     )
     linear, names = nn.Linear(8, 4), []
     with torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=raises):
@@ -187,6 +195,6 @@ def test_transformations_of_functions_see_the_composition(monkeypatch: pytest.Mo
 
     x, linear = torch.randn(4, 8), nn.Linear(8, 4)
     asked = []
-    monkeypatch.setattr(gelu_op, "compiles", lambda one: asked.append(compiles(one)))
-    torch.func.grad(lambda one: linear_gelu(one, linear).sum())(x)
+    monkeypatch.setattr(gelu_op, "compiles", lambda value: asked.append(compiles(value)))
+    torch.func.grad(lambda value: linear_gelu(value, linear).sum())(x)
     assert asked == [False]

@@ -1,5 +1,5 @@
-"""Experts in two grouped products of PyTorch against experts one after the other: results,
-gradients, what is left."""
+"""Test experts in two grouped products of PyTorch against experts one after the other: results,
+gradients, exclusions."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ TOLERANCES = {
 def drawn(
     rows: int = 10, chosen: int = 2, dtype: Any = torch.float32, activation: Any = F.silu
 ) -> list[Any]:
+    """Return random arguments of the op."""
     x = torch.randn(rows, WIDTH).to(dtype)
     gate_up = (torch.randn(NUMBER, 2 * INNER, WIDTH) / 4).to(dtype)
     down = (torch.randn(NUMBER, WIDTH, INNER) / 3).to(dtype)
@@ -37,18 +38,19 @@ def drawn(
     return [x, index, torch.rand(rows, chosen).to(dtype), gate_up, down, activation, NUMBER]
 
 
-def same(given: list[Any]) -> None:
-    assert implementation("grouped_experts", *given) == "torch-native"
-    rtol, atol = TOLERANCES[given[0].dtype]
-    found = []
+def assert_agrees(arguments: list[Any]) -> None:
+    """Assert that the op and its composition have equal results and gradients."""
+    assert implementation("grouped_experts", *arguments) == "torch-native"
+    rtol, atol = TOLERANCES[arguments[0].dtype]
+    runs = []
     for op in (grouped_experts, reference):
-        leaves = [given[place].clone().requires_grad_() for place in (0, 2, 3, 4)]
-        made = op(leaves[0], given[1], *leaves[1:], *given[5:])
+        leaves = [arguments[place].clone().requires_grad_() for place in (0, 2, 3, 4)]
+        output = op(leaves[0], arguments[1], *leaves[1:], *arguments[5:])
         slopes = torch.autograd.grad(
-            made, leaves, torch.linspace(-1, 1, made.numel()).view_as(made).to(made.dtype)
+            output, leaves, torch.linspace(-1, 1, output.numel()).view_as(output).to(output.dtype)
         )
-        found.append([made, *slopes])
-    for ours, theirs in zip(*found, strict=True):
+        runs.append([output, *slopes])
+    for ours, theirs in zip(*runs, strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(
             ours, theirs, rtol=rtol, atol=atol * max(1.0, float(theirs.detach().abs().max()))
@@ -58,42 +60,44 @@ def same(given: list[Any]) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(("rows", "chosen"), [(1, 1), (1, 2), (10, 2), (7, 4)])
 def test_the_composition(dtype: Any, rows: int, chosen: int) -> None:
-    same(drawn(rows, chosen, dtype))
+    assert_agrees(drawn(rows, chosen, dtype))
 
 
 @pytest.mark.parametrize(
     "activation", [nn.SiLU(), F.gelu, nn.GELU("tanh"), partial(F.gelu, approximate="tanh")], ids=str
 )
 def test_activations(activation: Any) -> None:
-    same(drawn(activation=activation))
+    assert_agrees(drawn(activation=activation))
 
 
 def test_experts_that_nobody_chose_one_that_is_chosen_twice_and_wider_weights() -> None:
-    given = drawn()
-    given[1] = torch.zeros(10, 2, dtype=torch.int64)
-    given[1][3:, 1] = 2
-    same(given)
-    given = drawn(dtype=torch.bfloat16)
-    given[2] = given[2].float()
-    same(given)
-    given = drawn()
-    given[0] = torch.randn(WIDTH, 10).T
-    same(given)
+    arguments = drawn()
+    arguments[1] = torch.zeros(10, 2, dtype=torch.int64)
+    arguments[1][3:, 1] = 2
+    assert_agrees(arguments)
+    arguments = drawn(dtype=torch.bfloat16)
+    arguments[2] = arguments[2].float()
+    assert_agrees(arguments)
+    arguments = drawn()
+    arguments[0] = torch.randn(WIDTH, 10).T
+    assert_agrees(arguments)
 
 
 def test_second_derivatives() -> None:
-    found = []
-    given = drawn()
+    second_derivatives = []
+    arguments = drawn()
     for op in (grouped_experts, reference):
-        leaves = [given[place].clone().requires_grad_() for place in (0, 3)]
-        made = op(leaves[0], *given[1:3], leaves[1], *given[4:])
-        (slope,) = torch.autograd.grad(made.sum(), leaves[0], create_graph=True)
-        found.append(torch.autograd.grad(slope.square().sum(), leaves))
-    for ours, theirs in zip(*found, strict=True):
+        leaves = [arguments[place].clone().requires_grad_() for place in (0, 3)]
+        output = op(leaves[0], arguments[1], arguments[2], leaves[1], *arguments[4:])
+        (slope,) = torch.autograd.grad(output.sum(), leaves[0], create_graph=True)
+        second_derivatives.append(torch.autograd.grad(slope.square().sum(), leaves))
+    for ours, theirs in zip(*second_derivatives, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 class Noisy(nn.Module):
+    """An activation that depends on all rows."""
+
     def forward(self, x: Any) -> Any:
         return x * x.mean()
 
@@ -103,10 +107,10 @@ def test_what_is_left_to_the_composition() -> None:
     none[1][2, 0] = NUMBER
     mixed = drawn()
     mixed[3] = mixed[3].double()
-    empty = [one[:0] if place < 3 else one for place, one in enumerate(drawn())]
-    for given in (none, empty, drawn(activation=Noisy()), drawn(dtype=torch.float64)):
-        assert implementation("grouped_experts", *given) == "reference"
-        assert torch.equal(grouped_experts(*given), reference(*given))
+    empty = [argument[:0] if place < 3 else argument for place, argument in enumerate(drawn())]
+    for arguments in (none, empty, drawn(activation=Noisy()), drawn(dtype=torch.float64)):
+        assert implementation("grouped_experts", *arguments) == "reference"
+        assert torch.equal(grouped_experts(*arguments), reference(*arguments))
     assert implementation("grouped_experts", *mixed) == "reference"
     narrow = drawn(dtype=torch.bfloat16)
     narrow[0], narrow[3], narrow[4] = (
@@ -117,9 +121,9 @@ def test_what_is_left_to_the_composition() -> None:
     strided, shifted = drawn(), drawn()
     strided[3] = strided[3].mT.contiguous().mT
     shifted[4] = torch.randn(shifted[4].numel() + 1)[1:].view_as(shifted[4])
-    for given in (narrow, strided, shifted):
-        assert implementation("grouped_experts", *given) == "reference"
-        assert torch.equal(grouped_experts(*given), reference(*given))
+    for arguments in (narrow, strided, shifted):
+        assert implementation("grouped_experts", *arguments) == "reference"
+        assert torch.equal(grouped_experts(*arguments), reference(*arguments))
     hooked = nn.SiLU()
     hooked.register_forward_hook(lambda *_: None)
     assert implementation("grouped_experts", *drawn(activation=hooked)) == "reference"

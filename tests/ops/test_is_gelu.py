@@ -1,5 +1,4 @@
-"""`is_gelu` says yes only to what provably is the exact GELU, in eager mode and in a compiled
-graph."""
+"""Test that `is_gelu` accepts only a provably exact GELU, in eager mode and in a compiled graph."""
 
 from __future__ import annotations
 
@@ -9,17 +8,17 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import is_gelu  # noqa: E402
+from regraft.ops import is_gelu
 
 
 class Wrapper(nn.Module):
-    """The shape of other libraries' activation classes: `forward` only calls what the constructor
-    stored."""
+    """An activation as other libraries have it: `forward` only calls the stored function."""
 
     def __init__(self, act: Any) -> None:
         super().__init__()
@@ -30,49 +29,63 @@ class Wrapper(nn.Module):
 
 
 class OtherName(nn.Module):
+    """A wrapper with other names."""
+
     def __init__(self) -> None:
         super().__init__()
         self.function = F.gelu
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """What it computes."""
+        """Return the GELU."""
         return self.function(input)
 
 
 class Scaled(Wrapper):
+    """A wrapper that scales the result."""
+
     def forward(self, hidden: Any) -> Any:
         return self.act(hidden) * 2
 
 
 class Twice(Wrapper):
+    """A wrapper that activates twice."""
+
     def forward(self, hidden: Any) -> Any:
         return self.act(self.act(hidden))
 
 
 class Many(Wrapper):
+    """A wrapper with any number of arguments."""
+
     def forward(self, *hidden: Any) -> Any:
         return self.act(hidden)
 
 
 class OwnCall(Wrapper):
+    """A wrapper with a `__call__` of its own."""
+
     def __call__(self, hidden: Any) -> Any:
         return hidden
 
 
 class OwnLookup(Wrapper):
+    """A wrapper with an attribute lookup of its own."""
+
     def __getattr__(self, name: str) -> Any:
         return super().__getattr__(name)
 
 
 def hooked() -> nn.Module:
+    """Return a GELU with a hook."""
     module = nn.GELU()
     module.register_forward_hook(lambda *_: None)
     return module
 
 
 def replaced() -> nn.Module:
+    """Return a wrapper whose forward was replaced."""
     module = Wrapper(F.gelu)
-    module.forward = lambda x: x  # type: ignore[method-assign]
+    module.forward = lambda hidden: hidden  # type: ignore[method-assign]
     return module
 
 
@@ -112,6 +125,7 @@ NO = [
 
 
 def label(activation: Any) -> str:
+    """Return the name of the class of an activation."""
     return type(activation).__name__
 
 
@@ -135,7 +149,9 @@ def test_the_activations_of_transformers() -> None:
 
 
 @pytest.mark.parametrize(
-    "activation", [*YES, *(one for one in NO if isinstance(one, nn.Module))], ids=label
+    "activation",
+    [*YES, *(activation for activation in NO if isinstance(activation, nn.Module))],
+    ids=label,
 )
 def test_a_compiled_graph_holds_the_same_answer(activation: Any) -> None:
     torch._dynamo.reset()

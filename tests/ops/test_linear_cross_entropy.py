@@ -1,19 +1,22 @@
-"""The kernel of `linear_cross_entropy` against the composition, and when which of them runs."""
+"""Test the kernel of `linear_cross_entropy` against the composition, and the choice between
+them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional
 
-from regraft.bench.measure import peak, step  # noqa: E402
-from regraft.ops import REFERENCES, implementation, linear_cross_entropy  # noqa: E402
-from regraft.ops.linear_cross_entropy import CHUNK  # noqa: E402
+from regraft.bench.measure import Call, peak, step
+from regraft.ops import REFERENCES, implementation, linear_cross_entropy
+from regraft.ops.linear_cross_entropy import CHUNK
 
 pytestmark = pytest.mark.skipif(
     not hasattr(nn, "LinearCrossEntropyOptions"), reason="needs torch >= 2.13"
@@ -23,6 +26,7 @@ WIDTH, CLASSES, BATCH = 16, 50, 4
 
 
 def case(length: int = CHUNK, bias: bool = True) -> tuple[torch.Tensor, torch.Tensor, nn.Linear]:
+    """Return an input, a target and a Linear layer."""
     torch.manual_seed(0)
     x = torch.randn(BATCH, length, WIDTH, requires_grad=True)
     target = torch.randint(0, CLASSES, (BATCH, length))
@@ -43,16 +47,16 @@ def case(length: int = CHUNK, bias: bool = True) -> tuple[torch.Tensor, torch.Te
     ],
 )
 def test_the_kernel_computes_what_the_composition_does(
-    bias: bool, shift: bool, options: dict[str, object]
+    bias: bool, shift: bool, options: dict[str, Any]
 ) -> None:
     x, target, linear = case(bias=bias)
     wanted = (target[:, 1:] if shift else target).reshape(-1).clamp(min=0 if options else -100)
-    given = {"shift": shift, "flat": True, **options}
-    assert implementation("linear_cross_entropy", x, wanted, linear, **given) == "torch-native"
+    keywords: dict[str, Any] = {"shift": shift, "flat": True, **options}
+    assert implementation("linear_cross_entropy", x, wanted, linear, **keywords) == "torch-native"
     inputs = (x, *linear.parameters())
     results = []
-    for one in (linear_cross_entropy, reference):
-        loss = one(x, wanted, linear, **given)
+    for function in (linear_cross_entropy, reference):
+        loss = function(x, wanted, linear, **keywords)
         results.append((loss, *torch.autograd.grad(loss * 3, inputs)))
     for mine, theirs in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
@@ -97,10 +101,10 @@ def test_what_the_kernel_is_not_given(change: Any) -> None:  # type: ignore[no-u
 
 def test_hooks_are_called() -> None:
     x, target, linear = case()
-    seen: list[int] = []
-    linear.register_forward_hook(lambda *_: seen.append(1))
+    calls: list[int] = []
+    linear.register_forward_hook(lambda *_: calls.append(1))
     linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
-    assert seen == [1]
+    assert calls == [1]
 
 
 def test_what_cannot_be_differentiated_again_says_so() -> None:
@@ -123,16 +127,16 @@ def test_compiled_and_exported_it_is_the_composition() -> None:
 
 def test_training_takes_less_memory() -> None:
     class Head(nn.Module):
-        def __init__(self, loss: object) -> None:
+        def __init__(self, loss: Callable[..., Any]) -> None:
             super().__init__()
             self.head, self.of = nn.Linear(32, 4000), loss
 
         def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return self.of(x, target, self.head)  # type: ignore[operator, no-any-return]
+            return self.of(x, target, self.head)
 
-    call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
+    call: Call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
     before, after = (
-        peak(step(Head(one), [call], True), torch.device("cpu"))
-        for one in (reference, linear_cross_entropy)
+        peak(step(Head(function), [call], True), torch.device("cpu"))
+        for function in (reference, linear_cross_entropy)
     )
     assert after < 0.4 * before

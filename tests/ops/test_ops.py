@@ -1,4 +1,4 @@
-"""The ops against the compositions that they replace, on CPU."""
+"""Test the ops against the compositions that they replace, on CPU."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from regraft.ops import (  # noqa: E402
 
 
 def composition(x: Any, residual: Any, norm: Any, p: float, training: bool) -> Any:
+    """Return the normalised sum in plain operations."""
     return norm(F.dropout(x, p, training) + residual)
 
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, Any]:
+    """Return a random input and residual with gradients."""
     generator = torch.Generator().manual_seed(0)
     x, residual = (
         torch.randn(shape, generator=generator).to(dtype or torch.float32) for _ in range(2)
@@ -37,15 +39,17 @@ def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, 
     return x.requires_grad_(), residual.requires_grad_()
 
 
-def same_bits(op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]) -> None:
-    """Equal results, gradients and random state afterwards."""
-    found = []
+def assert_bits_equal(
+    op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]
+) -> None:
+    """Assert that results, gradients and the random state afterwards are equal."""
+    runs = []
     for function in (op, reference):
         torch.manual_seed(7)
         result = function()
         gradients = torch.autograd.grad(result.float().square().sum(), leaves)
-        found.append((result.detach(), *gradients, torch.get_rng_state()))
-    for ours, theirs in zip(*found, strict=True):
+        runs.append((result.detach(), *gradients, torch.get_rng_state()))
+    for ours, theirs in zip(*runs, strict=True):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours, theirs)
 
@@ -58,13 +62,13 @@ def test_dropout_add_layer_norm_has_the_bits_of_the_composition(
 ) -> None:
     x, residual = inputs(dtype)
     norm = nn.LayerNorm(8).to(dtype)
-    same_bits(
+    assert_bits_equal(
         lambda: dropout_add_layer_norm(x, residual, norm, p=p, training=training),
         lambda: composition(x, residual, norm, p, training),
         [x, residual, *norm.parameters()],
     )
     dropout = nn.Dropout(p).train(training)
-    same_bits(
+    assert_bits_equal(
         lambda: dropout_add_layer_norm(x, residual, norm, dropout),
         lambda: norm(dropout(x) + residual),
         [x, residual, *norm.parameters()],
@@ -77,7 +81,7 @@ def test_dropout_add_layer_norm_has_the_bits_of_the_composition(
 def test_layer_norms_with_other_settings(options: dict[str, Any]) -> None:
     x, residual = inputs()
     norm = nn.LayerNorm(8, **options)
-    same_bits(
+    assert_bits_equal(
         lambda: dropout_add_layer_norm(x, residual, norm, p=0.1, training=True),
         lambda: composition(x, residual, norm, 0.1, True),
         [x, residual],
@@ -98,12 +102,12 @@ def test_shapes_that_are_broadcast_strided_or_empty() -> None:
 
 def test_inputs_are_not_written_to() -> None:
     x, residual = (torch.randn(2, 8) for _ in range(2))
-    kept = x.clone(), residual.clone()
+    copies = x.clone(), residual.clone()
     dropout_add_layer_norm(x, residual, nn.LayerNorm(8), p=0.5, training=True)
     linear_gelu(x, nn.Linear(8, 8))
     softmax(x)
-    assert torch.equal(x, kept[0])
-    assert torch.equal(residual, kept[1])
+    assert torch.equal(x, copies[0])
+    assert torch.equal(residual, copies[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -114,13 +118,13 @@ def test_linear_gelu_has_the_bits_of_the_composition(
 ) -> None:
     x, _ = inputs(dtype)
     linear = nn.Linear(8, 4, bias=bias).to(dtype)
-    same_bits(
+    assert_bits_equal(
         lambda: linear_gelu(x, linear, approximate=approximate),
         lambda: F.gelu(linear(x), approximate=approximate),
         [x, *linear.parameters()],
     )
     layer = nn.GELU(approximate)
-    same_bits(
+    assert_bits_equal(
         lambda: linear_gelu(x, linear, layer), lambda: layer(linear(x)), [x, *linear.parameters()]
     )
     assert implementation("linear_gelu", x, linear) == ("torch-native" if bias else "reference")
@@ -130,7 +134,7 @@ def test_linear_gelu_has_the_bits_of_the_composition(
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])
 def test_softmax(dim: int, dtype: Any) -> None:
     x, _ = inputs()
-    same_bits(lambda: softmax(x, dim, dtype), lambda: F.softmax(x, dim, dtype=dtype), [x])
+    assert_bits_equal(lambda: softmax(x, dim, dtype), lambda: F.softmax(x, dim, dtype=dtype), [x])
     assert implementation("softmax", x) == "torch-native"
 
 
@@ -171,6 +175,8 @@ def test_references_are_the_same_functions() -> None:
 
 
 class Model(nn.Module):
+    """A model with several ops."""
+
     def __init__(self, act: Any = F.gelu) -> None:
         super().__init__()
         self.linear, self.norm, self.act = nn.Linear(8, 8), nn.LayerNorm(8), act
@@ -182,6 +188,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
+    """Reset the compiler before and after a test."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -216,7 +223,7 @@ def test_models_export(strict: bool) -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs on CUDA, here with the graph capture of the compiler but without its code
+    """The region for CUDA runs here with the graph capture of the compiler, without its code
     generator."""
     from importlib import import_module
 
@@ -225,7 +232,7 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         region,
         "compile_region",
-        lambda one: torch.compile(one, dynamic=True, fullgraph=True, backend="aot_eager"),
+        lambda function: torch.compile(function, dynamic=True, fullgraph=True, backend="aot_eager"),
     )
     for name in ("dropout_add_layer_norm", "linear_gelu"):
         monkeypatch.setattr(import_module(f"regraft.ops.{name}"), "compiles", lambda *_: True)
@@ -237,7 +244,7 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
             nn.LayerNorm(8, elementwise_affine=False),
         ):
             assert implementation("dropout_add_layer_norm", x, residual, norm) == "torch.compile"
-            same_bits(
+            assert_bits_equal(
                 lambda norm=norm, x=x, residual=residual: dropout_add_layer_norm(
                     x, residual, norm, p=0.4, training=False
                 ),
@@ -261,10 +268,10 @@ def test_linear_qkv_calls_the_three_layers(bias: bool) -> None:
     x, _ = inputs()
     layers = [nn.Linear(8, size, bias=bias) for size in (4, 2, 2)]
     weights = [parameter for layer in layers for parameter in layer.parameters()]
-    for one in range(3):
-        same_bits(
-            lambda one=one: linear_qkv(x, *layers)[one],
-            lambda one=one: layers[one](x),
+    for index in range(3):
+        assert_bits_equal(
+            lambda index=index: linear_qkv(x, *layers)[index],
+            lambda index=index: layers[index](x),
             [x, *weights][:1],
         )
     assert implementation("linear_qkv", x, *layers) == "reference"
@@ -290,7 +297,7 @@ def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("bias", [True, False])
 def test_gate_and_up_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     x, gate, up = inputs()[0], nn.Linear(8, 6, bias=bias), nn.Linear(8, 6, bias=bias)
-    same_bits(
+    assert_bits_equal(
         lambda: ops.gated_linear(x, gate, up, F.silu),
         lambda: F.silu(gate(x)) * up(x),
         [x, *gate.parameters(), *up.parameters()],
@@ -318,13 +325,13 @@ def test_the_norm_of_channels_is_the_composition_with_its_layout(
         x = torch.cat((x, x), -1)[..., : shape[-1]]
     x.requires_grad_()
     slope = torch.linspace(-1, 1, x.numel()).reshape(shape)
-    found = []
+    runs = []
     for op in (ops.channels_first_layer_norm, ops.REFERENCES["channels_first_layer_norm"]):
         result = op(x, eps=1e-5)
-        found.append((result, *torch.autograd.grad(result, x, slope)))
-    torch.testing.assert_close(*found)
+        runs.append((result, *torch.autograd.grad(result, x, slope)))
+    torch.testing.assert_close(*runs)
     if layout != "a slice" and 1 not in shape:  # whose strides say nothing
-        assert found[0][0].stride() == found[1][0].stride()
+        assert runs[0][0].stride() == runs[1][0].stride()
 
 
 def test_where_the_norm_of_channels_runs_the_kernel() -> None:
@@ -337,22 +344,22 @@ def test_where_the_norm_of_channels_runs_the_kernel() -> None:
     assert runs(x) == "reference"  # moving the channels costs more than it saves
     with torch.no_grad():
         assert runs(x.clone().requires_grad_()) == "reference"
-    for other in (
+    for unsupported in (
         torch.ones(2, 6, dtype=torch.int64),
         torch.ones(2, 0, 3, requires_grad=True),
         torch.ones(3),
     ):
-        assert runs(other) == "reference"
+        assert runs(unsupported) == "reference"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_quick_gelu(dtype: Any) -> None:
     x = torch.linspace(-30, 30, 999).to(dtype).requires_grad_()
-    found = []
+    runs = []
     for op in (ops.quick_gelu, ops.REFERENCES["quick_gelu"]):
         result = op(x)
-        found.append((result.detach(), *torch.autograd.grad(result.float().square().sum(), x)))
-    for ours, theirs in zip(*found, strict=True):
+        runs.append((result.detach(), *torch.autograd.grad(result.float().square().sum(), x)))
+    for ours, theirs in zip(*runs, strict=True):
         torch.testing.assert_close(
             ours, theirs, **({"rtol": 3e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {})
         )
@@ -362,5 +369,5 @@ def test_quick_gelu(dtype: Any) -> None:
 def test_quick_gelu_of_what_may_overflow_and_of_integers() -> None:
     large = torch.tensor([-60000.0, 60000.0]).half()
     assert ops.quick_gelu(large).tolist() == [0.0, 60000.0 - 60000 % 32]
-    whole = torch.arange(-2, 3)
-    assert torch.equal(ops.quick_gelu(whole), whole * torch.sigmoid(1.702 * whole))
+    integers = torch.arange(-2, 3)
+    assert torch.equal(ops.quick_gelu(integers), integers * torch.sigmoid(1.702 * integers))

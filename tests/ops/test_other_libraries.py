@@ -1,20 +1,22 @@
-"""Kernels that do not run here: what they are given, by their documented signatures, and what runs
-instead."""
+"""Test the calls of kernels that do not run here, by their documented signatures, and the
+compositions in their place."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import (  # noqa: E402
+from regraft.ops import (
     REFERENCES,
     apex_gelu_mlp,
     apex_layer_norm,
@@ -25,11 +27,11 @@ from regraft.ops import (  # noqa: E402
     implementation,
     te_rotary,
 )
-from regraft.ops.apex_norm import layer_norm_through_apex, rms_norm_through_apex  # noqa: E402
-from regraft.ops.flash_norm import norm_through_flash_attn  # noqa: E402
-from regraft.ops.fused_rotary import position_dimension, rotary_through_te  # noqa: E402
-from regraft.ops.gelu_mlp import mlp_through_apex, mlp_through_flash_attn  # noqa: E402
-from regraft.ops.plain import differentiable_once, library_function  # noqa: E402
+from regraft.ops.apex_norm import layer_norm_through_apex, rms_norm_through_apex
+from regraft.ops.flash_norm import norm_through_flash_attn
+from regraft.ops.fused_rotary import position_dimension, rotary_through_te
+from regraft.ops.gelu_mlp import mlp_through_apex, mlp_through_flash_attn
+from regraft.ops.plain import differentiable_once, library_function
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -41,7 +43,8 @@ def fused_rms_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> Any:
-    """Apex' documented composition: rounded to the dtype of the input, then multiplied in it."""
+    """Compute Apex' documented composition: rounded to the dtype of the input, then multiplied in
+    it."""
     assert input.dtype == weight.dtype and input.shape[-len(normalized_shape) :] == tuple(
         normalized_shape
     )
@@ -57,11 +60,13 @@ def fused_layer_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> Any:
+    """Compute Apex' documented composition of a layer normalisation."""
     assert input.dtype == weight.dtype == bias.dtype
     return F.layer_norm(input, tuple(normalized_shape), eps=eps) * weight + bias
 
 
 def turned(t: Any, cos: Any, sin: Any) -> Any:
+    """Return a tensor turned by half-width rotations."""
     first, second = t.float().chunk(2, dim=-1)
     return (t.float() * cos.float() + torch.cat((-second, first), dim=-1) * sin.float()).to(t.dtype)
 
@@ -77,14 +82,14 @@ def apply_rotary_pos_emb(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> Any:
-    """Transformer Engine's documented composition and layouts."""
+    """Compute Transformer Engine's documented composition and layouts."""
     assert fused and not interleaved and tensor_format == "sbhd" and freqs.dtype == torch.float32
     assert freqs.shape == (t.shape[0], 1, 1, t.shape[-1])
     return turned(t, freqs.cos(), freqs.sin())
 
 
 def fused_dense_gelu_dense(input: Any, weight1: Any, bias1: Any, weight2: Any, bias2: Any) -> Any:
-    """Apex' documented composition, for rows."""
+    """Compute Apex' documented composition, for rows."""
     assert input.dim() == 2 and input.is_contiguous()
     return F.linear(F.gelu(F.linear(input, weight1, bias1), approximate="tanh"), weight2, bias2)
 
@@ -103,7 +108,7 @@ def fused_mlp_func(
     process_group: Any = None,
     sequence_parallel: bool = True,
 ) -> Any:
-    """flash-attn's documented composition."""
+    """Compute flash-attn's documented composition."""
     assert (
         activation == "gelu_approx"
         and save_pre_act == torch.is_grad_enabled()
@@ -127,7 +132,7 @@ def layer_norm_fn(
     residual_in_fp32: bool = False,
     is_rms_norm: bool = False,
 ) -> Any:
-    """flash-attn's documented composition: the sum is rounded where it is returned only."""
+    """Compute flash-attn's documented composition: the sum is rounded only if it is returned."""
     assert residual.shape == x.shape and prenorm and not is_rms_norm
     total = F.dropout(x.float(), dropout_p) + residual.float()
     bias = None if bias is None else bias.float()
@@ -136,25 +141,28 @@ def layer_norm_fn(
     )
 
 
-def same(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
-    found = []
+def assert_agrees(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
+    """Assert that two functions have equal results and gradients."""
+    runs = []
     for run in (ours, theirs):
         result = run()
         loss = (
             result * torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)
         ).sum()
-        found.append([result, *torch.autograd.grad(loss, leaves)])
-    for one, other in zip(*found, strict=True):
-        assert one.dtype == other.dtype and one.shape == other.shape
+        runs.append([result, *torch.autograd.grad(loss, leaves)])
+    for actual, expected in zip(*runs, strict=True):
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape
         torch.testing.assert_close(
-            one, other, **({} if one.dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2})
+            actual,
+            expected,
+            **({} if actual.dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2}),
         )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_apex_gets_an_rms_norm(dtype: Any) -> None:
     x, weight = (torch.randn(shape).to(dtype).requires_grad_() for shape in ((2, 5, 8), (8,)))
-    same(
+    assert_agrees(
         lambda: rms_norm_through_apex(fused_rms_norm_affine, x, weight, 1e-3),
         lambda: apex_rms_norm(x, weight=weight, eps=1e-3),
         [x, weight],
@@ -167,7 +175,7 @@ def test_apex_gets_a_layer_norm() -> None:
     nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
     x = torch.randn(2, 5, 8, requires_grad=True)
     leaves = [x, *norm.parameters()]
-    same(
+    assert_agrees(
         lambda: layer_norm_through_apex(fused_layer_norm_affine, x, norm),
         lambda: apex_layer_norm(x, norm),
         leaves,
@@ -189,7 +197,7 @@ def test_every_layout_of_a_rotary_embedding(name: str, dtype: Any) -> None:
     shape, table = LAYOUTS[name]
     x, angles = torch.randn(shape).to(dtype).requires_grad_(), torch.rand(table) * 6
     assert rotary_through_te(apply_rotary_pos_emb, x, angles).is_contiguous()
-    same(
+    assert_agrees(
         lambda: rotary_through_te(apply_rotary_pos_emb, x, angles),
         lambda: te_rotary(x, angles, rounded=True),
         [x],
@@ -215,14 +223,14 @@ def test_tables_that_the_kernels_do_not_take(
 
 
 def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with both packages: dtypes, shapes and layers that they do not take run as they
-    stand."""
+    """As on CUDA with both packages, dtypes, shapes and layers that they do not take run
+    unchanged."""
     norms, rotary = (
-        importlib.import_module(f"regraft.ops.{one}") for one in ("apex_norm", "fused_rotary")
+        importlib.import_module(f"regraft.ops.{name}") for name in ("apex_norm", "fused_rotary")
     )
     for module in (norms, rotary):
         monkeypatch.setattr(
-            module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1
+            module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
         )
     monkeypatch.setattr(norms, "_apex_norm_kernel", lambda name: fused_rms_norm_affine)
     monkeypatch.setattr(rotary, "_te_kernel", lambda: apply_rotary_pos_emb)
@@ -243,6 +251,7 @@ def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mlp(*sizes: int, dtype: Any = torch.float32, bias: bool = True) -> tuple[Any, Any]:
+    """Return two Linear layers of three widths."""
     first, second, third = sizes
     return nn.Linear(first, second, bias=bias, dtype=dtype), nn.Linear(second, third, dtype=dtype)
 
@@ -257,9 +266,9 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
         (mlp_through_apex, fused_dense_gelu_dense, apex_gelu_mlp),
         (mlp_through_flash_attn, fused_mlp_func, flash_gelu_mlp),
     ):
-        same(
-            lambda ours=ours, kernel=kernel: ours(kernel, x, up, down),
-            lambda op=op: op(x, up, down),
+        assert_agrees(
+            partial(ours, kernel, x, up, down),
+            partial(op, x, up, down),
             leaves,
         )
         assert torch.equal(op(x, up, down), down(F.gelu(up(x), approximate="tanh")))
@@ -270,16 +279,18 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["apex_gelu_mlp", "flash_gelu_mlp"])
 def test_which_layers_the_fused_ones_take(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """As if on CUDA with both packages."""
+    """Kernels are chosen as on CUDA with both packages."""
     module = importlib.import_module("regraft.ops.gelu_mlp")
-    monkeypatch.setattr(module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1)
+    monkeypatch.setattr(
+        module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
+    )
     for kernel in ("_apex_mlp_kernel", "_flash_mlp_kernel"):
         monkeypatch.setattr(module, kernel, lambda: fused_mlp_func)
     half = torch.bfloat16
     x, layers = torch.randn(4, 8, dtype=half), mlp(8, 16, 24, dtype=half)
 
-    def runs(*given: Any) -> bool:
-        return implementation(name, *given) != "reference"
+    def runs(*arguments: Any) -> bool:
+        return implementation(name, *arguments) != "reference"
 
     dropout = nn.Dropout(0.5)
     assert (
@@ -301,14 +312,16 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
     nn.init.normal_(norm.weight)
     x, residual = (torch.randn(2, 5, 8).to(dtype).requires_grad_() for _ in range(2))
     leaves = [x, residual, *norm.parameters()]
+
+    def by_kernel(place: int) -> Any:
+        return norm_through_flash_attn(layer_norm_fn, x, residual, norm, 0.0)[1 - place]
+
+    def by_op(place: int) -> Any:
+        return flash_add_layer_norm_pair(x, residual, norm)[place]
+
     for place in (0, 1):
-        same(
-            lambda place=place: norm_through_flash_attn(layer_norm_fn, x, residual, norm, 0.0)[
-                1 - place
-            ],
-            lambda place=place: flash_add_layer_norm_pair(x, residual, norm)[place],
-            leaves[: 2 if place == 0 else None],
-        )
+        last = 2 if place == 0 else None
+        assert_agrees(partial(by_kernel, place), partial(by_op, place), leaves[:last])
     assert torch.equal(flash_add_layer_norm(x, residual, norm), norm(x + residual))
     _, total = norm_through_flash_attn(
         layer_norm_fn, torch.ones(8), torch.zeros(8), nn.LayerNorm(8), 0.5
@@ -317,18 +330,21 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
 
 
 def test_which_norms_the_fused_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with flash-attn."""
+    """Kernels are chosen as on CUDA with flash-attn."""
     module = importlib.import_module("regraft.ops.flash_norm")
-    monkeypatch.setattr(module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1)
+    monkeypatch.setattr(
+        module, "on_one_gpu", lambda *tensors: len({tensor.dtype for tensor in tensors}) == 1
+    )
     monkeypatch.setattr(module, "_flash_norm_kernel", lambda: layer_norm_fn)
     x, norm, dropout = torch.randn(2, 8), nn.LayerNorm(8), nn.Dropout(0.5)
 
-    def runs(*given: Any, **options: Any) -> bool:
-        found = [
-            implementation(f"flash_add_layer_norm{one}", *given, **options) for one in ("", "_pair")
+    def runs(*arguments: Any, **options: Any) -> bool:
+        implementations = [
+            implementation(f"flash_add_layer_norm{suffix}", *arguments, **options)
+            for suffix in ("", "_pair")
         ]
-        assert (found[0] == "flash-attn") == (found[1] == "flash-attn")
-        return found[1] != "reference"
+        assert (implementations[0] == "flash-attn") == (implementations[1] == "flash-attn")
+        return implementations[1] != "reference"
 
     assert runs(x, x, norm) and runs(x, x, norm, dropout) and runs(x, x, norm, p=0.5, training=True)
     assert not runs(x, x, norm, nn.Dropout(1.0)) and runs(x, x, norm, nn.Dropout(1.0).eval())
@@ -361,9 +377,12 @@ class Foreign(torch.autograd.Function):
     """A kernel whose backward pass reads memory without asking for strides."""
 
     @staticmethod
-    def forward(ctx: Any, strides: list[Any], *given: Any) -> Any:
-        ctx.strides, ctx.given = strides, [one for one in given if isinstance(one, torch.Tensor)]
-        return given[0].clone()
+    def forward(ctx: Any, strides: list[Any], *arguments: Any) -> Any:
+        ctx.strides, ctx.given = (
+            strides,
+            [argument for argument in arguments if isinstance(argument, torch.Tensor)],
+        )
+        return arguments[0].clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -377,8 +396,10 @@ def test_backward_passes_of_kernels_get_contiguous_gradients() -> None:
 
     strides: list[Any] = []
 
-    def kernel(*given: Any, **_: Any) -> Any:
-        return Foreign.apply(strides, *(one for one in given if isinstance(one, torch.Tensor)))
+    def kernel(*arguments: Any, **_: Any) -> Any:
+        return Foreign.apply(
+            strides, *(argument for argument in arguments if isinstance(argument, torch.Tensor))
+        )
 
     x, norm, (up, down) = torch.randn(3, 8, requires_grad=True), nn.LayerNorm(8), mlp(8, 8, 8)
     heads = torch.randn(2, 3, 5, 6, requires_grad=True)
@@ -389,7 +410,7 @@ def test_backward_passes_of_kernels_get_contiguous_gradients() -> None:
         rms_norm_through_apex(kernel, x, norm.weight, 1e-6),
         layer_norm_through_apex(kernel, x, norm),
         norm_through_flash_attn(
-            lambda *given, **_: (kernel(*given), kernel(*given)), x, x, norm, 0.0
+            lambda *arguments, **_: (kernel(*arguments), kernel(*arguments)), x, x, norm, 0.0
         )[0],
         rotary_through_te(kernel, heads, table),
         through_flash_attn(kernel, heads, heads, heads, 0.0, 1.0),

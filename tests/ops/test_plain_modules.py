@@ -1,4 +1,4 @@
-"""Nothing that a user does to a module after construction is bypassed."""
+"""Test that no user's change of a module after construction is bypassed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ X = torch.randn(3, 8)
 
 
 class Louder(nn.LayerNorm):
+    """A layer normalisation with a forward of its own."""
+
     def forward(self, x: Any) -> Any:
         return 2 * super().forward(x)
 
@@ -40,6 +42,7 @@ class LowRank(nn.Module):
 
 
 def own_forward(module: Any) -> None:
+    """Replace the forward of an instance."""
     original = module.forward
     module.forward = lambda x: original(x) + 1
 
@@ -98,13 +101,13 @@ def test_subclasses_and_wrappers_are_called() -> None:
     assert torch.equal(linear_gelu(X, linear), F.gelu(linear(X)))
 
 
-@pytest.mark.parametrize("other", [nn.Identity(), nn.Dropout1d(1.0), nn.ReLU()], ids=type)
-def test_replaced_dropouts_and_activations_are_called(other: nn.Module) -> None:
+@pytest.mark.parametrize("layer", [nn.Identity(), nn.Dropout1d(1.0), nn.ReLU()], ids=type)
+def test_replaced_dropouts_and_activations_are_called(layer: nn.Module) -> None:
     norm, linear = nn.LayerNorm(8), nn.Linear(8, 4)
-    assert implementation("dropout_add_layer_norm", X, X, norm, other) == "reference"
-    assert implementation("linear_gelu", X, linear, other) == "reference"
-    assert torch.equal(dropout_add_layer_norm(X, X, norm, other), norm(other(X) + X))
-    assert torch.equal(linear_gelu(X, linear, other), other(linear(X)))
+    assert implementation("dropout_add_layer_norm", X, X, norm, layer) == "reference"
+    assert implementation("linear_gelu", X, linear, layer) == "reference"
+    assert torch.equal(dropout_add_layer_norm(X, X, norm, layer), norm(layer(X) + X))
+    assert torch.equal(linear_gelu(X, linear, layer), layer(linear(X)))
 
 
 def test_callables_that_are_no_modules_are_called() -> None:

@@ -1,5 +1,5 @@
-"""Postponed tensors behave as the tensors that they stand for; a loss of their rows is the loss of
-all of them."""
+"""Test that postponed tensors behave as the tensors that they stand for, and that a loss by rows is
+the loss of all rows."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import implementation, postponed_linear  # noqa: E402
-from regraft.ops import postponed_logits as module  # noqa: E402
-from regraft.ops.postponed import PostponedTensor  # noqa: E402
-from regraft.ops.postponed_logits import postpone_logits  # noqa: E402
-from regraft.ops.rows_loss import rows_at_once  # noqa: E402
+from regraft.ops import implementation, postponed_linear
+from regraft.ops.postponed import PostponedTensor
+from regraft.ops.postponed_logits import postpone_logits
+from regraft.ops.rows_loss import rows_at_once
 
 CLASSES = 37
 
 
 @pytest.fixture(params=[True, False], ids=["bias", "no bias"])
 def head(request: pytest.FixtureRequest) -> nn.Linear:
+    """Return a Linear layer with and without bias."""
     torch.manual_seed(0)
     return nn.Linear(8, CLASSES, bias=request.param)
 
 
 @pytest.fixture
 def x() -> Any:
+    """Return a random input with gradients."""
     return torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
 
@@ -39,7 +41,7 @@ LABELS[0, 3] = -100
 
 
 def causal(logits: Any, labels: Any = LABELS, number: Any = None, ignore_index: int = -100) -> Any:
-    """The loss of causal language models in transformers."""
+    """Return the loss of causal language models in transformers."""
     logits = logits.float()
     labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:].contiguous()
     rows, labels = logits.view(-1, CLASSES), labels.view(-1).to(logits.device)
@@ -49,20 +51,21 @@ def causal(logits: Any, labels: Any = LABELS, number: Any = None, ignore_index: 
 
 
 def written(logits: Any) -> Any:
-    """Writing into a view changes what it is a view of."""
+    """Return a loss after writing into a view, which changes its base."""
     rows = logits.view(-1, CLASSES)
     rows[3] = 0.0
     return logits.square().mean() + rows.sum()
 
 
 def changed(logits: Any) -> Any:
+    """Return a loss after setting the logits to zero."""
     before = logits * 2.0
     logits.zero_()
     return before.square().mean() + logits.sum()
 
 
 def watched(logits: Any) -> Any:
-    """Hooks see and change the gradients of a loss that was there before them."""
+    """Return a loss that was there before hooks that see and change its gradients."""
     rows = (logits[:, 1:] * 2.0).reshape(-1, CLASSES)
     loss = F.cross_entropy(rows, LABELS[:, 1:].reshape(-1))
     logits.register_hook(lambda slope: slope * 3)
@@ -72,14 +75,14 @@ def watched(logits: Any) -> Any:
 
 
 def turned(logits: Any) -> Any:
-    """What changes the shape in place."""
+    """Return a loss after changes of the shape in place."""
     logits.transpose_(0, 1)
     assert (logits.shape, len(logits), logits.size(1)) == ((9, 2, CLASSES), 9, 2)
     return logits.square().mean()
 
 
 def transformed(logits: Any) -> Any:
-    """What `torch.func` computes is gone afterwards."""
+    """Return a loss after a transform of `torch.func`, whose tensors are gone."""
     torch.func.jvp(lambda y: y * logits, (torch.ones(9, CLASSES),), (torch.ones(9, CLASSES),))
     return logits.square().mean()
 
@@ -133,11 +136,13 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
 
 
 def metric(logits: Any) -> Any:
+    """Return the accuracy, without gradients."""
     with torch.no_grad():
         return (logits.float().argmax(-1) == LABELS).float().mean() + 1
 
 
 def run(loss: Callable[[Any], Any], logits: Any, head: nn.Linear, x: Any) -> list[Any]:
+    """Return the loss and the gradients of its leaves."""
     result = loss(logits)
     return [result, *torch.autograd.grad(result * 1.5, [x, *head.parameters()])]
 
@@ -146,8 +151,8 @@ def run(loss: Callable[[Any], Any], logits: Any, head: nn.Linear, x: Any) -> lis
 def test_losses_and_gradients(loss: Callable[[Any], Any], head: nn.Linear, x: Any) -> None:
     ours = run(loss, postpone_logits(x, head.weight, head.bias), head, x)
     theirs = run(loss, head(x), head, x)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, equal_nan=True)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("loss", FUSED.values(), ids=FUSED)
@@ -166,7 +171,7 @@ def test_a_few_rows_at_a_time(head: nn.Linear, x: Any, monkeypatch: pytest.Monke
         sizes.append(len(rows))
         return linear(rows, *parameters)
 
-    monkeypatch.setattr(module.functional, "linear", counted)
+    monkeypatch.setattr(F, "linear", counted)
     causal(postpone_logits(x, head.weight, head.bias))
     assert sizes == [4, 4, 4, 4, 2]
     assert rows_at_once(16384, 4096, 32000) == 2048
@@ -205,8 +210,8 @@ def test_gradients_of_the_output_itself(head: nn.Linear, x: Any) -> None:
     ours = run(
         lambda y: Doubled.apply(y.float()), postpone_logits(x, head.weight, head.bias), head, x
     )
-    for one, other in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, expected in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_what_was_changed_in_between_is_an_error(head: nn.Linear, x: Any) -> None:
@@ -257,10 +262,10 @@ def test_tied_weights_add_up() -> None:
 
 def test_a_tensor_that_was_read_stays(head: nn.Linear, x: Any) -> None:
     logits = postpone_logits(x, head.weight, head.bias)
-    kept = logits.detach().clone()
+    copy_of_logits = logits.detach().clone()
     with torch.no_grad():
         head.weight.zero_()
-    assert torch.equal(logits, kept)
+    assert torch.equal(logits, copy_of_logits)
 
 
 def test_there_is_no_second_derivative(head: nn.Linear, x: Any) -> None:
@@ -289,20 +294,25 @@ def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
     both are used."""
     if half:
         x = x.detach().bfloat16().requires_grad_()
-    for loss in (
+    losses: tuple[Callable[[Any], Any], ...] = (
         causal,
         lambda y: causal(y) + y.float().sigmoid().mean(),
         lambda y: y.float().sigmoid().mean(),
-    ):
-        found = []
-        for make in (lambda: postpone_logits(x, head.weight, head.bias), lambda: head(x)):
+    )
+    projections: tuple[Callable[[], Any], ...] = (
+        lambda: postpone_logits(x, head.weight, head.bias),
+        lambda: head(x),
+    )
+    for loss in losses:
+        runs = []
+        for make in projections:
             with torch.autocast("cpu", torch.bfloat16):
                 logits = make()
                 assert logits.dtype == torch.bfloat16
                 result = loss(logits)
-            found.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-3)
+            runs.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
+        for actual, expected in zip(*runs, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-3)
     assert postpone_logits(x, head.weight.bfloat16(), None).record.value is None
 
 

@@ -1,5 +1,5 @@
-"""Postponed scores behave as the scores that they stand for, and their attention is that of the
-composition."""
+"""Test that postponed scores behave as the scores that they stand for, and that their attention is
+the composition's."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from regraft.ops import (  # noqa: E402
+from regraft.ops import (
     implementation,
     postponed_baddbmm,
     postponed_einsum,
     postponed_matmul,
 )
-from regraft.ops.postponed import PostponedTensor  # noqa: E402
+from regraft.ops.postponed import PostponedTensor
 
 B, H, L, E = 2, 4, 9, 8
 LOWEST = torch.finfo(torch.float32).min
@@ -33,29 +34,33 @@ PADDED = torch.zeros(B, 1, 1, L).masked_fill(torch.arange(L) >= L - 2, LOWEST)
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the kernels whatever the size of the inputs."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The arguments of each attention that the kernel computed."""
-    seen: list[Any] = []
+    """Return the list of the options of each attention that the kernel computed."""
+    calls: list[Any] = []
     kernel = F.scaled_dot_product_attention
 
     def counted(*args: Any, **options: Any) -> Any:
-        seen.append(options)
+        calls.append(options)
         return kernel(*args, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
-    return seen
+    return calls
 
 
 def inputs(dtype: Any = torch.float32, gradients: bool = True, length: int = L) -> tuple[Any, ...]:
+    """Return a random query, key and value."""
     generator = torch.Generator().manual_seed(0)
-    made = (
+    tensors = (
         torch.randn(B, length, H, E, generator=generator, dtype=torch.float32) for _ in range(3)
     )
-    return tuple(one.to(dtype).transpose(1, 2).detach().requires_grad_(gradients) for one in made)
+    return tuple(
+        tensor.to(dtype).transpose(1, 2).detach().requires_grad_(gradients) for tensor in tensors
+    )
 
 
 Product = Callable[..., Any]
@@ -71,7 +76,7 @@ def forward(
     training: bool = False,
     head_mask: Any = None,
 ) -> tuple[Any, Any]:
-    """The eager attention of transformers."""
+    """Return the eager attention of transformers and its weights."""
     weights = product(q, k.transpose(2, 3)) * 0.4
     if mask is not None:
         weights = weights + mask
@@ -83,8 +88,9 @@ def forward(
 
 
 def bart(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
-    """Batches of heads, with a view that keeps the gradient of the weights."""
-    q, k, v = (one.reshape(B * H, L, E) for one in (q * 0.4, k, v))
+    """Return attention and weights of batches of heads, with a view that keeps the gradient of the
+    weights."""
+    q, k, v = (tensor.reshape(B * H, L, E) for tensor in (q * 0.4, k, v))
     weights = product(q, k.transpose(1, 2))
     weights = weights.view(B, H, L, L) + PADDED
     weights = F.softmax(weights.view(B * H, L, L), dim=-1)
@@ -94,39 +100,46 @@ def bart(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 
 
 def gpt(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with a causal mask that is filled in."""
     weights = product(q, k.mT) / torch.sqrt(torch.tensor(8.0))
     weights = weights.masked_fill(~CAUSAL, float("-inf")).softmax(-1).type(v.dtype)
     return weights @ v, weights
 
 
 def chosen(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with scores that `torch.where` chooses."""
     weights = torch.where(CAUSAL, product(q, k.mT), torch.tensor(LOWEST)) + PADDED
     weights = nn.Softmax(dim=3)(weights)
     return nn.Dropout(0.5).eval()(weights) @ v, weights
 
 
 def low(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with scores that are filled with a finite number."""
     weights = product(q, k.mT).masked_fill(mask=~CAUSAL, value=-1e4).softmax(-1)
     return weights.matmul(v), weights
 
 
 def twice(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights that are scaled twice."""
     bias = torch.arange(L * 1.0).expand(H, L, L)
     weights = (0.5 * (product(q, k.mT) * 0.4 + bias) - PADDED.neg()).softmax(-1)
     return weights @ v, weights
 
 
 def scaled_by_head(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights with a factor for each head."""
     weights = (product(q, k.mT) * torch.arange(1.0, H + 1).view(H, 1, 1)).softmax(-1)
     return weights @ v, weights
 
 
 def many_queries(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights of keys of one head."""
     weights = product(q, k[:, :1].mT).softmax(-1)
     return weights @ v[:, :1], weights
 
 
 def two_dimensions(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention and weights of matrices."""
     weights = product(q[0, 0], k[0, 0].t()).softmax(1)
     return weights @ v[0, 0], weights
 
@@ -159,10 +172,10 @@ COMPUTED: dict[str, Callable[..., Any]] = {
 def results(
     attention: Callable[..., Any], product: Product, use: str, dtype: Any = torch.float32
 ) -> list[Any]:
-    """What attention gives and its gradients, with the weights used or not."""
-    given = inputs(dtype)
+    """Return the output and gradients of an attention, with the weights used or not."""
+    tensors = inputs(dtype)
     torch.manual_seed(1)
-    output, weights = attention(product, *given)
+    output, weights = attention(product, *tensors)
     loss = output.float().square().sum()
     extra = []
     if use != "ignored":
@@ -175,7 +188,7 @@ def results(
         extra.append(weights.grad)
     if use == "asked":
         extra += torch.autograd.grad(loss, [weights], retain_graph=True)
-    gradients = torch.autograd.grad(loss, given)
+    gradients = torch.autograd.grad(loss, tensors)
     return [output, *gradients, *extra, *([weights] if use != "ignored" else [])]
 
 
@@ -187,43 +200,45 @@ USES = ["ignored", "read", "hook", "retained", "asked"]
     "attention", [*FUSED.values(), *COMPUTED.values()], ids=[*FUSED, *COMPUTED]
 )
 def test_results_and_gradients(attention: Callable[..., Any], use: str) -> None:
-    ours, theirs = (results(attention, one, use) for one in (postponed_matmul, torch.matmul))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
+    ours, theirs = (
+        results(attention, product, use) for product in (postponed_matmul, torch.matmul)
+    )
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes(dtype: Any) -> None:
     ours, theirs = (
-        results(forward, one, "read", dtype) for one in (postponed_matmul, torch.matmul)
+        results(forward, product, "read", dtype) for product in (postponed_matmul, torch.matmul)
     )
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one.detach(), other.detach())
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual.detach(), expected.detach())
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("attention", FUSED.values(), ids=FUSED)
 def test_without_gradients(attention: Callable[..., Any], mode: Any, kernels: list[Any]) -> None:
-    given = inputs(gradients=False)
+    tensors = inputs(gradients=False)
     with mode():
-        output, weights = attention(postponed_matmul, *given)
+        output, weights = attention(postponed_matmul, *tensors)
         assert (
             len(kernels) == 1
             and isinstance(weights, PostponedTensor)
             and weights.record.value is None
         )
-        wanted = attention(torch.matmul, *given)
+        wanted = attention(torch.matmul, *tensors)
         assert weights.is_inference() == wanted[1].is_inference()
-    for one, other in zip((output, weights), wanted, strict=True):
-        torch.testing.assert_close(one, other)
-        assert one.shape == other.shape and one.is_contiguous() == other.is_contiguous()
+    for actual, expected in zip((output, weights), wanted, strict=True):
+        torch.testing.assert_close(actual, expected)
+        assert actual.shape == expected.shape and actual.is_contiguous() == expected.is_contiguous()
 
 
 @pytest.mark.parametrize("attention", FUSED.values(), ids=FUSED)
 def test_the_weights_are_never_there(attention: Callable[..., Any], kernels: list[Any]) -> None:
-    given = inputs()
-    output, weights = attention(postponed_matmul, *given)
-    torch.autograd.grad(output.square().sum(), given)
+    tensors = inputs()
+    output, weights = attention(postponed_matmul, *tensors)
+    torch.autograd.grad(output.square().sum(), tensors)
     assert len(kernels) == 1 and weights.record.value is None and weights.requires_grad
 
 
@@ -233,7 +248,7 @@ def test_what_no_kernel_computes(attention: Callable[..., Any], kernels: list[An
 
 
 def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
-    given = inputs(gradients=False)
+    q, k, v = inputs(gradients=False)
     causal = torch.where(CAUSAL, 0.0, LOWEST)
     later = torch.where(torch.ones(L, L).tril(1) == 1, 0.0, LOWEST)
     biased = causal.clone()
@@ -241,16 +256,23 @@ def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
     hidden = causal.clone()
     hidden[5, 1] = LOWEST
     for mask in (causal, causal.expand(B, 1, L, L), later, biased, hidden, causal[:, :1], PADDED):
-        forward(postponed_matmul, *given, mask)
-    assert [one["is_causal"] for one in kernels] == [True, True, False, False, False, False, False]
-    forward(postponed_matmul, *given, causal.requires_grad_())
+        forward(postponed_matmul, q, k, v, mask)
+    assert [options["is_causal"] for options in kernels] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+    ]
+    forward(postponed_matmul, q, k, v, causal.requires_grad_())
     assert not kernels[-1]["is_causal"]
 
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, -50.0])
 def test_a_row_that_is_hidden_by_a_number(value: float, kernels: list[Any]) -> None:
-    """Where all of a row is replaced, or the number is not low enough, scores are not lost
-    in it."""
+    """Scores are not lost in a number that replaces all of a row, or that is not low enough."""
     q, k, v = inputs(gradients=False)
     for hidden in (~CAUSAL, ~CAUSAL | (torch.arange(L) == 3)[:, None]):
         ours, theirs = (
@@ -276,17 +298,17 @@ EQUATIONS = [
 @pytest.mark.parametrize(("first", "second"), EQUATIONS)
 def test_einstein_sums(first: str, second: str, kernels: list[Any]) -> None:
     for gradients in (True, False):
-        q, k, v = (one.transpose(1, 2) for one in inputs(gradients=gradients))
-        found = []
+        q, k, v = (tensor.transpose(1, 2) for tensor in inputs(gradients=gradients))
+        runs = []
         for product in (postponed_einsum, torch.einsum):
             weights = product(first, *((k, q) if first.startswith("bk") else (q, k))).softmax(-1)
             output = torch.einsum(
                 second, *((v, weights) if second.startswith("bk") else (weights, v))
             )
             slopes = torch.autograd.grad(output.square().sum(), [q, k, v]) if gradients else ()
-            found.append([output, *slopes, weights])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
+            runs.append([output, *slopes, weights])
+        for actual, expected in zip(*runs, strict=True):
+            torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-4, atol=1e-4)
     assert len(kernels) == 2
 
 
@@ -302,7 +324,7 @@ def test_einstein_sums(first: str, second: str, kernels: list[Any]) -> None:
     ],
 )
 def test_other_sums(equation: str) -> None:
-    q, k, _ = (one.transpose(1, 2) for one in inputs())
+    q, k, _ = (tensor.transpose(1, 2) for tensor in inputs())
     if equation == "ab,bc":
         q, k = q[0, 0], k[0, 0].t()
     torch.testing.assert_close(postponed_einsum(equation, q, k), torch.einsum(equation, q, k))
@@ -310,41 +332,41 @@ def test_other_sums(equation: str) -> None:
 
 @pytest.mark.parametrize(("beta", "alpha"), [(1.0, 0.3), (0.5, 1), (0, 0.3), (1, -1.0)])
 def test_on_top_of_a_bias(beta: float, alpha: float, kernels: list[Any]) -> None:
-    found = []
+    runs = []
     for product in (postponed_baddbmm, torch.baddbmm):
         q, k, v = inputs()
-        flat = [one.reshape(B * H, L, E) for one in (q, k, v)]
+        flat = [tensor.reshape(B * H, L, E) for tensor in (q, k, v)]
         bias = torch.arange(L * 1.0).expand(B * H, 1, L).clone().requires_grad_()
         scores = product(bias, flat[0], flat[1].mT, beta=beta, alpha=alpha)
         weights = (scores.view(B, H, L, L) + PADDED).softmax(-1).view(B * H, L, L)
         output = torch.bmm(weights, flat[2])
-        found.append(
+        runs.append(
             [
                 output,
                 *torch.autograd.grad(output.square().sum(), [q, k, v, *([bias] if beta else [])]),
                 weights,
             ]
         )
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
+    for actual, expected in zip(*runs, strict=True):
+        torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-4, atol=1e-4)
     assert len(kernels) == (alpha > 0)
 
 
 def test_in_place() -> None:
-    given = inputs(gradients=False)
+    tensors = inputs(gradients=False)
     for gradients in (False, True):
-        found = []
+        results_of_both = []
         for product in (postponed_matmul, torch.matmul):
-            q, k, v = (one.clone().requires_grad_(gradients) for one in given)
+            q, k, v = (tensor.clone().requires_grad_(gradients) for tensor in tensors)
             scores = product(q, k.mT)
-            again = scores
+            alias = scores
             scores *= 0.5
             scores.masked_fill_(~CAUSAL, LOWEST)
             scores += PADDED
-            weights = again.softmax(-1)
-            found += [weights @ v, weights, again]
-        for one, other in zip(found[:3], found[3:], strict=True):
-            torch.testing.assert_close(one, other)
+            weights = alias.softmax(-1)
+            results_of_both += [weights @ v, weights, alias]
+        for actual, expected in zip(results_of_both[:3], results_of_both[3:], strict=True):
+            torch.testing.assert_close(actual, expected)
 
 
 def test_a_view_of_what_changes_in_place() -> None:
@@ -362,8 +384,8 @@ def test_nothing_that_happens_later_changes_the_weights() -> None:
     mask = PADDED.clone()
     wanted = forward(torch.matmul, q, k, v, mask)[1]
     weights = forward(postponed_matmul, q, k, v, mask)[1]
-    for one in (q, k, v, mask):
-        one.zero_()
+    for tensor in (q, k, v, mask):
+        tensor.zero_()
     torch.testing.assert_close(weights, wanted)
 
 
@@ -374,24 +396,32 @@ def test_what_is_dropped_is_freed() -> None:
     gc.disable()
     try:
         output, weights = forward(postponed_matmul, q, k, v)
-        records = [one for one in gc.get_objects() if type(one).__name__ == "_Scores"]
+        records = [
+            instance for instance in gc.get_objects() if type(instance).__name__ == "_Scores"
+        ]
         assert records
         del weights, records
-        assert not [one for one in gc.get_objects() if type(one).__name__ == "_Scores"]
+        assert not [
+            instance for instance in gc.get_objects() if type(instance).__name__ == "_Scores"
+        ]
         output.sum().backward()
         output, weights = forward(postponed_matmul, q, k, v)
         weights.retain_grad()
         (output.sum() + weights.sum()).backward()
         assert weights.grad is not None
         del output, weights
-        assert not [one for one in gc.get_objects() if type(one).__name__ == "_Scores"]
+        assert not [
+            instance for instance in gc.get_objects() if type(instance).__name__ == "_Scores"
+        ]
     finally:
         gc.enable()
 
 
 def test_it_is_a_tensor() -> None:
-    given = inputs()
-    (_, weights), (_, wanted) = (forward(one, *given) for one in (postponed_matmul, torch.matmul))
+    tensors = inputs()
+    (_, weights), (_, wanted) = (
+        forward(product, *tensors) for product in (postponed_matmul, torch.matmul)
+    )
     assert isinstance(weights, torch.Tensor) and torch.is_tensor(weights) and weights.requires_grad
     assert (weights.shape, weights.dtype, weights.device, len(weights)) == (
         wanted.shape,
@@ -403,7 +433,7 @@ def test_it_is_a_tensor() -> None:
     assert torch.equal(weights, wanted) and str(weights.detach()) == str(wanted.detach())
     assert type(weights.cpu()) is torch.Tensor and not weights.is_leaf
     with torch.no_grad():
-        _, weights = forward(postponed_matmul, *given)
+        _, weights = forward(postponed_matmul, *tensors)
         for copied in (copy.deepcopy(weights), pickle.loads(pickle.dumps(weights))):
             assert type(copied) is torch.Tensor and torch.equal(copied, wanted)
         file = io.BytesIO()
@@ -426,26 +456,26 @@ class Doubled(torch.autograd.Function):
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the product", "after the product"])
 def test_functions_of_others(first: bool) -> None:
-    found = []
+    runs = []
     for product in (postponed_matmul, torch.matmul):
         q, k, v = inputs()
         weights = product(q, k.mT).softmax(-1)
         output = torch.zeros(()) if first else weights @ v
         loss = (Doubled.apply(weights) ** 2).sum() + output.sum() + (weights @ v).square().sum()
-        found.append(torch.autograd.grad(loss, [q, k, v]))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        runs.append(torch.autograd.grad(loss, [q, k, v]))
+    for actual, expected in zip(*runs, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_second_derivatives_where_no_kernel_ran() -> None:
-    found = []
+    second_derivatives = []
     for product in (postponed_matmul, torch.matmul):
         q, k, v = inputs()
         output, _ = forward(product, q, k, v, head_mask=torch.ones(1))
         (slope,) = torch.autograd.grad(output.square().sum(), q, create_graph=True)
-        found.append(torch.autograd.grad(slope.square().sum(), [q, k, v]))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        second_derivatives.append(torch.autograd.grad(slope.square().sum(), [q, k, v]))
+    for actual, expected in zip(*second_derivatives, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_weights_that_were_changed_have_no_gradient() -> None:
@@ -463,19 +493,19 @@ def test_where_others_look_on(mode: Any) -> None:
     q, k, v = inputs(gradients=False)
     wanted = forward(torch.matmul, q, k, v)[0]
     if mode is torch.func.vmap:
-        made = torch.func.vmap(
-            lambda *given: forward(postponed_matmul, *(one[None] for one in given))[0][0]
+        output = torch.func.vmap(
+            lambda *tensors: forward(postponed_matmul, *(tensor[None] for tensor in tensors))[0][0]
         )(q, k, v)
     elif mode is torch.autocast:
         with torch.autocast("cpu", torch.bfloat16):
             assert implementation("postponed_matmul", q, k.mT) == "reference"
-            made = forward(postponed_matmul, q, k, v)[0].float()
+            output = forward(postponed_matmul, q, k, v)[0].float()
             wanted = forward(torch.matmul, q, k, v)[0].float()
     else:
-        made = torch.compile(
-            lambda *given: forward(postponed_matmul, *given)[0], backend="eager", fullgraph=True
+        output = torch.compile(
+            lambda *tensors: forward(postponed_matmul, *tensors)[0], backend="eager", fullgraph=True
         )(q, k, v)
-    torch.testing.assert_close(made, wanted)
+    torch.testing.assert_close(output, wanted)
 
 
 def test_a_step_under_autocast_or_without_gradients() -> None:
@@ -492,20 +522,21 @@ def test_checkpoints() -> None:
     from torch.utils.checkpoint import checkpoint
 
     for reentrant in (False, True):
-        found = []
+        runs = []
         for product in (postponed_matmul, torch.matmul):
-            given = inputs()
+            tensors = inputs()
             output, weights = checkpoint(
-                lambda *a, p=product: forward(p, *a), *given, use_reentrant=reentrant
+                lambda *a, p=product: forward(p, *a), *tensors, use_reentrant=reentrant
             )
-            found.append(backward_of(output.square().sum() + (weights**3).sum(), given))
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+            runs.append(backward_of(output.square().sum() + (weights**3).sum(), tensors))
+        for actual, expected in zip(*runs, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-def backward_of(loss: Any, given: Any) -> list[Any]:
+def backward_of(loss: Any, leaves: Any) -> list[Any]:
+    """Return the gradients that a backward pass accumulates."""
     loss.backward()
-    return [one.grad for one in given]
+    return [leaf.grad for leaf in leaves]
 
 
 def test_few_rows_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,15 +560,18 @@ def test_hooks_on_a_repeated_tensor_see_every_repetition(repeated: str) -> None:
 
     def gradients(product: Product) -> list[Any]:
         q, k, v = inputs()
-        given = {"query": q, "key": k, "bias": torch.arange(L * 1.0).repeat(B, H, L, 1)}
-        shared = given[repeated][:, :1].detach().requires_grad_()
-        given[repeated] = shared.expand(*given[repeated].shape)
-        seen: list[Any] = []
-        given[repeated].register_hook(lambda gradient: seen.append(gradient.clone()))
-        given[repeated].retain_grad()
-        weights = F.softmax(product(given["query"], given["key"].mT) + given["bias"], dim=-1)
+        inputs_by_name = {"query": q, "key": k, "bias": torch.arange(L * 1.0).repeat(B, H, L, 1)}
+        shared = inputs_by_name[repeated][:, :1].detach().requires_grad_()
+        inputs_by_name[repeated] = shared.expand(*inputs_by_name[repeated].shape)
+        gradients: list[Any] = []
+        inputs_by_name[repeated].register_hook(lambda gradient: gradients.append(gradient.clone()))
+        inputs_by_name[repeated].retain_grad()
+        weights = F.softmax(
+            product(inputs_by_name["query"], inputs_by_name["key"].mT) + inputs_by_name["bias"],
+            dim=-1,
+        )
         (weights @ v).square().sum().backward()
-        return [*seen, given[repeated].grad, shared.grad]
+        return [*gradients, inputs_by_name[repeated].grad, shared.grad]
 
     for ours, theirs in zip(gradients(postponed_matmul), gradients(torch.matmul), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -1,5 +1,5 @@
-"""The rotary embedding on CPU against its composition: results, gradients of both orders, and what
-is left to it."""
+"""Test the rotary embedding on CPU against its composition: results, gradients of both orders,
+exclusions."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def test_the_composition(
     x = x.transpose(0, 1).contiguous().transpose(0, 1) if views else x
     cos, sin = (torch.randn(table).to(dtype) for _ in range(2))
     assert implementation("rolled_rotary", x, cos, sin) == "torch-native"
-    found = []
+    runs = []
     for op in (rolled_rotary, reference):
-        leaves = [one.clone().requires_grad_() for one in (x, cos, sin)]
-        made = op(*leaves)
-        weights = torch.linspace(-1, 1, made.numel()).reshape(made.shape).to(dtype)
-        slopes = torch.autograd.grad((made * made * weights).sum(), leaves, create_graph=True)
-        again = torch.autograd.grad(sum(one.square().sum() for one in slopes), leaves)
-        found.append([made, *slopes, *([] if dtype == torch.bfloat16 else again)])
-    for ours, theirs in zip(*found, strict=True):
+        leaves = [tensor.clone().requires_grad_() for tensor in (x, cos, sin)]
+        output = op(*leaves)
+        weights = torch.linspace(-1, 1, output.numel()).reshape(output.shape).to(dtype)
+        slopes = torch.autograd.grad((output * output * weights).sum(), leaves, create_graph=True)
+        second_slopes = torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves)
+        runs.append([output, *slopes, *([] if dtype == torch.bfloat16 else second_slopes)])
+    for ours, theirs in zip(*runs, strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         torch.testing.assert_close(
             ours, theirs, **({"rtol": 5e-2, "atol": 0.25} if dtype == torch.bfloat16 else {})
@@ -55,13 +55,13 @@ def test_float64_has_the_bits_but_for_one_rounding() -> None:
 def test_what_is_left_to_the_composition() -> None:
     x, table = torch.randn(2, 3, 4, 6), torch.randn(4, 6)
     half, wide = table.bfloat16(), torch.randn(2, 3, 4, 6)
-    for given in (
+    for arguments in (
         (x, half, half),
         (x, table, wide),
         (x[..., :1], table, table),
         (x.long(), table, table),
     ):
-        assert implementation("rolled_rotary", *given) == "reference"
+        assert implementation("rolled_rotary", *arguments) == "reference"
     with torch.autocast("cpu"):
         assert implementation("rolled_rotary", x, table, table) == "reference"
     with pytest.raises(ValueError, match="even size"):

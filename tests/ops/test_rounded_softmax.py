@@ -1,5 +1,4 @@
-"""The softmax that is rounded against its composition: results, gradients, and what is left
-to it."""
+"""Test the rounded softmax against its composition: results, gradients, exclusions."""
 
 from __future__ import annotations
 
@@ -43,13 +42,13 @@ def test_views_and_nothing(view: Any) -> None:
 
 def test_gradients_are_those_of_the_composition() -> None:
     x = torch.randn(4, 9).bfloat16()
-    found = []
+    runs = []
     for op in (rounded_softmax, reference):
         leaf = x.clone().requires_grad_()
-        made = op(leaf, -1, leaf.dtype)
-        (slope,) = torch.autograd.grad((made * made).sum(), leaf)
-        found.append((made, slope))
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+        output = op(leaf, -1, leaf.dtype)
+        (slope,) = torch.autograd.grad((output * output).sum(), leaf)
+        runs.append((output, slope))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*runs, strict=True))
     with torch.no_grad():
         assert implementation("rounded_softmax", leaf, -1, leaf.dtype) == "torch-native"
 
@@ -57,13 +56,13 @@ def test_gradients_are_those_of_the_composition() -> None:
 def test_what_is_left_to_the_composition() -> None:
     x = torch.randn(4, 6)
     half = x.bfloat16()
-    for given in (
+    for arguments in (
         (x, -1, torch.bfloat16),
         (half, 0, half.dtype),
         (half, -1, torch.float16),
         (half, -1, "cpu"),
     ):
-        assert implementation("rounded_softmax", *given) == "reference"
+        assert implementation("rounded_softmax", *arguments) == "reference"
     assert rounded_softmax(half, 1, x).dtype == torch.float32  # whatever `Tensor.to` takes
     assert implementation("rounded_softmax", half.sum(), -1, half.dtype) == "reference"
     with torch.autocast("cpu"):

@@ -1,4 +1,4 @@
-"""While `torch.fx` traces a model, each op is the composition that it stands for."""
+"""Test that each op is the composition that it stands for while `torch.fx` traces a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGETS = torch.tensor([0, 3, 1, 2, 7, 5])
 
 
 class Layers(nn.Module):
-    """Layers that an op may take, and what is computed with them."""
+    """Layers that an op may take, and a forward that computes with them."""
 
     def __init__(self, computed: Callable[[Any, Any], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Arguments that hold tensors in lists, tuples and dictionaries."""
+"""Test arguments that hold tensors in lists, tuples and dictionaries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Changes(nn.Module):
 
 
 class ChangesLater(nn.Module):
-    """On a side that no example takes, in one of several ways."""
+    """A network that changes its arguments, in one of several ways, on a side without examples."""
 
     def __init__(self, way: str) -> None:
         super().__init__()
@@ -110,6 +110,7 @@ class Clash(nn.Module):
 
 
 def call() -> tuple[Any, ...]:
+    """Return the arguments of one call."""
     batch = {"image": torch.randn(1, 4), "meta": {"mask": torch.randn(1, 4)}, "classes": 3}
     return batch, [torch.randn(1, 4), torch.randn(1, 4)]
 
@@ -117,6 +118,7 @@ def call() -> tuple[Any, ...]:
 def build_and_split(
     kind: type[nn.Module], calls: list[Any], **options: Any
 ) -> tuple[nn.Module, Any]:
+    """Return a network and its split version."""
     torch.manual_seed(0)
     model = kind().eval()
     return model, regraft.split(model, calls, measure=False, **options)

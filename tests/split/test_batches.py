@@ -1,4 +1,4 @@
-"""Batches: every sample goes its own way, and its result is that of the network for it alone."""
+"""Test batches: every sample takes its own path, and has the result of the network for it alone."""
 
 import shutil
 import subprocess
@@ -18,6 +18,7 @@ from split import batches, illformed, language, networks, single  # noqa: E402
 
 
 def batched(kind: Any, calls: Any = None, **options: Any) -> Any:
+    """Return a network, its calls and its split version for batches."""
     torch.manual_seed(0)
     model = kind().eval()
     calls = calls or [(torch.randn(1, 8 if kind is networks.Decoder else 6),) for _ in range(8)]

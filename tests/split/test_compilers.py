@@ -1,4 +1,5 @@
-"""Each compiler, really run: equal to the original, alone, and what it cannot take stays eager."""
+"""Test each compiler in a real run: equal to the original, alone, and eager for regions that it
+cannot take."""
 
 import json
 import os
@@ -20,6 +21,7 @@ from split import language, networks, sizes  # noqa: E402
 
 
 def compiled(kind: Any, compiler: Any, **options: Any) -> Any:
+    """Return a network, its calls and its compiled split version."""
     torch.manual_seed(0)
     model = kind().eval()
     calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(4)]
@@ -50,7 +52,7 @@ class Tokens(torch.nn.Module):
 
 
 class Turns(torch.nn.Module):
-    """What one region gives is transposed in memory where the next one takes it."""
+    """A network whose second region takes the result of the first transposed in memory."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Split networks as one ONNX file: equal to the original, or refused with a reason."""
+"""Test split networks as one ONNX file: equal to the original, or refused with a reason."""
 
 import json
 import os
@@ -21,6 +21,7 @@ from split import guards, language, networks, paths, single, sizes  # noqa: E402
 
 
 def build_and_split(kind: Any, calls: Any = None, **options: Any) -> Any:
+    """Return a network and its split version as one file."""
     torch.manual_seed(0)
     model = kind().eval()
     if calls is None:
@@ -148,6 +149,7 @@ def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path: Path) -
 
 
 def graphs(graph: Any) -> Any:
+    """Yield a graph and the graphs within it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -161,6 +163,7 @@ def test_a_chain_of_forty_decisions_is_no_deeper_than_files_may_be() -> None:
 
 
 def depth(graph: Any) -> Any:
+    """Return the number of levels of nested graphs."""
     return 1 + max(
         (
             depth(attribute.g)

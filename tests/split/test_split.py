@@ -1,5 +1,5 @@
-"""Networks that decide by values: split, compared, saved, run without torch; ill-formed ones are
-refused."""
+"""Test networks that decide by values: split, compared, saved, run without torch; ill-formed ones
+are refused."""
 
 import copy
 import importlib.util
@@ -37,6 +37,7 @@ from split import (  # noqa: E402
 
 
 def build_model_and_calls(name: Any, seed: Any = 0) -> Any:
+    """Return a network and its calls."""
     torch.manual_seed(seed)
     model = getattr(networks, name)().eval()
     return model, [(torch.randn(1, 8 if name == "Decoder" else 6),) for _ in range(4)]
@@ -83,6 +84,7 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path: P
 
 
 def classes(module: Any) -> Any:
+    """Return the network classes that a module defines."""
     return [
         member
         for member in vars(module).values()
@@ -109,7 +111,8 @@ def test_what_the_network_raises() -> None:
 
 
 def equal_on_calls(kind: Any, number: Any, **options: Any) -> Any:
-    """Split a network, compare it on its own calls, or on so many of random numbers; its report."""
+    """Split a network, compare it on its own calls or on so many random ones, and return its
+    report."""
     torch.manual_seed(0)
     model = kind().eval()
     calls = (
@@ -265,7 +268,7 @@ class Deleted(torch.nn.Module):
 
 
 class Stale(torch.nn.Module):
-    """What a function's variable held in an iteration before is none of its values."""
+    """A network in which a function's variable has no value from the iteration before."""
 
     def helper(self, x: Any, p: Any) -> Any:
         if p[0, 0] != 7:
@@ -377,7 +380,7 @@ def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path: Pat
 
 
 def bare_environment(place: Any) -> Any:
-    """An environment with nothing but NumPy and ONNX Runtime; its interpreter."""
+    """Return the interpreter of an environment with nothing but NumPy and ONNX Runtime."""
     venv.create(place, with_pip=False, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
     for name in ("numpy", "onnxruntime"):
@@ -555,7 +558,7 @@ def test_calls_and_models_that_do_not_fit_are_refused() -> None:
 
 
 class Options(torch.nn.Module):
-    """What its plain arguments and the length of its input decide is fixed when it is split."""
+    """A network whose plain arguments and input length are fixed when it is split."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -699,6 +702,7 @@ def test_an_input_of_one_element_is_perturbed_to_every_side() -> None:
 
 
 def changed_host(monkeypatch: pytest.MonkeyPatch, old: Any, new: Any) -> None:
+    """Replace a text in the source of every host that is written."""
     original = regraft.splitting.emitting.emit_directory.host_source
 
     def changed(*args: Any) -> Any:

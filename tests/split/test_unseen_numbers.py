@@ -1,5 +1,5 @@
-"""Whole numbers that no example shows: loops that do not run, lists of other lengths, other values
-that decide."""
+"""Test whole numbers that no example shows: loops that do not run, lists of other lengths, other
+values that decide."""
 
 from __future__ import annotations
 
@@ -133,6 +133,7 @@ class Sorted(Network):
 
 
 def calls(numbers: Any) -> list[Any]:
+    """Return four random calls with each number."""
     generator = torch.Generator().manual_seed(1)
     return [
         (torch.randn(4, generator=generator), torch.tensor(number))
@@ -144,8 +145,7 @@ def calls(numbers: Any) -> list[Any]:
 @pytest.mark.parametrize("numbers", [(0,), (2,), (3, 2), (0, 1, 2, 3, 4)], ids=str)
 @pytest.mark.parametrize("kind", Network.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_other_numbers_than_those_of_the_examples(kind: type[nn.Module], numbers: Any) -> None:
-    """What no example shows is an error that says so, at the latest when it is called; nothing else
-    is."""
+    """Only numbers that no example shows raise an error that says so, at the latest when called."""
     model, said = kind().eval(), []
     try:
         result = regraft.split(model, calls(numbers), cache=False, unseen="raise")

@@ -1,4 +1,4 @@
-"""Guards are compared by meaning; the decision procedure agrees with a truth table."""
+"""Test that guards are compared by meaning: the decision procedure agrees with a truth table."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ GUARDS = st.recursive(
 
 
 def table(guard: Guard) -> list[bool]:
+    """Return the truth values of a guard for all values of its atoms."""
     rows = itertools.product([True, False], repeat=3)
     return [bool(evaluate(guard, dict(zip((A, B, C), row, strict=True)))) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Lowering: values, guards, layers, canonical operations, and nothing that vanishes."""
+"""Test lowering: values, guards, layers, canonical operations, and that nothing vanishes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 
 
 def forward(lines: str, init: str = "pass", parameters: str = "x, y") -> Body:
+    """Return the lowered forward of lines of code."""
     code = HEAD + "class M(nn.Module):\n    def __init__(self, config):\n"
     code += "".join(f"        {line}\n" for line in init.splitlines())
     code += f"    def forward(self, {parameters}):\n"
@@ -22,10 +23,12 @@ def forward(lines: str, init: str = "pass", parameters: str = "x, y") -> Body:
 
 
 def ops(body: Body) -> list[str]:
+    """Return the operations of a body that are not Python's own."""
     return [node.op for node in body.nodes if not node.op.startswith("py.")]
 
 
 def last(body: Body, op: str) -> Node:
+    """Return the last node of an operation."""
     return body.index[op][-1]
 
 

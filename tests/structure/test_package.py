@@ -1,5 +1,5 @@
-"""Base classes and functions of other files of the package are followed; nothing is imported,
-nothing may break."""
+"""Test that base classes and functions of other files of the package are followed without importing
+them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ EXPECTED_RULES = ["dropout-layernorm", "softmax", "softmax"]
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
+    """Return the root of a small package."""
     root = tmp_path / "pk"
     (root / "sub").mkdir(parents=True)
     files = {
@@ -81,6 +82,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def rules(path: Path) -> list[str]:
+    """Return the names of the rules that rewrite a file."""
     report = check_file(path, RULES)
     assert report.errors == ()
     return [finding.rule.syntax.name for finding in report.findings if finding.patch is not None]
@@ -134,15 +136,15 @@ def test_a_missing_file_stays_unknown(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    "code",
     [
         "\n    def rebuild(self):\n        self.norm = None\n",
         "\n    def late(self, name, layer):\n        setattr(self, name, layer)\n",
         "\n    norm = property(lambda self: print())\n",
     ],
 )
-def test_what_a_base_class_does_to_its_layers_counts(package: Path, more: str) -> None:
-    (package / "layers.py").write_text(LAYERS + more)
+def test_what_a_base_class_does_to_its_layers_counts(package: Path, code: str) -> None:
+    (package / "layers.py").write_text(LAYERS + code)
     source = read(package / "sub" / "m.py")
     assert isinstance(source, SourceFile)
     module = Module(source)
@@ -240,7 +242,7 @@ class Block(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "expected"),
     [
         ("", "", FOLDED),
         ("self.conv = create_conv(channels, **factory)", "self.conv = again(channels)", []),
@@ -255,11 +257,11 @@ class Block(nn.Module):
     ],
 )
 def test_layers_that_functions_of_other_files_choose(
-    package: Path, old: str, new: str, found: list[str]
+    package: Path, old: str, new: str, expected: list[str]
 ) -> None:
     (package / "factories.py").write_text(FACTORIES)
     (package / "sub" / "m.py").write_text(CONVOLVED.replace(old, new))
-    assert rules(package / "sub" / "m.py") == found
+    assert rules(package / "sub" / "m.py") == expected
     (package / "sub" / "m.py").write_text(
         CONVOLVED.replace(old, new).replace("from ..factories", "from elsewhere")
     )

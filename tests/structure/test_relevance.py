@@ -1,4 +1,4 @@
-"""The choice of functions to lower never changes what is found."""
+"""Test that the choice of functions to lower never changes the findings."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ HEAD = """
 
 
 def rows(findings: tuple[Finding, ...]) -> list[tuple[object, ...]]:
+    """Return the comparable parts of findings."""
     return [
         (
             finding.rule.id,
@@ -44,15 +45,16 @@ def rows(findings: tuple[Finding, ...]) -> list[tuple[object, ...]]:
 
 
 def both(source: SourceFile) -> list[tuple[object, ...]]:
-    """What is found, after checking that analysing every function finds the same."""
+    """Return the findings of a file, after checking that analysing every function yields them,
+    too."""
     finding_rows = rows(check_source(source, RULES).findings)
     assert finding_rows == rows(check_source(source, RULES, explain=True).findings)
     return finding_rows
 
 
 def operations(source: SourceFile) -> set[str]:
-    """The operations of a file, after checking that the functions with each of them are kept for it
-    alone."""
+    """Return the operations of a file, after checking that each alone keeps the functions with
+    it."""
     module = Module(source)
     filters: dict[str, Relevance] = {}
     for structure in module.structures():
@@ -181,6 +183,7 @@ class A(Base):
 
 
 def parsed(code: str) -> SourceFile:
+    """Return the parsed file of a code behind the common head."""
     text = source_of(HEAD).text.decode() + "\n" + code + "\n"
     source = parse("model.py", text.encode())
     assert isinstance(source, SourceFile), source

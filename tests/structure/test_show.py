@@ -1,4 +1,4 @@
-"""The printed structure parses back, and paths are the feasible ones."""
+"""Test that the printed structure parses back, and that paths are the feasible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Models that a function of their file builds, and flags that only the modules themselves know."""
+"""Test models that a function of their file builds, and flags that only the modules themselves
+hold."""
 
 import subprocess
 import sys
@@ -7,13 +8,13 @@ from types import ModuleType
 
 import pytest
 
+from regraft.source.object_reference import load_source
 from regraft.verify import verify
 
 pytest.importorskip("torch")
 
 from regraft.verify.child.drivers import builders, inference, instances, module_flags
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.load import load_source
 
 SOURCE = """
 import torch
@@ -67,18 +68,23 @@ def test_what_a_function_builds_is_compared_with_its_flags_turned(
     verdicts = verify(path, SOURCE.replace("torch.softmax(y, -1)", text).encode(), time_limit=60)
     assert [(verdict.definition, verdict.status) for verdict in verdicts] == [("Stages", status)]
     if status == "refuted":
+        reproducer = verdicts[0].evidence["reproducer"]
+        assert isinstance(reproducer, str)
         run = subprocess.run(
-            [sys.executable, verdicts[0].evidence["reproducer"]],
+            [sys.executable, reproducer],
             capture_output=True,
             text=True,
             check=False,
         )
         assert run.returncode == 1 and "Traceback" not in run.stderr, run.stderr
     else:
-        assert any("self.fused=False" in label for label in verdicts[0].evidence["models"])
+        models = verdicts[0].evidence["models"]
+        assert isinstance(models, list)
+        assert any("self.fused=False" in label for label in models)
 
 
 def loaded(folder: Path, text: str) -> ModuleType:
+    """Return the module of a text."""
     (folder / "loaded.py").write_text(text)
     return load_source(folder / "loaded.py", "loaded")
 

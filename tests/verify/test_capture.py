@@ -1,4 +1,4 @@
-"""Capturing a model as one graph must not hold up its verification."""
+"""Test that capturing a model as one graph does not hold up its verification."""
 
 from __future__ import annotations
 

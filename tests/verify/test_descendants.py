@@ -1,5 +1,5 @@
-"""What the code under test starts ends with the verification, also where it leaves the process
-group."""
+"""Test that processes started by the code under test end with the verification, also outside its
+process group."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ HANG = 'if "__regraft" in __name__:\n    time.sleep(600)'
 
 
 def is_alive(pid: int) -> bool:
+    """Return whether a process runs."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Changes that act outside of the inputs that a model is first run on: sizes, values, masks, modes,
-fields, caches."""
+"""Test changes that act outside of the first inputs: sizes, values, masks, modes, fields,
+caches."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ RIGHT = {
 
 
 def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
     assert before in text
     path = tmp_path / "norm.py"
     path.write_text(text)
@@ -68,6 +69,7 @@ def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
@@ -221,16 +223,18 @@ def test_masks_of_all_patterns_keep_their_shape_and_format() -> None:
     )
     calls = list(masked_calls(call, call.kwargs))
     assert len(calls) == 2 * len(PATTERNS)  # a boolean mask may say what stays or what is left out
-    for other in calls:
-        assert torch.equal(other.kwargs["x"], call.kwargs["x"])
+    for changed_call in calls:
+        assert torch.equal(changed_call.kwargs["x"], call.kwargs["x"])
         for name in ("attention_mask", "mask", "key_mask"):
-            mask, before = other.kwargs[name], call.kwargs[name]
+            mask, before = changed_call.kwargs[name], call.kwargs[name]
             assert (mask.shape, mask.dtype) == (before.shape, before.dtype)
             assert (
                 not torch.equal(mask, before)
-                or (name == "key_mask" and "left out" not in other.label) is False
+                or (name == "key_mask" and "left out" not in changed_call.label) is False
             )
-    full = next(other for other in calls if "a row fully masked" in other.label)
+    full = next(
+        changed_call for changed_call in calls if "a row fully masked" in changed_call.label
+    )
     assert bool((full.kwargs["attention_mask"][1] == torch.finfo(torch.float32).min).all())
     assert not full.kwargs["mask"][1].any()
 
@@ -238,7 +242,7 @@ def test_masks_of_all_patterns_keep_their_shape_and_format() -> None:
 def test_sizes_change_in_every_tensor_and_number() -> None:
     call = Call((torch.randn(3, 8, 32), torch.zeros(3, 8, dtype=torch.long), 8), {})
     calls = list(resized_calls(call, Constants(sizes=(64,)), features=False))
-    shapes = {tuple(other.args[0].shape) for other in calls}
+    shapes = {tuple(changed_call.args[0].shape) for changed_call in calls}
     assert {
         (BATCH, 8, 32),
         (3, LONG, 32),
@@ -248,7 +252,7 @@ def test_sizes_change_in_every_tensor_and_number() -> None:
         (65, 8, 32),
     } <= shapes
     assert all(shape[-1] == 32 for shape in shapes)
-    longer = next(other for other in calls if other.args[0].shape[1] == 65)
+    longer = next(changed_call for changed_call in calls if changed_call.args[0].shape[1] == 65)
     assert (longer.args[1].shape[1], longer.args[2]) == (65, 65)
 
 
@@ -257,14 +261,14 @@ def test_values_lie_around_constants() -> None:
     calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), None, finite=False))
     around = calls[0].args[0]
     assert all(bool((around == value).any()) for value in (6.0, 7.0, 8.0))
-    integers = [set(other.args[1].tolist()) for other in calls]
+    integers = [set(changed_call.args[1].tolist()) for changed_call in calls]
     assert any({6, 7, 8} <= numbers for numbers in integers)
     assert any(-1 in numbers for numbers in integers)
-    assert sum(other.beyond == UNDEFINED for other in calls) == 3
+    assert sum(changed_call.beyond == UNDEFINED for changed_call in calls) == 3
     assert (
         sum(
-            other.beyond == UNDEFINED
-            for other in valued_calls(call, Constants(), None, finite=True)
+            changed_call.beyond == UNDEFINED
+            for changed_call in valued_calls(call, Constants(), None, finite=True)
         )
         == 0
     )
@@ -274,12 +278,18 @@ def test_tokens_that_stand_for_no_word_are_tried_among_words() -> None:
     model = SimpleNamespace(padding_idx=7, config=SimpleNamespace(eos_token_id=5, hidden_size=32))
     call = Call((torch.full((2, 8), 90), torch.ones(2, 8, dtype=torch.long)), {})
     calls = [
-        other
-        for other in valued_calls(call, Constants(), model, finite=False)
-        if "_id" in other.label
+        changed_call
+        for changed_call in valued_calls(call, Constants(), model, finite=False)
+        if "_id" in changed_call.label
     ]
-    assert [other.label for other in calls] == ["values: padding_idx 7", "values: eos_token_id 5"]
-    assert all(bool((other.args[0] == 90).any() and (other.args[1] == 1).all()) for other in calls)
+    assert [changed_call.label for changed_call in calls] == [
+        "values: padding_idx 7",
+        "values: eos_token_id 5",
+    ]
+    assert all(
+        bool((changed_call.args[0] == 90).any() and (changed_call.args[1] == 1).all())
+        for changed_call in calls
+    )
     assert bool((calls[0].args[0] == 7).any())
     calls = list(valued_calls(Call((torch.ones(2),), {}), Constants(), model, finite=True))
-    assert not any("_id" in other.label for other in calls)
+    assert not any("_id" in changed_call.label for changed_call in calls)

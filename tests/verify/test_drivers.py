@@ -1,5 +1,5 @@
-"""How models are brought to life: small configurations, inputs repaired after their errors,
-branches searched for."""
+"""Test the construction of models: small configurations, inputs repaired after their errors,
+searches for branches."""
 
 import copy
 import importlib.machinery
@@ -15,12 +15,14 @@ import pytest
 
 from regraft.verify import verify
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+pytest.importorskip("torch")
 
-from regraft.verify.changes import find_changes  # noqa: E402
-from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import (  # noqa: E402
+import torch
+from torch import nn
+
+from regraft.verify.changes import find_changes
+from regraft.verify.child import weights
+from regraft.verify.child.drivers import (
     config_repairs,
     config_shrinking,
     config_variations,
@@ -31,11 +33,13 @@ from regraft.verify.child.drivers import (  # noqa: E402
     inputs,
     source_hints,
 )
-from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for  # noqa: E402
-from regraft.verify.child.replay import drop_traceback  # noqa: E402
+from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for
+from regraft.verify.child.replay import drop_traceback
 
 
 def shapes(model: Any, **options: Any) -> Any:
+    """Return the shapes of the keyword inputs that a model accepts."""
     accepted_inputs = inputs.find(model.eval(), **options)
     return {
         name: tuple(value.shape)
@@ -130,7 +134,7 @@ def test_inputs_that_would_take_long_are_not_enlarged(
 
     def attempt(_: Any, spec: Any) -> Any:
         tried.append(input_repairs._element_count(spec))
-        return input_repairs.Attempt(
+        return Attempt(
             spec, 1, ValueError("Expected input size (64) to match size (256)"), took=took
         )
 
@@ -230,8 +234,9 @@ def test_a_branch_behind_a_string_and_an_optional_input_is_reached(
     wrong = SOURCE.replace("past_key_value[0].mean()", "past_key_value[1].mean()")
     (verdict,) = verify(path, wrong.encode(), time_limit=100)
     assert verdict.status == "refuted"
-    reproducer = tmp_path / verdict.evidence["reproducer"]
-    assert "SimpleNamespace" in reproducer.read_text()
+    reproducer = verdict.evidence["reproducer"]
+    assert isinstance(reproducer, str)
+    assert "SimpleNamespace" in (tmp_path / reproducer).read_text()
     json.dumps(verdict.evidence)
 
 
@@ -252,9 +257,9 @@ def test_a_model_that_keeps_a_tensor_with_its_history_is_copied() -> None:
     model(torch.ones(1, 3))
     with pytest.raises(RuntimeError, match="deepcopy"):
         copy.deepcopy(model)
-    other = weights.copy_model(model)
-    assert torch.equal(other(torch.ones(1, 3)), model(torch.ones(1, 3)))
-    assert other.weight_g is not model.weight_g
+    copied_model = weights.copy_model(model)
+    assert torch.equal(copied_model(torch.ones(1, 3)), model(torch.ones(1, 3)))
+    assert copied_model.weight_g is not model.weight_g
 
 
 def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
@@ -265,7 +270,7 @@ def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
         "conv_stride": [5, *[2] * 6],
     }
     small = config_shrinking.shrink(wide, config_shrinking.SCALES[0])
-    assert len(small["conv_dim"]) == len(small["conv_stride"]) == config_shrinking.LAYERS
+    assert len(small["conv_dim"]) == len(small["conv_stride"]) == field_tables.LAYERS
     assert max(small["conv_dim"]) <= 32
     assert small["conv_stride"] == [5, 2]
 
@@ -327,9 +332,7 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
     model_names = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
     vars(timm)["is_model"] = model_names.__contains__
     monkeypatch.setitem(sys.modules, "timm", timm)
-    monkeypatch.setattr(
-        config_shrinking, "_small_timm_model", config_shrinking._small_timm_model.__wrapped__
-    )
+    monkeypatch.setattr(config_shrinking, "_named", config_shrinking._small_timm_model.__wrapped__)
     replacements = {
         "vit_base": "test_vit",
         "resnet50": "test_resnet",
@@ -509,7 +512,7 @@ def test_a_layer_of_each_kind_and_a_whole_pattern_are_kept() -> None:
     many = {"num_hidden_layers": 8, "layer_types": list("abcdefgh")}
     assert (
         config_shrinking.shrink(many, config_shrinking.SCALES[0])["num_hidden_layers"]
-        == config_shrinking.LAYERS
+        == field_tables.LAYERS
     )
 
 
@@ -571,7 +574,7 @@ def test_repairs_give_a_plain_backbone_where_a_package_is_missing() -> None:
 
 
 def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
-    small = {"table": None, "factors": [], "head_width": 8}
+    small: dict[str, Any] = {"table": None, "factors": [], "head_width": 8}
     wide = {**small, "head_width": 64}
     assert {**small, "table": {}} in config_repairs.repairs(
         wide, small, "AttributeError: 'NoneType' object has no attribute 'get'"
@@ -658,12 +661,8 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     assert not hints.dispatches
     assert source_hints.hints("", "config._attn_implementation").dispatches
     ends = {"tf_legacy": False, "use_shared_position_bias": False, "prune": False}
-    first = next(
-        config_variations.variations(
-            ends, source_hints.hints("if shared_position_bias is not None:", source)
-        )
-    )
-    assert first == {"use_shared_position_bias": True}
+    hints = source_hints.hints("if shared_position_bias is not None:", source)
+    assert next(config_variations.variations(ends, hints)) == {"use_shared_position_bias": True}
 
 
 class Maybe(nn.Module):

@@ -1,5 +1,5 @@
-"""What a proof rests on: conditions that took every result, mutants that were killed, a judge of
-its own."""
+"""Test the evidence of a proof: conditions that took every result, killed mutants, a judge of its
+own."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from regraft.source.object_reference import load_source
 from regraft.verify import Verdict, verify
 from regraft.verify.changes import find_changes
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from regraft.verify.child.checks import mutants  # noqa: E402
-from regraft.verify.child.checks.conditions import Conditions  # noqa: E402
-from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of  # noqa: E402
-from regraft.verify.child.checks.process_reads import reads_of_surroundings  # noqa: E402
-from regraft.verify.child.compare import Largest  # noqa: E402
-from regraft.verify.child.judge_process import Judge  # noqa: E402
-from regraft.verify.child.replay import Outcome  # noqa: E402
+import torch
+
+from regraft.verify.child.checks import mutants
+from regraft.verify.child.checks.conditions import Conditions
+from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of
+from regraft.verify.child.checks.process_reads import reads_of_surroundings
+from regraft.verify.child.compare import Largest
+from regraft.verify.child.judge_process import Judge
+from regraft.verify.child.replay import Outcome
 
 NORM = """\
 import os
@@ -86,10 +88,12 @@ _result = _remembering()
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 def verdicts(tmp_path: Path, changed: str, original: str = NORM) -> tuple[Verdict, ...]:
+    """Return the verdicts on a changed text."""
     path = tmp_path / "norm.py"
     path.write_text(original)
     return verify(path, changed.encode())
@@ -155,6 +159,7 @@ class Block(nn.Module):
 
 
 def versions(tmp_path: Path, before: str, after: str) -> tuple[ModuleType, ModuleType, tuple]:  # type: ignore[type-arg]
+    """Return the modules of both versions, and the changes."""
     paths = tmp_path / "before.py", tmp_path / "after.py"
     for path, text in zip(paths, (before, after), strict=True):
         path.write_text(text)
@@ -224,6 +229,7 @@ def test_mutants_change_what_the_changed_lines_compute(tmp_path: Path) -> None:
 
 
 def attempt(module: ModuleType, x: torch.Tensor) -> torch.Tensor | None:
+    """Return the result of a mutant; None if it raises."""
     try:
         result: torch.Tensor | None = module.choose(x, 3, None)
     except (
@@ -235,9 +241,8 @@ def attempt(module: ModuleType, x: torch.Tensor) -> torch.Tensor | None:
 
 
 def stop_a_mutant_that_does_not_end(folder: Path) -> bool:
-    """Whether one of the mutants is stopped; run in a process of its own, since other tests may
-    load OpenVINO, after which a signal ends the process where the processor has AMX.
-    """
+    """Return whether one of the mutants is stopped; run in a process of its own, since other tests
+    may load OpenVINO, after which a signal ends the process where the processor has AMX."""
     mutants._LONGEST = 0.2
     after = CHOICES.replace(
         "return x", "while True:\n        n -= 1\n        if n == 0:\n            return x"
@@ -270,6 +275,7 @@ def test_reads_of_the_process_are_named_where_they_are_new(tmp_path: Path) -> No
 
 
 def outcome(**outputs: object) -> Outcome:
+    """Return an outcome with outputs."""
     return Outcome(outputs)
 
 

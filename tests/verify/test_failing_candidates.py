@@ -1,5 +1,5 @@
-"""A candidate that raises where models are built, called or searched for is skipped, and the next
-one is tried."""
+"""Test that a candidate that raises while models are built, called or searched for is skipped for
+the next one."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ MLP = "return torch.relu(self.dense(x))"
 
 
 def verdicts(tmp_path: Path, *edits: tuple[str, str]) -> dict[str, Verdict]:
+    """Return the verdicts on an edited text by definition."""
     path, text = tmp_path / "net.py", SOURCE
     path.write_text(text, encoding="utf-8")
     for before, after in edits:
@@ -94,7 +95,9 @@ def test_candidates_that_raise_do_not_end_a_file(
     )
     assert verdicts_by_name["Mlp"].status == "proved", verdicts_by_name["Mlp"].reason
     assert verdicts_by_name["Odd"].status == "unproven"
-    skipped = " ".join(map(str, verdicts_by_name["Odd"].evidence["skipped"]))
+    reasons = verdicts_by_name["Odd"].evidence["skipped"]
+    assert isinstance(reasons, list)
+    skipped = " ".join(map(str, reasons))
     for name in (
         "unreadable (builders) stopped",
         "Odd (inference) stopped",
@@ -140,7 +143,7 @@ def test_a_condition_that_raises_leaves_the_others(
         monkeypatch.setattr(whole_models, f"_{name}", raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
-    session = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
-    subject = SimpleNamespace(name="model", light=False, recipe={})
+    session: Any = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
+    subject: Any = SimpleNamespace(name="model", light=False, recipe={})
     assert list(whole_models.subjects_beyond(subject, session)) == []
     assert ["has no attribute 'calls'" in reason for reason in ledger.skipped] == [True]

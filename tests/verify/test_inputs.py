@@ -1,4 +1,4 @@
-"""Inputs and configurations that follow exactly from what a model says it misses."""
+"""Test inputs and configurations that follow exactly from a model's complaints."""
 
 import itertools
 from types import ModuleType, SimpleNamespace
@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import (  # noqa: E402
+import torch
+from torch import nn
+
+from regraft.verify.child.drivers import (
     config_repairs,
     config_shrinking,
     config_variations,
@@ -18,13 +20,14 @@ from regraft.verify.child.drivers import (  # noqa: E402
     inputs,
     source_hints,
 )
-from regraft.verify.child.drivers.error_statements import statements_of_error  # noqa: E402
-from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot  # noqa: E402
-from regraft.verify.child.replay import drop_traceback  # noqa: E402
+from regraft.verify.child.drivers.error_statements import statements_of_error
+from regraft.verify.child.drivers.inference import FunctionModule
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
+from regraft.verify.child.replay import drop_traceback
 
 
 def calls(model: Any) -> Any:
+    """Return a call with the inputs of a model."""
     return inputs.find(model.eval()).calls(model)(0)
 
 
@@ -249,7 +252,11 @@ def test_a_shrunk_model_keeps_layers_of_both_kinds(wide: Any, small: Any) -> Non
 
 
 def test_sizes_that_had_to_be_equal_are_exchanged_first() -> None:
-    small = {"hidden_size": 32, "heads": 4, "audio_config": {"hidden_size": 32, "patches": 32}}
+    small: dict[str, Any] = {
+        "hidden_size": 32,
+        "heads": 4,
+        "audio_config": {"hidden_size": 32, "patches": 32},
+    }
     text = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)"
     first, second, *_ = config_repairs.repairs(
         {**small, "audio_config": dict(small["audio_config"])}, small, text
@@ -307,7 +314,7 @@ def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: tor
 
 def test_an_error_about_types_that_is_gone_is_a_step_forward() -> None:
     namespace = ModuleType("functions")
-    namespace.masked = masked
+    vars(namespace)["masked"] = masked
     spec = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
     assert spec["mask"].kind == "bool" and spec["softmax_dtype"].value is torch.float32
 
@@ -325,7 +332,7 @@ def attend(
 
 def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together() -> None:
     namespace = ModuleType("functions")
-    namespace.attend = attend
+    vars(namespace)["attend"] = attend
     spec = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
     assert vars(spec["module"].value) == {"training": False, "num_key_value_groups": 1}
     assert {len(spec[name].dims) for name in ("query", "key", "value")} == {4}
@@ -378,10 +385,10 @@ def test_what_words_stand_for() -> None:
         "images": Slot("normal", (BATCH, Dim(3), Dim(8), Dim(8)), 2),
     }
     slot = Slot("ids", (BATCH, LENGTH), 5)
-    (other,) = described_shapes.slots_from_message(
+    (described_slot,) = described_shapes.slots_from_message(
         "Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot
     )
-    assert other == Slot("ids", (BATCH, Dim(1024)), 5)
+    assert described_slot == Slot("ids", (BATCH, Dim(1024)), 5)
     assert not [
         *described_shapes.slots_from_message(
             "argument 'shape' (position 1) must be ints; shape (3, 4)", slot

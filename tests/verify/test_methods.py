@@ -1,4 +1,4 @@
-"""What models do beside `forward` is run and compared, too."""
+"""Test that methods of models beside `forward` are run and compared, too."""
 
 import subprocess
 import sys
@@ -49,6 +49,7 @@ RELU = ("self.norm(self.stem(x)).relu()", "torch.relu(self.norm(self.stem(x)))")
 def verdict(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str], source: str = SOURCE
 ) -> Verdict:
+    """Return the verdict on an edited text."""
     monkeypatch.chdir(folder)
     path, text = folder / "model.py", source
     path.write_text(source)

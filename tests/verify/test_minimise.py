@@ -1,4 +1,4 @@
-"""A difference is shown on the smallest inputs that show it."""
+"""Test that a difference is shown on the smallest inputs that show it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from regraft.verify.child.tree import Call  # noqa: E402
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
+    """Return an empty ledger."""
     return Ledger(tmp_path, ("Block",), float("inf"))
 
 

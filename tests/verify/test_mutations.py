@@ -1,4 +1,5 @@
-"""Sabotaged rewrites: none may be called proved; a few right ones are controls that must be."""
+"""Test sabotaged rewrites: none may be called proved; a few right ones are controls that must
+be."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ HERE = Path(__file__).parent / "mutations"
 def disagreements(
     path: Path, text: str, group: tuple[Mutation, ...], driver: str | None = None
 ) -> dict[str, str]:
-    """What the verifier says of mutations where it does not say what is expected."""
+    """Return the verdicts on mutations that differ from the expected ones."""
     for mutation in group:
         text = mutation.apply(text)
     verdicts = {
@@ -34,6 +35,7 @@ def disagreements(
 
 
 def groups() -> Iterator[object]:
+    """Yield the parameters of the test: mutations of one file that one run can verify."""
     for name, mutations in FILES.items():
         for number, group in enumerate(rounds(mutations)):
             yield pytest.param(name, group, id=f"{name}-{number}")

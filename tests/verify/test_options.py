@@ -1,5 +1,5 @@
-"""Changes that act for other constructor arguments, plain arguments, states of the parameters, or
-calls in a row."""
+"""Test changes that act for other constructor arguments, plain arguments, parameter states, or
+repeated calls."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import pytest
 
 from regraft.verify import Verdict, verify
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from regraft.verify.child.checks.constants import Constants  # noqa: E402
-from regraft.verify.child.checks.masks import added_mask_calls, biased_calls  # noqa: E402
-from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
-from regraft.verify.child.checks.repeated_calls import Generating, InTurn  # noqa: E402
-from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
-from regraft.verify.child.drivers.config_variations import second_values  # noqa: E402
-from regraft.verify.child.tree import Call  # noqa: E402
-from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
-from regraft.verify.child.weights import change_parameters  # noqa: E402
+import torch
+
+from regraft.verify.child.checks.constants import Constants
+from regraft.verify.child.checks.masks import added_mask_calls, biased_calls
+from regraft.verify.child.checks.parameters import ALTERATIONS
+from regraft.verify.child.checks.repeated_calls import Generating, InTurn
+from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes
+from regraft.verify.child.drivers.config_variations import second_values
+from regraft.verify.child.tree import Call
+from regraft.verify.child.variants import HALF, ZERO
+from regraft.verify.child.weights import change_parameters
 
 MODEL = """\
 import torch
@@ -115,10 +117,12 @@ RIGHT = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 def verdict_on(tmp_path: Path, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
     assert before in MODEL
     path = tmp_path / "model.py"
     path.write_text(MODEL)
@@ -162,7 +166,7 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
     def attend(query: object, attention_mask: object = None) -> None: ...
 
     masked_calls = list(added_mask_calls(Call((query,), {}), {"query": query}, attend))
-    assert [str(other.kwargs["attention_mask"].dtype) for other in masked_calls] == [
+    assert [str(masked_call.kwargs["attention_mask"].dtype) for masked_call in masked_calls] == [
         "torch.float32",
         "torch.bool",
         "torch.int64",
@@ -221,7 +225,7 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "others"),
+    ("value", "expected"),
     [
         ([2, 3], ([2, 4], [4, 6])),
         ((True, True), ((True, False),)),
@@ -230,6 +234,6 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
         (["full", 1], ()),
     ],
 )
-def test_lists_take_other_values_of_the_same_length(value: Any, others: tuple[Any, ...]) -> None:
+def test_lists_take_other_values_of_the_same_length(value: Any, expected: tuple[Any, ...]) -> None:
     overrides = second_values({"kinds": value, "other": 1}, frozenset({"kinds"}), {})
-    assert tuple(override["kinds"] for override in overrides) == others
+    assert tuple(override["kinds"] for override in overrides) == expected

@@ -1,5 +1,5 @@
-"""Parts of models that do not run as a whole: compared on what they were given, or on inputs of
-their own."""
+"""Test parts of models that do not run as a whole: they are compared on recorded inputs, or on
+inputs of their own."""
 
 import subprocess
 import sys
@@ -81,6 +81,7 @@ EVALUATION = SOURCE.replace("STOP", 'assert not self.training, "evaluation only"
 
 
 def judged(source: str, old: str, new: str, tmp_path: Path) -> Any:
+    """Return the verdict on an edited text."""
     path = tmp_path / "model.py"
     path.write_text(source)
     assert source.count(old) == 1
@@ -89,6 +90,7 @@ def judged(source: str, old: str, new: str, tmp_path: Path) -> Any:
 
 
 def reproduced(verdict: Any) -> Any:
+    """Run the reproducer of a verdict."""
     script = [sys.executable, str(verdict.evidence["reproducer"])]
     return subprocess.run(script, capture_output=True, text=True, check=False)
 

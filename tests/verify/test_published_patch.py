@@ -1,5 +1,5 @@
-"""A patch as published in a paper comes out refuted: Adopter (ISSTA 2024), Figure 5, the residual
-unit of DPT.
+"""Test that a patch as published in a paper comes out refuted: Adopter (ISSTA 2024), Figure 5, the
+residual unit of DPT.
 
 The published patch calls `batch_norm2` outside of `if self.use_batch_norm`, and the fused layers
 are built without the channel counts, the padding and the `bias` option of the layers that they

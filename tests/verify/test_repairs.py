@@ -1,9 +1,11 @@
-"""The tables of repairs: each row answers its example, before others do, with the expected change.
+"""Test the tables of repairs: each row answers its example, before others do, with the expected
+change.
 
 A new row needs a case here, in the dictionary of its table, under the name of its fixer.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ from regraft.verify.child.replay import drop_traceback
 
 
 def position_embeddings(error: Any) -> None:
+    """Raise an error from a function with the name of an input."""
     raise error
 
 
@@ -66,6 +69,7 @@ class ConfigCase:
 
 
 def normal(*dims: Any) -> Any:
+    """Return a slot of normally distributed values."""
     return Slot("normal", dims)
 
 
@@ -182,7 +186,7 @@ FITS = {
     "double_sizes": ConfigCase({"units": 8}, {"units": 16}, {"units": 64}),
     "restore_groups": ConfigCase({"depths": [2], "num_layers": 1, "units": 16}, DEEP, DEEP),
 }
-TABLES = {
+TABLES: dict[str, tuple[Sequence[Repair[Any, Any]], Mapping[str, InputCase | ConfigCase]]] = {
     "completions": (input_repairs.COMPLETIONS, COMPLETIONS),
     "suggestions": (input_repairs.SUGGESTIONS, SUGGESTIONS),
     "fillings": (config_repairs.FILLINGS, FILLINGS),

@@ -1,4 +1,4 @@
-"""Definitions with other text that are the same program."""
+"""Test definitions with different texts that are equal programs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from regraft.verify import verify
 from regraft.verify.sameness import equal_definitions
+from regraft.verify.types import Contract
 
 EQUAL_PROGRAMS = {
     "a local variable renamed": (
@@ -38,7 +39,7 @@ EQUAL_PROGRAMS = {
     ),
     "a comment": ("return x", "# the same\n    return x"),
 }
-OTHER = {
+UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] = {
     "another constant": ("return x + 1", "return x + 2"),
     "operands exchanged": ("return x + y", "return y + x"),
     "a name that is read": ("z = x\n    return locals()", "w = x\n    return locals()"),
@@ -92,6 +93,7 @@ OTHER = {
 
 
 def definition(body: str, arguments: str = "x, y") -> bytes:
+    """Return the text of a function."""
     return f"def f({arguments}):\n    {body}\n".encode()
 
 
@@ -101,11 +103,10 @@ def test_the_same_program_is_recognised(case: str) -> None:
     assert equal_definitions(definition(before), definition(after)) == {"f"}
 
 
-@pytest.mark.parametrize("case", OTHER)
+@pytest.mark.parametrize("case", UNEQUAL_PROGRAMS)
 def test_another_program_is_none(case: str) -> None:
-    before, after, *arguments = OTHER[case]
-    first, second = arguments[0] if arguments else ("x, y", "x, y")
-    assert not equal_definitions(definition(str(before), first), definition(str(after), second))
+    before, after, (first, second) = (*UNEQUAL_PROGRAMS[case], ("x, y", "x, y"))[:3]
+    assert not equal_definitions(definition(before, first), definition(after, second))
 
 
 MESSAGES = {
@@ -256,11 +257,12 @@ class A(B):
 def class_text(
     note: str = "", doc: str = "", call: str = "super()", before: str = "", decorator: str = ""
 ) -> bytes:
+    """Return the text of a class."""
     return (before + decorator + CLASS.format(note=note, doc=doc, call=call)).encode()
 
 
 @pytest.mark.parametrize(
-    ("changed", "common", "same"),
+    ("changed", "common", "equal"),
     [
         ({"note": ": int | None"}, {}, True),
         ({"note": ": print()"}, {}, False),
@@ -276,11 +278,11 @@ def class_text(
     ],
 )
 def test_annotations_and_the_arguments_of_super_are_no_results(
-    changed: dict[str, str], common: dict[str, str], same: bool
+    changed: dict[str, str], common: dict[str, str], equal: bool
 ) -> None:
     versions = class_text(**common), class_text(**{**common, **changed})
     assert not equal_definitions(*versions)
-    assert equal_definitions(*versions, messages=False) == ({"A"} if same else set())
+    assert equal_definitions(*versions, messages=False) == ({"A"} if equal else set())
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,7 @@ def test_annotations_and_the_arguments_of_super_are_no_results(
     ],
 )
 def test_super_may_name_a_class_that_its_decorator_returns(
-    tmp_path: Path, decorator: str, contract: str, status: str
+    tmp_path: Path, decorator: str, contract: Contract, status: str
 ) -> None:
     text = f"""\
 def register(cls):
@@ -324,7 +326,7 @@ def test_super_in_an_inner_function_keeps_its_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "same"),
+    ("use", "equal"),
     [
         ("import inspect\ng = inspect.signature", True),
         ("from inspect import signature as g", True),
@@ -334,11 +336,11 @@ def test_super_in_an_inner_function_keeps_its_arguments() -> None:
         ("import inspect\ni = inspect\ng = i.getclosurevars", False),
     ],
 )
-def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, same: bool) -> None:
+def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, equal: bool) -> None:
     before, after = (
         f"{use}\n\n\ndef f(x):\n    {name} = x\n    return g({name})\n".encode() for name in "yz"
     )
-    assert equal_definitions(before, after) == ({"f"} if same else set())
+    assert equal_definitions(before, after) == ({"f"} if equal else set())
 
 
 def test_the_same_program_is_proved_though_nothing_builds_it(

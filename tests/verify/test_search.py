@@ -1,4 +1,4 @@
-"""Configurations that are searched for: of models that cannot be built, fields that are needed
+"""Test the search for configurations: of models that cannot be built, fields that are needed
 together, lengths."""
 
 from pathlib import Path
@@ -100,6 +100,7 @@ class Mixer(nn.Module):
 
 
 def judged(source: Any, read: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the verdicts on a changed softmax by definition."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "modeling_tiny.py"
     text = CONFIG.replace("READ", read) + source

@@ -1,4 +1,4 @@
-"""Modules and numbers that all models of a file share: held by a class, a default value or the
+"""Test modules and numbers that all models of a file share: held by a class, a default value or the
 file."""
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ EQUAL_CONV = "y = self.bn(self.conv(x))\n        return self.act(y)"
 
 
 def statuses(tmp_path: Path, text: str, *edits: tuple[str, str]) -> dict[str, Verdict]:
+    """Return the verdicts on an edited text by definition."""
     path = tmp_path / "conv.py"
     path.write_text(text, encoding="utf-8")
     for before, after in edits:

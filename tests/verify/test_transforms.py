@@ -1,5 +1,5 @@
-"""TorchScript and `torch.fx`: what the original can be given to, and the changed version cannot, is
-named."""
+"""Test TorchScript and `torch.fx`: transforms that take the original and not the changed version
+are named."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ SCRIPT, TRACE = "torch.jit.script", "torch.fx.symbolic_trace"
 
 
 def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict on a changed result."""
     path = folder / "layer.py"
     path.write_text(source, encoding="utf-8")
     (verdict,) = verify(path, source.replace(RETURN, after).encode(), keep=keep)
@@ -62,16 +63,23 @@ def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("after", "way", "word", "other"),
+    ("after", "way", "word", "alternative"),
     [(NO_SCRIPT, SCRIPT, "script", "fx"), (NO_TRACE, TRACE, "fx", "script")],
 )
 def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
-    after: str, way: str, word: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: str,
+    way: str,
+    word: str,
+    alternative: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    verdict = judged(tmp_path, after, keep=(other,))
+    verdict = judged(tmp_path, after, keep=(alternative,))
     assert verdict.status == "proved", verdict.reason
-    (loss,) = verdict.evidence["losses"]
+    losses = verdict.evidence["losses"]
+    assert isinstance(losses, list)
+    (loss,) = losses
     assert loss.startswith(f"{way}: ") and "\n" not in loss
     assert f"loses {loss}" in certificate("layer.py", [verdict])
     verdict = judged(tmp_path, after, keep=(word,))
@@ -86,9 +94,9 @@ def test_what_both_are_given_to_is_compared(
     monkeypatch.chdir(tmp_path)
     verdict = judged(tmp_path, "return 1 + self.dense(x)", keep=("script", "fx"))
     assert verdict.status == "proved", verdict.reason
-    assert {SCRIPT, TRACE} <= set(verdict.evidence["also compared"]) and not verdict.evidence[
-        "losses"
-    ]
+    compared = verdict.evidence["also compared"]
+    assert isinstance(compared, list)
+    assert {SCRIPT, TRACE} <= set(compared) and not verdict.evidence["losses"]
 
 
 def test_scripts_that_compute_something_else_are_refuted(

@@ -1,4 +1,4 @@
-"""Changes that act where the first calls never go: inputs left out, attributes, declarations, rare
+"""Test changes that act beyond the first calls: omitted inputs, attributes, declarations, rare
 values."""
 
 from __future__ import annotations
@@ -148,10 +148,12 @@ class Norm(nn.Module):
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
     assert before in text
     path = tmp_path / "model.py"
     path.write_text(text)
@@ -170,9 +172,9 @@ def test_what_callers_may_give_or_set_is_tried(case: str, tmp_path: Path) -> Non
 def test_a_right_change_of_lines_that_such_inputs_decide_is_proved(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, ATTENTION, "scores.softmax(-1)", "torch.softmax(scores, dim=-1)")
     assert verdict.status == "proved", verdict.reason
-    assert {"memory", "bias"} <= {
-        label.partition(" ")[0] for label in verdict.evidence["domain"]["arguments"]
-    }
+    domain = verdict.evidence["domain"]
+    assert isinstance(domain, dict)
+    assert {"memory", "bias"} <= {label.partition(" ")[0] for label in domain["arguments"]}
 
 
 @pytest.mark.parametrize("case", UNPROVEN)

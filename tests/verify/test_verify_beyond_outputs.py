@@ -1,5 +1,5 @@
-"""Wrong rewrites that leave a class's own outputs alone: subclasses, builders, state, printed text,
-joint chance."""
+"""Test wrong rewrites that leave a class's own outputs alone: subclasses, builders, state, printed
+text, joint chance."""
 
 from __future__ import annotations
 
@@ -342,6 +342,7 @@ def run(folder: Path, samples: Samples) -> dict[str, Verdict]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 

@@ -1,4 +1,4 @@
-"""Which definitions, lines and branches count as changed."""
+"""Test the set of definitions, lines and branches that count as changed."""
 
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ def g(x):
 
 
 def changes(old: Any, new: Any) -> Any:
+    """Return the changes of a replaced text by definition."""
     text = SOURCE.replace(old, new)
     assert text != SOURCE
     return {c.definition: c for c in find_changes(SOURCE, text)}

@@ -1,5 +1,5 @@
-"""A model of the original that ends the process takes nothing from the others; the child ends with
-its parent."""
+"""Test that a model that ends its process takes nothing from the others, and that the child ends
+with its parent."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ OLD = "hidden_states + self.dense(hidden_states)"
 
 
 def verdict(new: str, folder: Path) -> Verdict:
+    """Return the verdict on a changed line."""
     path = folder / "model.py"
     path.write_text(SOURCE)
     (outcome,) = verify(path, SOURCE.replace(OLD, new).encode(), time_limit=100)
@@ -138,6 +139,7 @@ def test_the_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> N
 
 
 def until(true: Callable[[], bool], seconds: float) -> bool:
+    """Wait until a function returns True, and return its last value."""
     end = time.monotonic() + seconds
     while not true() and time.monotonic() < end:
         time.sleep(0.1)
@@ -145,6 +147,7 @@ def until(true: Callable[[], bool], seconds: float) -> bool:
 
 
 def gone(pid: int) -> bool:
+    """Return whether a process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

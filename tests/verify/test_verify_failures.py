@@ -1,4 +1,4 @@
-"""What goes wrong outside the comparison: crashes, hangs, user errors, lines that never run."""
+"""Test failures outside the comparison: crashes, hangs, user errors, lines that never run."""
 
 import json
 import os
@@ -23,6 +23,7 @@ ROOT = "return self.weight * wide.to(x.dtype)"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the working directory, with a model and a driver."""
     (tmp_path / "model.py").write_text(SOURCE)
     (tmp_path / "driver.py").write_text(DRIVER)
     monkeypatch.chdir(tmp_path)
@@ -30,6 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def verdict_on(project: Any, old: Any, new: Any, **options: Any) -> Any:
+    """Return the verdict on a changed text."""
     changed = SOURCE.replace(old, new)
     assert changed != SOURCE
     options = {"driver": "driver.py:block", "time_limit": 60, **options}

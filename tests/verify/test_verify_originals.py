@@ -1,5 +1,5 @@
-"""Originals that are hard to compare with: noise in half precision, arguments of classes of the
-file itself."""
+"""Test originals that are hard to compare with: noise in half precision, arguments of classes of
+the file itself."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def verdict(
     driver: str | None = "model.py:make",
     time_limit: float = 60,
 ) -> Verdict:
+    """Return the verdict on an edited text."""
     monkeypatch.chdir(folder)
     path = folder / "model.py"
     path.write_text(source)

@@ -1,4 +1,4 @@
-"""Right rewrites are proved and wrong ones refuted, on a model file of our own."""
+"""Test that right rewrites are proved and wrong ones refuted, on a model file of our own."""
 
 import subprocess
 import sys
@@ -48,6 +48,7 @@ EQUAL_GROUPS = [
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the working directory, with a model and a driver."""
     (tmp_path / "model.py").write_text(SOURCE)
     (tmp_path / "driver.py").write_text(DRIVER)
     monkeypatch.chdir(tmp_path)
@@ -55,6 +56,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(project: Any, changed: Any, driver: Any = "driver.py:block") -> Any:
+    """Return the verdicts on a changed file by definition."""
     return {
         v.definition: v
         for v in verify(project / "model.py", changed, driver=driver, time_limit=120)
@@ -68,32 +70,36 @@ def test_groups_cover_all_samples() -> None:
 
 @pytest.mark.parametrize("names", WRONG_GROUPS, ids=", ".join)
 def test_wrong_rewrites_are_refuted(project: Any, names: Any) -> None:
-    found = run(project, rewritten(WRONG, names))
+    verdicts = run(project, rewritten(WRONG, names))
     for name in names:
-        verdict = found[WRONG[name][0]]
+        verdict = verdicts[WRONG[name][0]]
         assert verdict.status == "refuted", (name, verdict.reason, verdict.evidence)
         assert verdict.reason
 
 
 @pytest.mark.parametrize("names", EQUAL_GROUPS, ids=", ".join)
 def test_equal_rewrites_are_proved(project: Any, names: Any) -> None:
-    found = run(project, rewritten(EQUAL, names))
-    assert {name: (v.status, v.reason) for name, v in found.items()} == {
+    verdicts = run(project, rewritten(EQUAL, names))
+    assert {name: (v.status, v.reason) for name, v in verdicts.items()} == {
         EQUAL[name][0]: ("proved", "") for name in names
     }
-    for verdict in found.values():
+    for verdict in verdicts.values():
         assert verdict.evidence["levels"][-1] == "lines executed"
         assert verdict.evidence["dtypes"] == ["bfloat16", "float16", "float32", "float64"]
 
 
 def test_inference_alone(project: Any) -> None:
-    found = run(
+    verdicts = run(
         project, rewritten(EQUAL, ("sum in the other order", "library root norm")), driver=None
     )
-    assert {v.status for v in found.values()} == {"proved"}, [v.reason for v in found.values()]
-    found = run(project, rewritten(WRONG, ("other eps", "no norm weight", "no scale")), driver=None)
-    assert {v.status for v in found.values()} == {"refuted"}, [
-        (v.reason, v.evidence) for v in found.values()
+    assert {v.status for v in verdicts.values()} == {"proved"}, [
+        v.reason for v in verdicts.values()
+    ]
+    verdicts = run(
+        project, rewritten(WRONG, ("other eps", "no norm weight", "no scale")), driver=None
+    )
+    assert {v.status for v in verdicts.values()} == {"refuted"}, [
+        (v.reason, v.evidence) for v in verdicts.values()
     ]
 
 
@@ -103,11 +109,11 @@ def test_inference_alone(project: Any) -> None:
 def test_reproducer_runs_on_its_own(project: Any, name: str) -> None:
     verdict = run(project, rewritten(WRONG, (name,)))[WRONG[name][0]]
     script = verdict.evidence["reproducer"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-I", script], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1, done.stderr
-    assert verdict.reason in done.stdout
+    assert process.returncode == 1, process.stderr
+    assert verdict.reason in process.stdout
 
 
 def test_json(project: Any) -> None:

@@ -1,4 +1,4 @@
-"""Hand-made rewrites of real modeling files: right ones are proved, wrong ones refuted."""
+"""Test hand-made rewrites of real modeling files: right ones are proved, wrong ones refuted."""
 
 import time
 from pathlib import Path
@@ -14,6 +14,7 @@ MODELS = Path(transformers.__file__).parent / "models"
 
 
 def source(model: Any) -> Any:
+    """Return the path of a model's file; skip the test without it."""
     path = MODELS / model / f"modeling_{model}.py"
     if not path.exists():
         pytest.skip(f"{path.name} is not part of this transformers")
@@ -21,6 +22,7 @@ def source(model: Any) -> Any:
 
 
 def run(path: Any, *replacements: Any) -> Any:
+    """Return the verdicts on replaced texts; skip the test if a text is not there."""
     text = path.read_text(encoding="utf-8")
     for definition, old, new in replacements:
         start = text.index(f"\n{definition}") + 1
@@ -44,6 +46,7 @@ FUNCTIONAL = (
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,5 +1,5 @@
-"""Deliberately wrong rules: the matcher accepts them, the rewrite parses, and running it refutes
-every one."""
+"""Test deliberately wrong rules: the matcher accepts them, the rewrite parses, and running it
+refutes every one."""
 
 from __future__ import annotations
 
@@ -190,6 +190,7 @@ WRONG = {
 
 
 def rule(name: str, init: str, source: str, target: str) -> Rule:
+    """Return a rule that is wrong on purpose."""
     head = f'rule {name}\n  summary "wrong on purpose"\n  safety numeric\n'
     text = f"{head}{init}forward\n  {source}  => {target} -> $y\n"
     syntax = parse_rule(text)
@@ -199,6 +200,7 @@ def rule(name: str, init: str, source: str, target: str) -> Rule:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of a model."""
     path = tmp_path_factory.mktemp("model") / "model.py"
     path.write_text(MODEL)
     return path

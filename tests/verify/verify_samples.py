@@ -250,7 +250,7 @@ WRONG = {
 }
 
 
-def rewritten(table, names):
+def rewritten(table: dict[str, tuple[str, str, str]], names: tuple[str, ...]) -> bytes:
     """Return the source with the named rewrites of a table applied, as bytes."""
     text = SOURCE
     for name in names:

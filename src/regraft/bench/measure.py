@@ -21,7 +21,7 @@ FEWEST = 6  # with fewer pairs there is no interval of that level
 SLICE = 0.02  # seconds; shorter steps are repeated until a measurement takes as long
 WARM_UP = 2
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
