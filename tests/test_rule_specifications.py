@@ -17,7 +17,8 @@ from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import Rule, load_rules
 from rule_specification import Drawn, SpecificationError, check_rule
 
-RULES, _ = load_rules(["*/*"])
+RULES, PROBLEMS = load_rules(["*/*"])
+assert not PROBLEMS, PROBLEMS  # else `-k NAME` would find no test of a rule that does not load
 CHANCE = random.Random(0)
 HEADS = random.Random(0)
 

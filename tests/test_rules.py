@@ -189,6 +189,7 @@ def test_files_that_are_not_text(tmp_path: Path, suffix: str) -> None:
         ("regraft.ops.softmax($z)", "$z is not bound by the source"),
         ("regraft.ops.softmax($x, dtype=$z.dtype)", "$z is not bound by the source"),
         ("regraft.ops.soft_max($x)", "there is no kernel regraft.ops.soft_max"),
+        ("regraft.ops.softmax_reference($x)", "regraft.ops exports no function of this name"),
         ("regraft.ops.softmax($x, axis=-1)", "regraft.ops.softmax has no parameter axis"),
         (
             "regraft.ops.softmax($x, -1, None, 1)",

@@ -182,7 +182,11 @@ def _proofs(task: Task, options: argparse.Namespace) -> tuple[tuple[Proof, ...],
     started = time.monotonic()
     try:
         verdicts = verify(
-            task.file, task.changed, python=options.python, time_limit=options.time_limit
+            task.file,
+            task.changed,
+            python=options.python,
+            time_limit=options.time_limit,
+            by_rules=True,
         )
     except VerifyError as error:
         raise SystemExit(f"{task.file}: {error}") from error

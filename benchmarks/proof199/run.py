@@ -156,7 +156,9 @@ def verified(task: Task, python: str, time_limit: float) -> Result:
     """Run both versions of a file; each applied patch gets the verdict of its definition."""
     started = time.monotonic()
     try:
-        verdicts = verify(task.file, task.changed, python=python, time_limit=time_limit)
+        verdicts = verify(
+            task.file, task.changed, python=python, time_limit=time_limit, by_rules=True
+        )
     except VerifyError as error:
         return Result(task.label, (), str(error), time.monotonic() - started)
     by_name = {verdict.definition: verdict for verdict in verdicts}

@@ -132,7 +132,8 @@ def _proved_rewrite(
     """
     from regraft.fix import fix_with_home, proved_fix
     from regraft.scanning import check_source
-    from regraft.verify.types import OWN, Terms
+    from regraft.scanning.rules import are_tested
+    from regraft.verify.types import Terms
 
     assert report.source is not None
     imports_regraft = home == "regraft.ops"
@@ -146,7 +147,7 @@ def _proved_rewrite(
             300.0,
             policy.python,
             policy.cached,
-            Terms(keep=(*policy.keep, *OWN)),
+            Terms(keep=policy.keep).for_rules(tested=are_tested(rules)),
         ),
         unproven=policy.unproven,
     )

@@ -105,7 +105,7 @@ def verify_command(
     proved, 1 when one is not, 2 on an error.
     """
     from regraft.source.diff import is_diff
-    from regraft.verify.types import OWN, Terms
+    from regraft.verify.types import Terms
 
     if changed is not None and (select is not None or ignore or directories or unsafe):
         raise click.UsageError(
@@ -119,7 +119,8 @@ def verify_command(
             original: _changed_bytes(original, changed, select, ignore, directories, unsafe)
         }
     is_own_rewrite = changed is None and not is_diff(original)
-    terms = Terms(effort, contract, (*keep, *OWN) if is_own_rewrite else keep)
+    terms = Terms(effort, contract, keep)
+    terms = terms.for_rules(tested=not directories and not unsafe) if is_own_rewrite else terms
     verdicts = tuple(
         verdict
         for file, changed_bytes in versions.items()

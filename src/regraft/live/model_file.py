@@ -23,6 +23,7 @@ from regraft.live.classes import (
 )
 from regraft.live.outcome import Optimization, Unchanged, dotted_name
 from regraft.scanning import CompiledRule, FileReport, RuleDefect, check_file, rewrite_file
+from regraft.scanning.rules import are_tested
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class ModelFile:
         Raise RuleDefect where a rewrite does not stand.
         """
         if settings.verify:
-            verify = _verifier(self.path, settings.time_limit)
+            verify = _verifier(self.path, settings.time_limit, are_tested(rules))
             fix = proved_fix(report, rules, verify)
             text, applied = fix.data, fix.applied
             for verdict in fix.left_out:
@@ -205,14 +206,14 @@ def _new_imports(before: ast.Module, after: ast.Module) -> list[ast.stmt]:
     return [node for node in imports if ast.dump(node) not in old_statements]
 
 
-def _verifier(path: str, time_limit: float) -> Verify:
+def _verifier(path: str, time_limit: float, tested: bool) -> Verify:
     """Return the function that verifies a rewritten text of the file, or takes the verdict from the
-    cache."""
+    cache. `tested` as in `Terms.by_rules`."""
     from regraft.source.cache_key import cache_directory
-    from regraft.verify.types import OWN, Terms
+    from regraft.verify.types import Terms
     from regraft.verify.verdict_cache import verify_with_cache
 
-    terms = Terms(keep=OWN)
+    terms = Terms().for_rules(tested=tested)
     return lambda rewritten_text: verify_with_cache(
         Path(path), rewritten_text, time_limit=time_limit, root=cache_directory(), terms=terms
     )

@@ -30,7 +30,8 @@ class Streams:
 class Output(Protocol):
     """One output format.
 
-    is_document  the output is one document, so that nothing else may be written between its parts
+    is_document  the output is one document, so that nothing else may be written between its parts:
+                 `--fix` then prints no verdicts, and `--diff` is refused
     """
 
     is_document: ClassVar[bool]
@@ -42,7 +43,8 @@ class Output(Protocol):
         ...
 
     def finish(self, total: Collector, seconds: float, remarks: list[str]) -> None:
-        """Write the totals of all files; `remarks` are sentences about the run as a whole."""
+        """Write the totals of all files, and `total.errors`, which nothing else reports; `remarks`
+        are sentences about the run as a whole."""
         ...
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regraft import __version__
-from regraft.rules.kernels import OPS
+from regraft.rules.kernels import OPS, exported_ops
 
 HEADER = '''"""Operations of Regraft {version} (Apache-2.0), written out for the model beside this file.
 
@@ -28,13 +28,13 @@ def vendored_names(text: bytes) -> tuple[str, ...]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.FunctionDef):
             names.add(node.name)
-    return tuple(sorted(names & _ops()))
+    return tuple(sorted(names & exported_ops()))
 
 
 def vendor_source(names: Sequence[str]) -> str:
     """Return the source of one module with the ops `names` and all that they use; raise KeyError
     for an unknown op."""
-    unknown = sorted(set(names) - _ops())
+    unknown = sorted(set(names) - exported_ops())
     if unknown:
         raise KeyError(f"no op is called {', '.join(unknown)}")
     statements = _op_statements()
@@ -85,16 +85,6 @@ def _import_groups(statements: Iterable[_OpStatement], needed: Collection[ast.st
         sorted(lines, key=_import_order), key=lambda line: _import_order(line)[0]
     )
     return ["\n".join(group) for _, group in groups]
-
-
-def _ops() -> set[str]:
-    """Return the names of the ops: those that the package exports from its files."""
-    return {
-        alias.name
-        for node in ast.parse((OPS / "__init__.py").read_bytes()).body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regraft.ops.")
-        for alias in node.names
-    }
 
 
 def _defined_names(node: ast.stmt) -> tuple[str, ...]:

@@ -150,7 +150,9 @@ def _check_kernel(apply: Apply) -> Iterator[str]:
         return
     parameters = kernel_parameters(kernel)
     if not parameters:
-        yield f"there is no kernel {kernel}"
+        is_op = kernel.startswith("regraft.ops.")
+        hint = ": regraft.ops exports no function of this name" if is_op else ""
+        yield f"there is no kernel {kernel}{hint}"
         return
     yield from _check_arguments(kernel, apply, parameters)
 

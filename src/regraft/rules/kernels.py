@@ -43,12 +43,26 @@ def positional_parameters(qualified: str) -> int:
     return len(function.args.posonlyargs) + len(function.args.args)
 
 
+def exported_ops() -> set[str]:
+    """Return the names of the ops: those that the package exports from its files."""
+    return {
+        alias.name
+        for node in ast.parse((OPS / "__init__.py").read_bytes()).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regraft.ops.")
+        for alias in node.names
+    }
+
+
 @functools.cache
 def _op_functions() -> Mapping[str, ast.FunctionDef]:
-    """Return the functions in the files of `regraft.ops` by their names."""
+    """Return the functions that `regraft.ops` exports from its files, by their names."""
+    exported = exported_ops()
     trees = (ast.parse(path.read_bytes()) for path in sorted(OPS.glob("*.py"), reverse=True))
     return {
-        node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)
+        node.name: node
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in exported
     }
 
 

@@ -29,6 +29,12 @@ class Rule:
     path: Path
     page: str
 
+    @property
+    def is_built_in(self) -> bool:
+        """Return whether the rule comes with this package, where a test runs its source against its
+        target for many values."""
+        return self.path.is_relative_to(BUILT_IN)
+
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:

@@ -90,6 +90,16 @@ def compile_rules(
     return tuple(compiled), tuple(problems)
 
 
+def are_tested(rules: Sequence[CompiledRule]) -> bool:
+    """Return whether all rules that may rewrite something are built in and keep what callers
+    see."""
+    return all(
+        rule.rule.is_built_in and rule.rule.syntax.safety != "contract"
+        for rule in rules
+        if not rule.withheld
+    )
+
+
 def withhold_contract_rules(rules: Sequence[CompiledRule], remedy: str) -> tuple[CompiledRule, ...]:
     """Return the rules, withholding every place of those that change what callers see (safety
     contract).

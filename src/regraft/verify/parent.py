@@ -58,6 +58,7 @@ def verify(
     effort: Effort = "default",
     contract: Contract = "strict",
     keep: Collection[str] = (),
+    by_rules: bool = False,
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per
     changed definition.
@@ -72,7 +73,9 @@ def verify(
     hooks on submodules and attributes among it, "results" to outputs, gradients, random numbers and
     checkpoints. An ability that the changed version loses ("script" for TorchScript, "fx" for
     `torch.fx`, "order" for the order of hooks) is evidence; the change is not proved where `keep`
-    names the ability or the file's package applies the transform to the definition. Reproducers of
+    names the ability or the file's package applies the transform to the definition. `by_rules`: the
+    built-in rules made the change; then a class by itself may stand in for classes that only build
+    it (docs/decisions/0015-parts-of-models.md). Reproducers of
     differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
@@ -105,7 +108,7 @@ def verify(
         time_limit=time_limit,
         memory_limit=memory_limit,
         python=python,
-        terms=Terms(effort, contract, tuple(sorted(keep))),
+        terms=Terms(effort, contract, tuple(sorted(keep)), by_rules),
         equal_programs=equal_programs,
         equal_if_returned=equal_if_returned - equal_programs,
     )
@@ -255,6 +258,7 @@ class _Job:
             "avoided": avoided_steps,
             "effort": self.terms.effort,
             "contract": self.terms.contract,
+            "by rules": self.terms.by_rules,
             "same": (
                 self.terms.effort != "high"
                 and all(

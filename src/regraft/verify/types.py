@@ -4,7 +4,7 @@ caller."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -20,7 +20,7 @@ TRANSFORMS: Mapping[str, str] = MappingProxyType(
 )
 ORDER = "order of hooks"
 LOSSES: Mapping[str, str] = MappingProxyType({**TRANSFORMS, "order": ORDER})
-OWN = ("order",)  # kinds of losses that a rewrite by rules must not have
+_OF_RULES = ("order",)  # kinds of losses that a rewrite by rules must not have
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
@@ -33,12 +33,18 @@ class Terms:
 
     `effort` says how much is compared, `contract` whether everything that a caller can observe
     counts, and `keep` names the properties that a changed definition must not lose (keys of
-    LOSSES).
+    LOSSES). `by_rules`: only rules made the change that are tested to compute the same for all
+    values; an edit by anyone may do anything.
     """
 
     effort: Effort = "default"
     contract: Contract = "strict"
     keep: tuple[str, ...] = ()
+    by_rules: bool = False
+
+    def for_rules(self, *, tested: bool) -> Terms:
+        """Return these terms for a rewrite by rules; `tested` as in `by_rules`."""
+        return replace(self, keep=(*self.keep, *_OF_RULES), by_rules=tested)
 
 
 @dataclass(frozen=True, slots=True)

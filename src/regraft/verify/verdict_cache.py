@@ -60,6 +60,7 @@ def verify_with_cache(
         effort=terms.effort,
         contract=terms.contract,
         keep=terms.keep,
+        by_rules=terms.by_rules,
     )
     if cache_path is not None and not any(
         "time limit" in verdict.reason or "did not finish" in verdict.reason for verdict in verdicts

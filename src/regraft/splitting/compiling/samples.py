@@ -221,13 +221,13 @@ def resized_samples(region: Region) -> Iterator[Sample]:
     together = [axis for axes in groups.values() for axis in axes]
     for axes in (together, *(groups.values() if len(groups) > 1 else ())):
         for size in COMPARED_SIZES if axes else ():
-            tensors = list(sample)
+            resized = list(sample)
             for place, dim in axes:
-                tensor = tensors[place]
+                tensor = resized[place]
                 if tensor.shape[dim] and tensor.numel() // tensor.shape[dim] * size <= MAX_ELEMENTS:
                     rows = torch.arange(size) % tensor.shape[dim]
-                    tensors[place] = tensor.index_select(dim, rows)
-            yield tuple(tensors)
+                    resized[place] = tensor.index_select(dim, rows)
+            yield tuple(resized)
 
 
 def is_within(limit: str, inputs: Mapping[str, Any]) -> bool:

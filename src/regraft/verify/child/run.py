@@ -168,6 +168,7 @@ def _start_session(
     session.beyond = request["effort"] != "low" and not session.only_same_programs
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
+    session.by_rules = request["by rules"]
     if session.beyond:
         session.conditions = (
             Conditions(changed, changes, original),

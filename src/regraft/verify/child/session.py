@@ -50,7 +50,8 @@ class Session:
     original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that
     runs in place of the changed version. `beyond` says whether definitions are also compared beyond
     their first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
-    attributes are compared, too, and `only_same_programs` whether every change is the same program.
+    attributes are compared, too, `by_rules` whether tested rules made the change, and
+    `only_same_programs` whether every change is the same program.
     `shared` is the state that the definitions of either version keep from one model to the next,
     `options` holds the values that constructor arguments and fields of configurations took, by
     definition and name, `fixed` the arguments and fields for which other values were tried.
@@ -81,6 +82,7 @@ class Session:
     beyond: bool = False
     thorough: bool = False
     strict: bool = True
+    by_rules: bool = False
     only_same_programs: bool = False
     shared: list[SharedState] = field(default_factory=list)
 
@@ -319,8 +321,13 @@ class Session:
         """Return whether instances of a changed class were compared in both modes that were built
         as a builder builds them: from its constants, and from plain values where it passes other
         values.
+
+        Only of a rewrite by tested rules: what a builder does beside may show an edit of any other
+        kind.
         """
-        if relative.constructions is None or set(self.ledger.records[definition].modes) < MODES:
+        if not self.by_rules or relative.constructions is None:
+            return False
+        if set(self.ledger.records[definition].modes) < MODES:
             return False
         return all(
             self._has_taken_value(definition, name, constant)

@@ -16,12 +16,15 @@ from regraft.splitting.sampling.explore import RegionModule
 class Compiler:
     """A compiler of regions, and the methods by which the host runs its files.
 
-    module: what the host imports, beside NumPy. compile: writes a region's files, and returns the
-    entry in the manifest: `used`, the positions of the inputs that the region reads, and what
-    `host` needs; raises Uncompilable. host: the methods `prepare(manifest)` and `compiled(entry)`
-    of the host, as text; `compiled` returns a function of (None, arrays by name `i0`, `i1`...) that
-    gives a list of arrays. prepare: called first with all regions, their modules and the directory,
-    for compilers that can take several at once.
+    name: NAME of the file `with_NAME.py`. module: what the host imports, beside NumPy. compile:
+    writes a region's files, compares them with torch (`samples.compare`, which raises Uncompilable;
+    such a region stays eager), and returns the entry in the manifest: `used`, the positions of the
+    inputs that the region reads; `file` and `sha256`, where the host is to read a file by
+    `self.read(entry)`; and what else `host` needs. host: the methods `prepare(manifest)` and
+    `compiled(entry)` of the host, as text; `compiled` returns a function of (None, arrays by name
+    `i0`, `i1`..., those of `used` in their order) that gives a list of arrays. prepare: called
+    first with all regions, their modules and the directory, for compilers that can take several at
+    once; it is not the host's method of this name.
     """
 
     name: str
