@@ -217,10 +217,12 @@ def resized_samples(region: Region) -> Iterator[Sample]:
         for dim, sizes in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
             if len(set(sizes)) > 1:
                 groups.setdefault(sizes, []).append((place, dim))
+    if not groups:
+        return
     sample = max(region.samples, key=lambda tensors: min(map(torch.Tensor.numel, tensors)))
     together = [axis for axes in groups.values() for axis in axes]
     for axes in (together, *(groups.values() if len(groups) > 1 else ())):
-        for size in COMPARED_SIZES if axes else ():
+        for size in COMPARED_SIZES:
             resized = list(sample)
             for place, dim in axes:
                 tensor = resized[place]
