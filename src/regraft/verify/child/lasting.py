@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import flatten
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
@@ -145,7 +146,7 @@ def _loss(model: Any, call: tree.Call, seed: int) -> Any:
     """Return the mean squared distance of all floating results to fixed random numbers."""
     arguments = tree.thaw(call, model, gradients=False)
     reseed(seed)
-    flat = tree.flatten(model(*arguments.args, **arguments.kwargs))
+    flat = flatten(model(*arguments.args, **arguments.kwargs))
     values = {path: value for path, value in flat.items() if isinstance(value, torch.Tensor)}
     floating = {
         path: value for path, value in values.items() if value.is_floating_point() and value.numel()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
 
 Log = dict[str, list[Any]]
@@ -37,15 +38,10 @@ def _logging_hook(log: Log, path: str) -> Any:
     """Return a forward hook that appends a copy of the result to the log."""
 
     def after(_: Any, __: Any, result: Any) -> None:
-        leaves = {name: _copy(value) for name, value in tree.flatten(result, "result").items()}
+        leaves = {name: copy_leaf(value) for name, value in flatten(result, "result").items()}
         log.setdefault(path, []).append(leaves)
 
     return after
-
-
-def _copy(value: Any) -> Any:
-    """Return a detached copy of a tensor; other values as they are."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def flatten_log(log: Log) -> dict[str, Any]:

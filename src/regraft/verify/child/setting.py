@@ -141,12 +141,7 @@ def cast_to_format(call: Call, setting: Setting) -> Call:
             leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
         )
 
-    return Call(
-        tree.map_leaves(call.args, cast),
-        tree.map_leaves(dict(call.kwargs), cast),
-        call.label,
-        call.beyond,
-    )
+    return tree.map_call(call, cast, call.label, call.beyond)
 
 
 def depth(entry: Recorded) -> float:

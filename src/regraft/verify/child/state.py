@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child import tree
+from regraft.execution.nested import flatten
 from regraft.verify.child.load import COPY, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
@@ -335,9 +335,7 @@ def _leaves(
 ) -> dict[str, Any]:
     """Return the comparable leaves of a value by path; without `number_format` decimal numbers stay
     numbers."""
-    return {
-        name: _leaf(leaf, scope, number_format) for name, leaf in tree.flatten(value, path).items()
-    }
+    return {name: _leaf(leaf, scope, number_format) for name, leaf in flatten(value, path).items()}
 
 
 def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None) -> Any:

@@ -127,12 +127,7 @@ def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any], *, masks: boo
             return leaf
         return fn(leaf) if masks or (leaf.is_floating_point() and not tree.is_mask(leaf)) else leaf
 
-    return Call(
-        tree.map_leaves(call.args, map_leaf),
-        tree.map_leaves(dict(call.kwargs), map_leaf),
-        label,
-        call.beyond,
-    )
+    return tree.map_call(call, map_leaf, label, call.beyond)
 
 
 def _scale_by(factor: float) -> Callable[[Any], Any]:

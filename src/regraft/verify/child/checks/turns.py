@@ -15,7 +15,7 @@ from regraft.verify.child.checks.masks import masked_calls
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
-from regraft.verify.child.tree import Call, map_leaves, tensors
+from regraft.verify.child.tree import Call, map_call, tensors
 from regraft.verify.child.variants import narrow_tensors
 
 
@@ -77,7 +77,7 @@ def _map_tensors(call: Call, change: Any) -> Call:
     def map_leaf(leaf: Any) -> Any:
         return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    return Call(map_leaves(call.args, map_leaf), map_leaves(dict(call.kwargs), map_leaf))
+    return map_call(call, map_leaf)
 
 
 def _is_accepted(model: Any, call: Call) -> bool:
