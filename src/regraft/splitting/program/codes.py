@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import iterate_leaves
 from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
 
 WRAPPER_SUFFIX = (
@@ -91,13 +92,15 @@ def holds_number(value: Any) -> bool:
     )
 
 
-def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in lists, tuples and dictionaries."""
-    for element in values.values() if isinstance(values, dict) else values:
-        if isinstance(element, torch.Tensor):
-            yield element
-        elif isinstance(element, (list, tuple, dict)):
-            yield from tensors_in(element)
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and dictionaries, in order."""
+    leaves = iterate_leaves(value, is_container=is_builtin_container)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def is_builtin_container(value: Any) -> bool:
+    """Return whether a value is a list, tuple or dictionary, of a subclass, too."""
+    return isinstance(value, (list, tuple, dict))
 
 
 def storage_key(tensor: torch.Tensor) -> int:
