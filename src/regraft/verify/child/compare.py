@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from regraft.execution.compare import are_equal, describe_mismatch
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -93,9 +94,7 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
     if check.kind == "gradients" and _are_absent_and_zero(original, changed):
         return None
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
-        is_equal = type(original) is type(changed) and (
-            original == changed or _are_both_nan(original, changed)
-        )
+        is_equal = are_equal(original, changed)
         return None if is_equal else Difference(path, _contrast(path, original, changed))
     for name in ("dtype", "shape", "device"):
         if getattr(original, name) != getattr(changed, name):
@@ -144,14 +143,7 @@ def _is_close(value: Any, counterpart: Any) -> bool:
             and value.shape == counterpart.shape
             and close(value, counterpart)
         )
-    return type(value) is type(counterpart) and bool(
-        value == counterpart or _are_both_nan(value, counterpart)
-    )
-
-
-def _are_both_nan(original: Any, changed: Any) -> bool:
-    """Return whether both values are NaN."""
-    return isinstance(original, float) and math.isnan(original) and math.isnan(changed)
+    return are_equal(value, counterpart)
 
 
 def _describe_value(value: Any) -> str:
@@ -229,11 +221,7 @@ def close(original: Any, changed: Any) -> bool:
     """
     is_float64 = original.dtype == torch.float64
     tolerances = {"rtol": 1.3e-6, "atol": 1e-5} if is_float64 else {}
-    try:
-        torch.testing.assert_close(changed, original, equal_nan=True, **tolerances)
-    except AssertionError:
-        return False
-    return True
+    return not describe_mismatch(changed, original, **tolerances)
 
 
 def distance(original: Any, changed: Any) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.compare import identical
 from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
 from regraft.verify.child.modes import in_conditions
@@ -25,7 +26,7 @@ from regraft.verify.child.observe import (
     shared_memory,
     watch_calls,
 )
-from regraft.verify.child.state import Watch, identical
+from regraft.verify.child.state import Watch
 from regraft.verify.child.tree import Call
 
 
