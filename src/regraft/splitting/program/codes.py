@@ -83,13 +83,8 @@ def is_read_number(value: Value) -> bool:
 
 def holds_number(value: Any) -> bool:
     """Return whether `value` is a number, or holds one in tuples, lists and dictionaries."""
-    if isinstance(value, dict):
-        return any(map(holds_number, value.values()))
-    return (
-        any(map(holds_number, value))
-        if isinstance(value, (tuple, list))
-        else isinstance(value, (int, float))
-    )
+    leaves = iterate_leaves(value, is_container=is_builtin_container)
+    return any(isinstance(leaf, (int, float)) for leaf in leaves)
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

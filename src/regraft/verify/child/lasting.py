@@ -28,6 +28,7 @@ from regraft.verify.child.replay import (
     reseed,
 )
 from regraft.verify.child.session import Session, in_mode
+from regraft.verify.child.variants import move_by_rounding
 
 STEPS = 20
 RATE = 0.05
@@ -163,8 +164,7 @@ def _move_by_rounding(model: Any, seed: int) -> Any:
     with torch.no_grad():
         for parameter in moved.parameters():
             if parameter.is_floating_point():
-                signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2.0 - 1
-                parameter.mul_(1 + signs.to(parameter) * torch.finfo(parameter.dtype).eps)
+                parameter.copy_(move_by_rounding(parameter, generator))
     return moved
 
 

@@ -7,7 +7,7 @@ import itertools
 import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -23,15 +23,11 @@ Log = dict[str, list[Any]]
 def watch_calls(module: Any) -> Iterator[Log]:
     """Hook all submodules of a module for a while; the log gets a copy of every result by path."""
     log: Log = {}
-    handles = []
-    for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
-        if path:
-            handles.append(submodule.register_forward_hook(_logging_hook(log, path)))
-    try:
+    with ExitStack() as hooks:
+        for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
+            if path:
+                hooks.enter_context(submodule.register_forward_hook(_logging_hook(log, path)))
         yield log
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _logging_hook(log: Log, path: str) -> Any:

@@ -62,6 +62,13 @@ def map_call(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str 
     return Call(map_leaves(call.args, fn), map_leaves(dict(call.kwargs), fn), label, beyond)
 
 
+def map_tensors(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
+    """Return a call with `fn` applied to the tensors among its arguments."""
+    return map_call(
+        call, lambda leaf: fn(leaf) if isinstance(leaf, torch.Tensor) else leaf, label, beyond
+    )
+
+
 def duplicate(leaf: Any) -> Any:
     """Return a deep copy of a mutable object, or the object itself where it cannot be copied."""
     if leaf is None or isinstance(
