@@ -19,11 +19,21 @@ def are_equal(left: Any, right: Any, *, equal_nan: bool = True) -> bool:
     )
 
 
+def are_alike(left: Any, right: Any, *, dtype: bool = True) -> bool:
+    """Return whether two values are tensors of one shape and, with `dtype`, of one format."""
+    return (
+        isinstance(left, torch.Tensor)
+        and isinstance(right, torch.Tensor)
+        and left.shape == right.shape
+        and (not dtype or left.dtype == right.dtype)
+    )
+
+
 def identical(left: Any, right: Any) -> bool:
     """Return whether two tensors hold the same values in the same format; NaN equals NaN."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return torch.equal(left, right) or bool(equal_elements(left, right).all())
+    return are_alike(left, right) and bool(
+        torch.equal(left, right) or equal_elements(left, right).all()
+    )
 
 
 def equal_elements(left: Any, right: Any) -> Any:

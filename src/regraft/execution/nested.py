@@ -11,6 +11,8 @@ from torch import nn
 
 DEPTH = 6  # levels of objects within objects that are looked at
 
+Test = Callable[[Any], bool]
+
 
 def is_rebuildable(value: Any) -> bool:
     """Return whether a value is a list or tuple of no other class, a named tuple or a mapping."""
@@ -21,12 +23,7 @@ def is_rebuildable(value: Any) -> bool:
     )
 
 
-def map_leaves(
-    value: Any,
-    fn: Callable[[Any], Any],
-    *,
-    is_container: Callable[[Any], bool] = is_rebuildable,
-) -> Any:
+def map_leaves(value: Any, fn: Callable[[Any], Any], is_container: Test = is_rebuildable) -> Any:
     """Rebuild nested containers with `fn` applied to all other values.
 
     is_container: tells the values to look into, all of them such that `is_rebuildable` accepts. A
@@ -35,18 +32,13 @@ def map_leaves(
     if not is_container(value):
         return fn(value)
     if isinstance(value, Mapping):
-        mapped = {
-            key: map_leaves(element, fn, is_container=is_container)
-            for key, element in value.items()
-        }
+        mapped = {key: map_leaves(element, fn, is_container) for key, element in value.items()}
         return mapped if type(value) is dict else type(value)(**mapped)
-    elements = (map_leaves(element, fn, is_container=is_container) for element in value)
+    elements = (map_leaves(element, fn, is_container) for element in value)
     return type(value)(*elements) if hasattr(value, "_fields") else type(value)(elements)
 
 
-def iterate_leaves(
-    value: Any, *, is_container: Callable[[Any], bool] = is_rebuildable
-) -> Iterator[Any]:
+def iterate_leaves(value: Any, is_container: Test = is_rebuildable) -> Iterator[Any]:
     """Yield the leaves of nested containers in order.
 
     is_container: tells the values to look into: mappings, whose values are visited, and iterables.
@@ -55,7 +47,7 @@ def iterate_leaves(
         yield value
         return
     for element in value.values() if isinstance(value, Mapping) else value:
-        yield from iterate_leaves(element, is_container=is_container)
+        yield from iterate_leaves(element, is_container)
 
 
 def copy_leaf(value: Any) -> Any:
