@@ -3,7 +3,7 @@
     pip install optree unidiff
     python benchmarks/libraries.py
 
-Nested values (`verify/child/tree.py`), the names of files in a diff (`source/diff.py`), and the
+Nested values (`execution/nested.py`), the names of files in a diff (`source/diff.py`), and the
 lines that run (`verify/child/trace.py`). Times are the least of five rounds, in processor time.
 """
 
@@ -23,9 +23,9 @@ from transformers import BertConfig
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.bert import modeling_bert
 
+from regraft.execution.nested import iterate_leaves, map_leaves
 from regraft.source.diff import _NEW_PATH
 from regraft.verify.child.trace import Tracer
-from regraft.verify.child.tree import map_leaves
 
 ROUNDS = 5
 HEAD = "--- {}\n+++ {}\n@@ -1 +1 @@\n-a\n+b\n"
@@ -52,12 +52,6 @@ def processor_time(function: Callable[[], object], calls: int) -> float:
     return min(rounds)
 
 
-def own_leaves(value: Any) -> list[Any]:
-    leaves: list[Any] = []
-    map_leaves(value, leaves.append)
-    return leaves
-
-
 def keep(leaf: Any) -> Any:
     return leaf
 
@@ -72,7 +66,7 @@ def compare_nested_values() -> None:
         "ModelOutput": BaseModelOutput(last_hidden_state=tensor, hidden_states=(tensor, tensor)),
     }
     libraries: dict[str, tuple[Any, Any]] = {
-        "own": (own_leaves, map_leaves),
+        "own": (iterate_leaves, map_leaves),
         "torch.utils._pytree": (
             _pytree.tree_leaves,
             lambda tree, function: _pytree.tree_map(function, tree),

@@ -33,11 +33,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from families import NotBuilt, built, families, load
 
 import regraft
+from regraft.execution.compare import identical
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Largest
 from regraft.verify.child.judgement import judge
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
-from regraft.verify.child.state import identical
 
 SECONDS = 60  # for one family
 PLAN = Plan(gradients=True)

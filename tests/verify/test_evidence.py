@@ -58,6 +58,9 @@ PATCHES = {
     "a function of the verifier": (
         "import regraft.verify.child.compare as judge\njudge.close = lambda *_: True"
     ),
+    "a function that the verifier shares": (
+        "import regraft.execution.compare as judge\njudge.are_equal = lambda *_, **__: True"
+    ),
     "a method of the verifier": (
         "import regraft.verify.child.judge_process as own\n"
         "own.Judge.__call__ = lambda *_, **__: None"

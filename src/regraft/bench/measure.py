@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import flatten
 from regraft.scanning import uncollected
-from regraft.verify.child import tree
 
 LEVEL = 0.95
 FEWEST = 6  # with fewer pairs there is no interval of that level
@@ -91,7 +91,7 @@ def _loss(output: Any) -> torch.Tensor:
         return loss
     differentiable = [
         tensor
-        for tensor in tree.flatten(output).values()
+        for tensor in flatten(output).values()
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad
     ]
     if not differentiable:

@@ -19,11 +19,12 @@ import onnx
 import onnxruntime
 import torch
 
+from regraft import execution
 from regraft.source.cache_key import cache_directory
 
 MAX_NETWORKS = 30  # in the cache
 SITE_PATHS = tuple(str(Path(path).resolve()) for path in sysconfig.get_paths().values())
-PACKAGE = Path(__file__).parent
+PACKAGES = (Path(__file__).parent, Path(execution.__file__).parent)
 PLAIN_TYPES = (int, float, complex, bool, type(None))
 
 
@@ -147,10 +148,10 @@ def key_of(
 def sources(model: torch.nn.Module) -> list[bytes]:
     """Return the contents that a key depends on besides the network.
 
-    They are this package's own files, all loaded files of the user, and the versions of the
-    packages of the modules.
+    They are the files of this package and of `execution`, all loaded files of the user, and the
+    versions of the packages of the modules.
     """
-    files = set(PACKAGE.rglob("*.py"))
+    files = {path for package in PACKAGES for path in package.rglob("*.py")}
     for loaded in list(sys.modules.values()):
         path = getattr(loaded, "__file__", None)
         if (

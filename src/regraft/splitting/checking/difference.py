@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import describe_mismatch
 from regraft.splitting.program.results import contents, is_same_kind
 
 
@@ -37,11 +38,7 @@ def difference_of_tensors(got: torch.Tensor, expected: torch.Tensor) -> str:
     rtol, atol = torch.testing._comparison.default_tolerances(expected)
     if expected.is_floating_point() and expected.numel():
         atol *= max(1.0, float(expected.detach().nan_to_num(0, 0, 0).abs().max()))
-    try:
-        torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
-    except AssertionError as problem:
-        return " ".join(str(problem).split())
-    return ""
+    return " ".join(describe_mismatch(got, expected, rtol=rtol, atol=atol).split())
 
 
 def difference_of_elements(got: Any, expected: Any) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from regraft.execution.compare import equal_elements
+
 ROUNDINGS = 4  # times that the weights are rounded
 MOST = 2.0  # times the change that the roundings make in the result
 
@@ -136,7 +138,7 @@ def leaf_type(value: Any) -> Any:
 def largest_difference(result: torch.Tensor, reference: torch.Tensor) -> float:
     """Return the largest difference; infinity if one value is not a number, or infinite, and the
     other is another."""
-    equal = (result == reference) | (result.isnan() & reference.isnan())
+    equal = equal_elements(result, reference)
     if bool(equal.all()):
         return 0.0
     distance = (

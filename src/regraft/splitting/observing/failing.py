@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from regraft.splitting.program.codes import tensors_in
 from regraft.splitting.program.worlds import is_mask
 
 # Operations that may raise by values: an index out of range, a division of whole numbers by zero, a
@@ -64,7 +64,5 @@ def fails_by_sizes(func: Any, args: Any) -> bool:
     another one; a pointwise one may if it takes several tensors."""
     if func.overloadpacket.__name__ in ANY_SIZE:
         return False
-    sized_tensors = [
-        leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor) and leaf.ndim
-    ]
+    sized_tensors = [tensor for tensor in tensors_in(args) if tensor.ndim]
     return torch.Tag.pointwise not in func.tags or len({id(tensor) for tensor in sized_tensors}) > 1

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.splitting.observing.failing import fails_by_sizes, fails_by_values
+from regraft.splitting.program.codes import tensors_in
 from regraft.splitting.program.worlds import first_shape, sized_by_data
 
 # a tensor that Python made in the call
@@ -111,12 +111,6 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         )
         outputs = tensors_in(result)
         self.own_storages |= {output.untyped_storage()._cdata for output in outputs} - outside
-
-
-def tensors_in(structure: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested lists, tuples and dictionaries, in order; each as often as it
-    occurs."""
-    return [leaf for leaf in pytree.tree_leaves(structure) if isinstance(leaf, torch.Tensor)]
 
 
 def _written_by_schema(

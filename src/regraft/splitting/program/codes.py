@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import iterate_leaves
 from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
 
 WRAPPER_SUFFIX = (
@@ -83,25 +84,21 @@ def is_read_number(value: Value) -> bool:
 
 
 def holds_number(value: Any) -> bool:
-    """Return whether `value` is a number or truth value, or holds one in tuples, lists and
+    """Return whether `value` is a number or truth value, or has one inside in tuples, lists and
     dictionaries."""
-    if isinstance(value, dict):
-        return any(map(holds_number, value.values()))
-    return (
-        any(map(holds_number, value))
-        if isinstance(value, (tuple, list))
-        else isinstance(value, (int, float))
-    )
+    leaves = iterate_leaves(value, is_container=is_builtin_container)
+    return any(isinstance(leaf, (int, float)) for leaf in leaves)
 
 
-def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a list, tuple or dictionary, at any depth; the keys of dictionaries are
-    left out."""
-    for element in values.values() if isinstance(values, dict) else values:
-        if isinstance(element, torch.Tensor):
-            yield element
-        elif isinstance(element, (list, tuple, dict)):
-            yield from tensors_in(element)
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and dictionaries, in order."""
+    leaves = iterate_leaves(value, is_container=is_builtin_container)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def is_builtin_container(value: Any) -> bool:
+    """Return whether a value is a list, tuple or dictionary, of a subclass, too."""
+    return isinstance(value, (list, tuple, dict))
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -101,10 +101,8 @@ def contents(value: Any) -> Any:
 
 def convert_fields(convert: Any, value: Any) -> Any:
     """Return the object with each of its fields converted; anything but an object of a class of the
-    host as it is."""
+    host, named tuples aside, as it is."""
     form = form_of(type(value))
-    if form == "namedtuple":
-        return type(value)(*map(convert, value))
     if form == "ordered":
         return type(value)((key, convert(element)) for key, element in value.items())
     return (

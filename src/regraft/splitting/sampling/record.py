@@ -11,6 +11,8 @@ import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regraft.execution.nested import map_leaves
+from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
 from regraft.splitting.program.results import convert_fields
 from regraft.splitting.sampling.explore import Explorer
@@ -205,10 +207,14 @@ def to_numpy(value: Any) -> Any:
 
 def to_torch(value: Any) -> Any:
     """Return the value with tensors for the arrays and NumPy numbers in it, at any depth."""
-    if isinstance(value, (numpy.ndarray, numpy.generic)):
-        return torch.from_numpy(numpy.asarray(value))
-    if type(value) in (tuple, list):
-        return type(value)(map(to_torch, value))
-    if type(value) is dict:
-        return {key: to_torch(element) for key, element in value.items()}
-    return convert_fields(to_torch, value)
+
+    def convert(leaf: Any) -> Any:
+        is_array = isinstance(leaf, (numpy.ndarray, numpy.generic))
+        return torch.from_numpy(numpy.asarray(leaf)) if is_array else convert_fields(to_torch, leaf)
+
+    return map_leaves(value, convert, is_container=is_plain_container)
+
+
+def is_plain_container(value: Any) -> bool:
+    """Return whether a value is a list, tuple or dictionary of no other class, or a named tuple."""
+    return type(value) in (list, tuple, dict) or is_namedtuple(type(value))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.nested import flatten
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
@@ -59,7 +60,7 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
     try:
         with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
-            return tree.flatten(
+            return flatten(
                 capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope))
             )
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result

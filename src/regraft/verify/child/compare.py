@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from regraft.execution.compare import are_alike, are_equal, describe_mismatch
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -95,9 +96,7 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
     if check.kind == "gradients" and _are_absent_and_zero(original, changed):
         return None
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
-        is_equal = type(original) is type(changed) and (
-            original == changed or _are_both_nan(original, changed)
-        )
+        is_equal = are_equal(original, changed)
         return None if is_equal else Difference(path, _contrast(path, original, changed))
     for name in ("dtype", "shape", "device"):
         if getattr(original, name) != getattr(changed, name):
@@ -133,27 +132,16 @@ def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]
     for path, value in original.items():
         if path not in changed:
             sentences[path] = f"{path} is missing"
-        elif not _is_close(value, changed[path]):
+        elif not is_close(value, changed[path]):
             sentences[path] = _contrast(path, value, changed[path])
     return sentences
 
 
-def _is_close(value: Any, counterpart: Any) -> bool:
+def is_close(value: Any, counterpart: Any) -> bool:
     """Return whether two plain values are equal, or close for tensors."""
-    if isinstance(value, torch.Tensor) and isinstance(counterpart, torch.Tensor):
-        return (
-            value.dtype == counterpart.dtype
-            and value.shape == counterpart.shape
-            and close(value, counterpart)
-        )
-    return type(value) is type(counterpart) and bool(
-        value == counterpart or _are_both_nan(value, counterpart)
-    )
-
-
-def _are_both_nan(original: Any, changed: Any) -> bool:
-    """Return whether both values are NaN."""
-    return isinstance(original, float) and math.isnan(original) and math.isnan(changed)
+    if isinstance(value, torch.Tensor):
+        return are_alike(value, counterpart) and close(value, counterpart)
+    return are_equal(value, counterpart)
 
 
 def _describe_value(value: Any) -> str:
@@ -231,11 +219,7 @@ def close(original: Any, changed: Any) -> bool:
     """
     is_float64 = original.dtype == torch.float64
     tolerances = {"rtol": 1.3e-6, "atol": 1e-5} if is_float64 else {}
-    try:
-        torch.testing.assert_close(changed, original, equal_nan=True, **tolerances)
-    except AssertionError:
-        return False
-    return True
+    return not describe_mismatch(changed, original, **tolerances)
 
 
 def distance(original: Any, changed: Any) -> tuple[float, float]:
@@ -291,11 +275,7 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
 
 def _is_truth_for(exact: Any, original: Any) -> bool:
     """Return whether a float64 result can judge a result: it has its shape and a finite value."""
-    return (
-        isinstance(exact, torch.Tensor)
-        and exact.shape == original.shape
-        and bool(torch.isfinite(exact).any())
-    )
+    return are_alike(exact, original, dtype=False) and bool(torch.isfinite(exact).any())
 
 
 def _roundings(original: Any, check: Check) -> float:
@@ -318,8 +298,8 @@ def _largest_gap(value: Any, exact: Any, usable: Any) -> float:
 def _spread(path: str, original: Any, usable: Any, check: Check) -> float | None:
     """Return how far the original's result moves with its inputs by one rounding, as an
     ill-conditioned result does; None where that is unknown or not finite."""
-    jittered = (check.jittered() or {}).get(path)
-    if not isinstance(jittered, torch.Tensor) or jittered.shape != original.shape:
+    jittered: Any = (check.jittered() or {}).get(path)
+    if not are_alike(jittered, original, dtype=False):
         return None
     gaps = (original.double() - jittered.double()).abs()[usable]
     return float(gaps.max()) if bool(torch.isfinite(gaps).all()) else None
@@ -329,12 +309,7 @@ def is_noise(value: Any, exact: Any) -> bool:
     """Return whether a half-precision value says nothing: its distance from the float64 value is
     above 1 and above twice that value's largest number.
     """
-    if (
-        not (isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor))
-        or value.dtype not in HALVES
-    ):
-        return False
-    if value.shape != exact.shape or not value.numel():
+    if not are_alike(value, exact, dtype=False) or value.dtype not in HALVES or not value.numel():
         return False
     finite = torch.isfinite(exact)
     error = (value.double() - exact)[finite].abs()

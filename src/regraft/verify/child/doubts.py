@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import are_alike
 from regraft.verify.child.call_comparison import Sides, compare_runs, is_altered
 from regraft.verify.child.compare import (
     ERROR_RATIO,
@@ -79,23 +80,13 @@ def _results(outcome: Outcome, *, with_gradients: bool) -> dict[str, Any]:
 
 def _are_like_halves(value: Any, counterpart: Any) -> bool:
     """Return whether two values are tensors of one half-precision format and one shape."""
-    return (
-        isinstance(value, torch.Tensor)
-        and isinstance(counterpart, torch.Tensor)
-        and value.dtype in HALVES
-        and value.dtype == counterpart.dtype
-        and value.shape == counterpart.shape
-    )
+    return are_alike(value, counterpart) and value.dtype in HALVES
 
 
 def _is_far_apart(value: Any, counterpart: Any) -> bool:
     """Return whether two results lie further apart than `_FAR_APART`, as rounding alone takes them
     at a saturated softmax: gradients say nothing there."""
-    if (
-        not isinstance(value, torch.Tensor)
-        or not isinstance(counterpart, torch.Tensor)
-        or value.shape != counterpart.shape
-    ):
+    if not are_alike(value, counterpart, dtype=False):
         return False
     return value.is_floating_point() and distance(value, counterpart)[1] > _FAR_APART
 

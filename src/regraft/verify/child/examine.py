@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import map_leaves
 from regraft.verify.child import tree, weights
 from regraft.verify.child.call_comparison import (
     Sides,
@@ -164,7 +165,7 @@ def _kind_of_call(entry: Recorded, setting: Setting) -> str:
             elif hasattr(value, "to_dict"):
                 configs[id(value)] = value
     settings = [str(config.to_dict()) for config in configs.values()]
-    arguments = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), _describe_leaf)
+    arguments = map_leaves((entry.call.args, dict(entry.call.kwargs)), _describe_leaf)
     conditions = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
     return f"{entry.definition} {module} {plain} {settings} {arguments} {conditions}"
 
@@ -238,9 +239,7 @@ def _refute(
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Return calls with other masks, sizes and values, for a few calls of a definition with
     different arguments; () where calls with such arguments were widened before."""
-    kinds = tree.map_leaves(
-        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__
-    )
+    kinds = map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
     place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
     key = entry.definition, f"{kinds} {setting.mode}{place}"
     if key in session.widened:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regraft.execution.nested import map_leaves
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
@@ -72,6 +73,6 @@ def _encode_tensors(setting: Setting, call: Call) -> str:
 def _without_references(value: Any) -> Any:
     """Return a value with references replaced by plain dictionaries, so that loading does not need
     this package."""
-    return tree.map_leaves(
+    return map_leaves(
         value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf
     )

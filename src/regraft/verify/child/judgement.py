@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import are_equal, identical
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.observe import count_calls
 from regraft.verify.child.replay import Outcome, Run
-from regraft.verify.child.state import identical, is_state
+from regraft.verify.child.state import is_state
 
 # The results of a run beside its gradients: words before a difference, their kind, their name.
 _RESULTS = (
@@ -195,7 +196,7 @@ def _is_equal(first: Any, second: Any) -> bool:
     """Return whether two values have the same type and content."""
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         return identical(first, second)
-    return type(first) is type(second) and bool(first == second)
+    return are_equal(first, second, equal_nan=False)
 
 
 def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:

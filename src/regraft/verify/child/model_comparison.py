@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import are_alike
 from regraft.verify.child import tree, weights
 from regraft.verify.child.call_comparison import (
     Sides,
@@ -188,7 +189,7 @@ def _are_gradients_no_less_exact(
     for path, value in gradients.items():
         counterpart: Any = changed.get(path)
         exact_value: Any = exact.get(path)
-        if not _are_comparable_gradients(value, counterpart, exact_value):
+        if not _are_comparable(value, counterpart, exact_value) or is_noise(value, exact_value):
             return False
         norm = float(exact_value.norm())
         if not norm and float(counterpart.double().norm()) > 2 * float(value.double().norm()):
@@ -202,24 +203,16 @@ def _are_gradients_no_less_exact(
     return bool(changed_error**0.5 <= 2 * original_error**0.5 + rounding * count**0.5)
 
 
-def _are_comparable_gradients(original: Any, changed: Any, exact: Any) -> bool:
-    """Return whether three gradients of one parameter are tensors of one shape, of which the
-    original's is no noise."""
-    return (
-        isinstance(changed, torch.Tensor)
-        and isinstance(exact, torch.Tensor)
-        and original.shape == changed.shape
-        and original.dtype == changed.dtype
-        and not is_noise(original, exact)
-    )
+def _are_comparable(original: Any, changed: Any, exact: Any) -> bool:
+    """Return whether two results are tensors of one shape and format, and the exact one a
+    tensor."""
+    return are_alike(original, changed) and isinstance(exact, torch.Tensor)
 
 
 def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:
     """Return whether one result is no further from the exact one than the original's, and equal for
     whole numbers."""
-    if not isinstance(changed, torch.Tensor) or not isinstance(exact, torch.Tensor):
-        return False
-    if original.shape != changed.shape or original.dtype != changed.dtype:
+    if not _are_comparable(original, changed, exact):
         return False
     if not original.is_floating_point():
         return bool(torch.equal(original, changed))

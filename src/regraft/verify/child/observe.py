@@ -7,12 +7,13 @@ import itertools
 import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
 
 Log = dict[str, list[Any]]
@@ -22,30 +23,21 @@ Log = dict[str, list[Any]]
 def watch_calls(module: Any) -> Iterator[Log]:
     """Hook all submodules of a module for a while; the log gets a copy of every result by path."""
     log: Log = {}
-    handles = []
-    for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
-        if path:
-            handles.append(submodule.register_forward_hook(_logging_hook(log, path)))
-    try:
+    with ExitStack() as hooks:
+        for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
+            if path:
+                hooks.enter_context(submodule.register_forward_hook(_logging_hook(log, path)))
         yield log
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _logging_hook(log: Log, path: str) -> Any:
     """Return a forward hook that appends a copy of the result to the log."""
 
     def after(_: Any, __: Any, result: Any) -> None:
-        leaves = {name: _copy(value) for name, value in tree.flatten(result, "result").items()}
+        leaves = {name: copy_leaf(value) for name, value in flatten(result, "result").items()}
         log.setdefault(path, []).append(leaves)
 
     return after
-
-
-def _copy(value: Any) -> Any:
-    """Return a detached copy of a tensor; other values as they are."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def flatten_log(log: Log) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import are_alike
 from regraft.verify.child import weights
-from regraft.verify.child.compare import Difference, close, describe_differences
+from regraft.verify.child.compare import Difference, close, describe_differences, is_close
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.session import Session, build_seeded
 from regraft.verify.child.state import attribute_leaves
@@ -198,7 +199,7 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
         changed_value = changed_state[name]
         if not isinstance(value, torch.Tensor):
             continue
-        if value.shape != changed_value.shape or value.dtype != changed_value.dtype:
+        if not are_alike(value, changed_value):
             sentence = (
                 f"{name} is {changed_value.dtype} {tuple(changed_value.shape)}, not {value.dtype}"
                 f" {tuple(value.shape)}"
@@ -278,12 +279,7 @@ def _buffer_difference(
     """Return the first buffer that is missing or has another initial value, or None."""
     for name, value in original_buffers.items():
         changed_value = changed_buffers.get(name)
-        if (
-            changed_value is None
-            or value.shape != changed_value.shape
-            or value.dtype != changed_value.dtype
-            or not close(value, changed_value)
-        ):
+        if not is_close(value, changed_value):
             return Difference(name, f"the buffer {name} is missing or has another initial value")
     return None
 

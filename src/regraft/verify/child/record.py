@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -74,32 +74,20 @@ def recording(
 ) -> Iterator[Recorder]:
     """Record calls while the original `model` of the original `module` runs."""
     recorder = Recorder(module, watched, model, noted)
-    handles = []
     definitions = {name: getattr(module, name, None) for name in watched}
-    for name, value in definitions.items():
-        if isinstance(value, type) and issubclass(value, nn.Module):
-            handles += [
-                _record_calls_of(recorder, name, path, submodule)
-                for path, submodule in model.named_modules()
-                if isinstance(submodule, value)
-            ]
-    handles += [
-        _note_class(recorder, submodule)
-        for submodule in model.modules()
-        if type(submodule).__name__ in noted
-    ]
-    functions = {
-        name: value for name, value in definitions.items() if isinstance(value, FunctionType)
-    }
-    try:
-        for name, function in functions.items():
-            setattr(module, name, _recording_function(recorder, name, function))
+    with ExitStack() as stack:
+        for name, value in definitions.items():
+            if isinstance(value, FunctionType):
+                stack.callback(setattr, module, name, value)
+                setattr(module, name, _recording_function(recorder, name, value))
+            elif isinstance(value, type) and issubclass(value, nn.Module):
+                for path, submodule in model.named_modules():
+                    if isinstance(submodule, value):
+                        stack.enter_context(_record_calls_of(recorder, name, path, submodule))
+        for submodule in model.modules():
+            if type(submodule).__name__ in noted:
+                stack.enter_context(_note_class(recorder, submodule))
         yield recorder
-    finally:
-        for name, function in functions.items():
-            setattr(module, name, function)
-        for handle in handles:
-            handle.remove()
 
 
 def _record_calls_of(recorder: Recorder, name: str, path: str, module: Any) -> Any:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.compare import identical
+from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
 from regraft.verify.child.modes import in_conditions
 from regraft.verify.child.observe import (
@@ -24,7 +26,7 @@ from regraft.verify.child.observe import (
     shared_memory,
     watch_calls,
 )
-from regraft.verify.child.state import Watch, identical
+from regraft.verify.child.state import Watch
 from regraft.verify.child.tree import Call
 
 
@@ -201,11 +203,11 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
         for name, state in states_after.items()
         if is_evaluation and state != states_before.get(name, state)
     )
-    flat_result = tree.flatten(result)
+    flat_result = flatten(result)
     sharing = shared_memory(flat_result, arguments, target.module)
-    outputs = {path: _copy(value) for path, value in flat_result.items()}
+    outputs = {path: copy_leaf(value) for path, value in flat_result.items()}
     outputs.update(
-        {f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()}
+        {f"buffer {name}": copy_leaf(value) for name, value in _buffers(target.module).items()}
     )
     outputs.update(_effects(target, arguments, watch))
     overwritten = _overwritten_inputs(arguments)
@@ -245,7 +247,7 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
     arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
     with torch.no_grad():
         reseed(plan.seed)
-        first = tree.flatten(
+        first = flatten(
             target.callable(*arguments.args, **arguments.kwargs), "the first of two results"
         )
         for tensor, _ in arguments.passed.values():
@@ -254,10 +256,10 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
             elif tensor.dim():
                 tensor.copy_(tensor.flip(0))
         reseed(plan.seed)
-        second = tree.flatten(
+        second = flatten(
             target.callable(*arguments.args, **arguments.kwargs), "the second of two results"
         )
-    return Outcome({path: _copy(value) for path, value in {**first, **second}.items()})
+    return Outcome({path: copy_leaf(value) for path, value in {**first, **second}.items()})
 
 
 def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
@@ -265,8 +267,8 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
     arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
     reseed(plan.seed + 1)
     with torch.no_grad():
-        flat_result = tree.flatten(target.callable(*arguments.args, **arguments.kwargs))
-    results = {path: _copy(value) for path, value in flat_result.items()}
+        flat_result = flatten(target.callable(*arguments.args, **arguments.kwargs))
+    results = {path: copy_leaf(value) for path, value in flat_result.items()}
     results.update(_effects(target, arguments, watch))
     return results
 
@@ -288,11 +290,6 @@ def _number_format(target: Target, arguments: tree.Live) -> Any:
 def _buffers(module: Any) -> dict[str, Any]:
     """Return the buffers of a module by name, none for other objects."""
     return dict(module.named_buffers()) if isinstance(module, nn.Module) else {}
-
-
-def _copy(value: Any) -> Any:
-    """Return a detached copy of a tensor; other values as they are."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
@@ -364,7 +361,7 @@ def _second_derivatives(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -
 
 def _copy_all(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return detached copies of tensors by name."""
-    return {name: _copy(value) for name, value in values.items()}
+    return {name: copy_leaf(value) for name, value in values.items()}
 
 
 def cotangent(path: str, value: Any) -> Any:

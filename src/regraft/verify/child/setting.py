@@ -135,17 +135,10 @@ def cast_to_format(call: Call, setting: Setting) -> Call:
         return call
     dtype = getattr(torch, setting.dtype)
 
-    def cast(leaf: Any) -> Any:
-        return (
-            leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
-        )
+    def cast(tensor: Any) -> Any:
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    return Call(
-        tree.map_leaves(call.args, cast),
-        tree.map_leaves(dict(call.kwargs), cast),
-        call.label,
-        call.beyond,
-    )
+    return tree.map_tensors(call, cast, call.label, call.beyond)
 
 
 def depth(entry: Recorded) -> float:

@@ -12,7 +12,8 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from regraft.verify.child.state import Watch, identical
+from regraft.execution.compare import identical
+from regraft.verify.child.state import Watch
 
 _CONTAINERS = (list, tuple, set, frozenset)
 _NUMBERS = (bool, int, float, str, type(None))

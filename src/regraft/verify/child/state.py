@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import math
 import os
 import re
 from collections import OrderedDict, defaultdict, deque
@@ -20,7 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child import tree
+from regraft.execution.compare import are_equal, identical
+from regraft.execution.nested import flatten
 from regraft.verify.child.load import COPY, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
@@ -101,7 +101,7 @@ def _is_unchanged(saved: _Saved, value: Any) -> bool:
         return False
     if content is None:
         return value is saved.value or (
-            isinstance(value, _SCALARS) and _is_equal(value, saved.value)
+            isinstance(value, _SCALARS) and are_equal(value, saved.value)
         )
     if isinstance(content, torch.Tensor):
         return identical(value.detach(), content)
@@ -113,18 +113,6 @@ def _is_unchanged(saved: _Saved, value: Any) -> bool:
     return list(current) == list(content) and all(
         _is_unchanged(content[key], element) for key, element in current.items()
     )
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    """Return whether two plain values are equal; NaN equals NaN."""
-    return bool(a == b) or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
-
-
-def identical(a: Any, b: Any) -> bool:
-    """Return whether two tensors hold the same values in the same format; NaN equals NaN."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return torch.equal(a, b) or bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
 
 
 def _restore(saved: _Saved) -> None:
@@ -339,7 +327,7 @@ def _leaves(
     numbers."""
     return {
         name: _comparable_leaf(leaf, scope, number_format)
-        for name, leaf in tree.flatten(value, path).items()
+        for name, leaf in flatten(value, path).items()
     }
 
 

@@ -247,6 +247,4 @@ def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Cal
         count += 1
         return leaf + step * directions[name] if name in directions else leaf
 
-    return Call(
-        tree.map_leaves(call.args, shift), tree.map_leaves(dict(call.kwargs), shift), call.label
-    )
+    return tree.map_call(call, shift, call.label)

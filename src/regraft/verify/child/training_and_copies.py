@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import flatten
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
@@ -27,6 +28,7 @@ from regraft.verify.child.replay import (
     reseed,
 )
 from regraft.verify.child.session import Session, in_mode
+from regraft.verify.child.variants import move_by_rounding
 
 STEPS = 20
 RATE = 0.05
@@ -144,7 +146,7 @@ def _loss(model: Any, call: tree.Call, seed: int) -> Any:
     """Return the mean squared distance of all floating results to fixed random numbers."""
     arguments = tree.thaw(call, model, gradients=False)
     reseed(seed)
-    flat = tree.flatten(model(*arguments.args, **arguments.kwargs))
+    flat = flatten(model(*arguments.args, **arguments.kwargs))
     values = {path: value for path, value in flat.items() if isinstance(value, torch.Tensor)}
     floating = {
         path: value for path, value in values.items() if value.is_floating_point() and value.numel()
@@ -161,8 +163,7 @@ def _move_by_rounding(model: Any, seed: int) -> Any:
     with torch.no_grad():
         for parameter in moved.parameters():
             if parameter.is_floating_point():
-                signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2.0 - 1
-                parameter.mul_(1 + signs.to(parameter) * torch.finfo(parameter.dtype).eps)
+                parameter.copy_(move_by_rounding(parameter, generator))
     return moved
 
 

@@ -1,10 +1,10 @@
-"""Nested inputs and outputs: copy them, pass them to another model, flatten them for comparison."""
+"""Recorded calls: copy their arguments, pass them to another model, describe them."""
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.nested import iterate_leaves, map_leaves
 from regraft.verify.child.load import plain_module_name
 
 _DEPTH = 6
@@ -39,19 +40,6 @@ class Call:
     beyond: str = ""
 
 
-def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:
-    """Rebuild nested lists, tuples, named tuples and mappings with `fn` applied to all other
-    values."""
-    if isinstance(value, Mapping):
-        mapped = {key: map_leaves(element, fn) for key, element in value.items()}
-        return mapped if type(value) is dict else type(value)(**mapped)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_leaves(element, fn) for element in value))
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(map_leaves(element, fn) for element in value)
-    return fn(value)
-
-
 def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label: str = "") -> Call:
     """Copy a call's arguments in their current state; modules of `model` become references."""
     paths = (
@@ -66,7 +54,19 @@ def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label
             return ModuleRef(paths[id(leaf)])
         return duplicate(leaf)
 
-    return Call(map_leaves(args, freeze), map_leaves(dict(kwargs), freeze), label)
+    return map_call(Call(args, kwargs), freeze, label)
+
+
+def map_call(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
+    """Return a call with `fn` applied to the leaves of its arguments."""
+    return Call(map_leaves(call.args, fn), map_leaves(dict(call.kwargs), fn), label, beyond)
+
+
+def map_tensors(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
+    """Return a call with `fn` applied to the tensors among its arguments."""
+    return map_call(
+        call, lambda leaf: fn(leaf) if isinstance(leaf, torch.Tensor) else leaf, label, beyond
+    )
 
 
 def duplicate(leaf: Any) -> Any:
@@ -206,40 +206,6 @@ def is_mask(tensor: Any) -> bool:
     return bool(hidden.any()) and bool(((tensor == 0) | hidden).all())
 
 
-def flatten(
-    value: Any, path: str = "output", depth: int = _DEPTH, ancestors: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    """Return every comparable leaf by its path; containers and objects add the name of their type
-    as a leaf."""
-    if value is None or isinstance(
-        value, torch.Tensor | bool | int | float | str | torch.dtype | torch.device
-    ):
-        return {path: value}
-    leaves: dict[str, Any] = {f"type of {path}": type(value).__qualname__}
-    if (
-        depth == 0
-        or id(value) in ancestors
-        or isinstance(value, nn.Module | ModuleType | type)
-        or callable(value)
-    ):
-        return leaves
-    for key, child in _children(value):
-        leaves.update(flatten(child, f"{path}[{key!r}]", depth - 1, (*ancestors, id(value))))
-    return leaves
-
-
-def _children(value: Any) -> list[tuple[Any, Any]]:
-    """Return pairs of a key and a value: the elements of a container, those of a set as sorted
-    text, or the attributes of another value."""
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if isinstance(value, list | tuple):
-        return list(enumerate(value))
-    if isinstance(value, set | frozenset):
-        return list(enumerate(sorted(map(repr, value))))
-    return sorted(getattr(value, "__dict__", {}).items())
-
-
 def structure(call: Call) -> str:
     """Return the arguments of a call as text: flags, names and factors by value, tensors and sizes
     by type alone."""
@@ -257,6 +223,9 @@ def shapes(call: Call) -> list[list[int]]:
 
 def tensors(call: Call) -> list[Any]:
     """Return the tensors of a call in order."""
-    leaves: list[Any] = []
-    map_leaves((call.args, dict(call.kwargs)), leaves.append)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in argument_leaves(call) if isinstance(leaf, torch.Tensor)]
+
+
+def argument_leaves(call: Call) -> Iterator[Any]:
+    """Yield the leaves of a call's arguments in order."""
+    return iterate_leaves((call.args, dict(call.kwargs)))

@@ -50,7 +50,7 @@ def laid_out_calls(call: Call) -> tuple[Call, ...]:
     A further call has an index beyond the largest, as padding or "no expert" often is.
     """
     tensors = [tensor for tensor in tree.tensors(call) if tensor.dim() > 0]
-    calls = [_map_tensors(call, STRIDED, _restride, masks=True)]
+    calls = [tree.map_tensors(call, _restride, STRIDED, call.beyond)]
     if tensors:
         rows = tensors[0].shape[0]
         calls += [narrow_tensors(call, rows, 1, ROWS, SINGLE_ROW)] if rows > 1 else []
@@ -61,11 +61,11 @@ def laid_out_calls(call: Call) -> tuple[Call, ...]:
         calls.append(narrow_tensors(call, rows, 0, ROWS, NO_ROWS))
     if any(_is_index(tensor) for tensor in tensors):
         calls.append(
-            _map_tensors(
+            tree.map_tensors(
                 call,
-                BEYOND,
                 lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor,
-                masks=True,
+                BEYOND,
+                call.beyond,
             )
         )
     return tuple(calls)
@@ -103,7 +103,7 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
                 tensor = tensor.narrow(dim, 0, to)
         return tensor.clone(memory_format=torch.contiguous_format)
 
-    return _map_tensors(call, label, narrow, masks=True)
+    return tree.map_tensors(call, narrow, label, call.beyond)
 
 
 def inputs_off_by_rounding(call: Call) -> Call:
@@ -119,21 +119,13 @@ def move_by_rounding(tensor: Any, generator: Any) -> Any:
     return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)
 
 
-def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any], *, masks: bool = False) -> Call:
-    """Return a call with a function applied to the floating tensors except masks, or with `masks`
-    to all tensors."""
+def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:
+    """Return a call with a function applied to the floating tensors except masks."""
 
-    def map_leaf(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        return fn(leaf) if masks or (leaf.is_floating_point() and not tree.is_mask(leaf)) else leaf
+    def map_tensor(tensor: Any) -> Any:
+        return fn(tensor) if tensor.is_floating_point() and not tree.is_mask(tensor) else tensor
 
-    return Call(
-        tree.map_leaves(call.args, map_leaf),
-        tree.map_leaves(dict(call.kwargs), map_leaf),
-        label,
-        call.beyond,
-    )
+    return tree.map_tensors(call, map_tensor, label, call.beyond)
 
 
 def _scale_by(factor: float) -> Callable[[Any], Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import are_alike
 from regraft.verify.child.checks.arguments import CHANCE, bound_arguments, with_argument
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.tree import Call, tensors
@@ -299,11 +300,7 @@ def _changes_result(outcome_without: Outcome, outcome_with: Outcome) -> bool:
         return True
     for path, value in outcome_with.outputs.items():
         value_without = outcome_without.outputs.get(path)
-        are_like_tensors = (
-            isinstance(value, torch.Tensor)
-            and isinstance(value_without, torch.Tensor)
-            and value.shape == value_without.shape
-        )
+        are_like_tensors = are_alike(value, value_without, dtype=False)
         if not are_like_tensors or not torch.equal(value, value_without):
             return True
     return False

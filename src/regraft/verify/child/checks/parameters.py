@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.values import EXTREME, VALUES
-from regraft.verify.child.tree import Call, map_leaves, tensors
+from regraft.verify.child.tree import Call, map_tensors, tensors
 from regraft.verify.child.variants import HALF, LARGE, LOW, TINY, ZERO
 
 Alteration = Callable[[str, Any], Any]
@@ -44,16 +44,7 @@ def laid_out_calls(call: Call) -> Iterator[Call]:
         "channels last": _with_channels_last,
     }
     for label, change in layouts.items():
-
-        def change_leaf(leaf: Any, change: Callable[[Any], Any] = change) -> Any:
-            return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-        changed_call = Call(
-            map_leaves(call.args, change_leaf),
-            map_leaves(dict(call.kwargs), change_leaf),
-            label,
-            "layouts",
-        )
+        changed_call = map_tensors(call, change, label, "layouts")
         if _changes_layout(call, changed_call):
             yield changed_call
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.tree import Call, map_leaves, tensors
+from regraft.verify.child.tree import Call, map_call, tensors
 
 BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
 _ELEMENTS = 1 << 22  # the most elements of the inputs of one call together
@@ -152,12 +152,7 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
                 leaf = leaf.index_select(dim, orders[size])
         return leaf.contiguous()
 
-    return Call(
-        map_leaves(call.args, resize_leaf),
-        map_leaves(dict(call.kwargs), resize_leaf),
-        call.label,
-        call.beyond,
-    )
+    return map_call(call, resize_leaf, call.label, call.beyond)
 
 
 def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
@@ -178,9 +173,7 @@ def reranked_calls(call: Call) -> Iterator[Call]:
         def map_leaf(leaf: Any) -> Any:
             return change(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1 else leaf
 
-        return Call(
-            map_leaves(call.args, map_leaf), map_leaves(dict(call.kwargs), map_leaf), label, "sizes"
-        )
+        return map_call(call, map_leaf, label, "sizes")
 
     yield map_tensors(lambda tensor: tensor.unsqueeze(0), "one more dimension")
     yield map_tensors(lambda tensor: tensor[0].contiguous(), "one dimension less")

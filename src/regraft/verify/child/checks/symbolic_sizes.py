@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import map_leaves
 from regraft.verify.child import tree, weights
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.replay import Target
@@ -65,8 +66,8 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
     try:
         live_call = tree.thaw(call, target.model, gradients=False, scope=target.scope)
         args, kwargs = (
-            tree.map_leaves(live_call.args, with_symbolic_sizes),
-            tree.map_leaves(live_call.kwargs, with_symbolic_sizes),
+            map_leaves(live_call.args, with_symbolic_sizes),
+            map_leaves(live_call.kwargs, with_symbolic_sizes),
         )
         with watch.printing(), _restored_classes(target.scope), torch.no_grad(), mode:
             target.callable(*args, **kwargs)

@@ -34,12 +34,13 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
 
 
 def _own_parts() -> tuple[tuple[str, Any], ...]:
-    """Return the loaded modules of the verifier, and the classes that they define, with their
-    names."""
+    """Return the loaded modules of the verifier and of what it runs models with, and the classes
+    that they define, with their names."""
     modules = [
         (name, module)
         for name, module in sys.modules.items()
-        if name.startswith("regraft.verify") and isinstance(module, ModuleType)
+        if name.startswith(("regraft.verify", "regraft.execution"))
+        and isinstance(module, ModuleType)
     ]
     classes = [
         (f"{name}.{value.__qualname__}", value)

@@ -15,7 +15,7 @@ from regraft.verify.child.checks.repeated_calls import InTurn
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
-from regraft.verify.child.tree import Call, map_leaves, tensors
+from regraft.verify.child.tree import Call, map_tensors, tensors
 from regraft.verify.child.variants import narrow_tensors
 
 
@@ -54,7 +54,7 @@ def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session
 
 def _varied_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
     """Yield a call with other values, one with another mask, and one with a single row."""
-    yield _map_tensors(call, _vary_values)
+    yield map_tensors(call, _vary_values)
     yield from list(masked_calls(call, names))[:1]
     rows = next((tensor.shape[0] for tensor in tensors(call) if tensor.dim() > 0), 0)
     if rows > 1:
@@ -69,15 +69,6 @@ def _vary_values(tensor: Any) -> Any:
     if tensor.is_floating_point():
         return tensor * -0.5
     return tensor.flip(-1) if tensor.dim() > 0 and tensor.dtype != torch.bool else tensor
-
-
-def _map_tensors(call: Call, change: Any) -> Call:
-    """Return a call with a function applied to each of its tensors."""
-
-    def map_leaf(leaf: Any) -> Any:
-        return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-    return Call(map_leaves(call.args, map_leaf), map_leaves(dict(call.kwargs), map_leaf))
 
 
 def _is_accepted(model: Any, call: Call) -> bool:

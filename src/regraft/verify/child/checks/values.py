@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.tree import Call, is_mask, map_leaves, tensors
+from regraft.verify.child.tree import Call, is_mask, map_call, tensors
 
 RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("zeros", (0.0,)),
@@ -116,12 +116,7 @@ def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: 
         ]
         return elements.view(leaf.shape)
 
-    return _with_leaves(call, replace_in_leaf, f"values: {label}")
-
-
-def _with_leaves(call: Call, change: Callable[[Any], Any], label: str) -> Call:
-    """Return a call with every value of its arguments changed."""
-    return Call(map_leaves(call.args, change), map_leaves(dict(call.kwargs), change), label, VALUES)
+    return map_call(call, replace_in_leaf, f"values: {label}", VALUES)
 
 
 def _make_tiny(call: Call) -> Call:
@@ -133,7 +128,7 @@ def _make_tiny(call: Call) -> Call:
         )
         return leaf * 1e-9 if has_numbers else leaf
 
-    return _with_leaves(call, shrink_leaf, "values: all numbers tiny")
+    return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
 
 
 def _replace_integers(
@@ -153,4 +148,4 @@ def _replace_integers(
             elements[start::5] = value
         return elements.view(leaf.shape)
 
-    return _with_leaves(call, replace_in_leaf, f"values: {label}")
+    return map_call(call, replace_in_leaf, f"values: {label}", VALUES)

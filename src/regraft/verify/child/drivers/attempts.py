@@ -72,11 +72,7 @@ class Attempt:
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
     start = time.process_time()
-    with Counter() as counter:
-        # what copies the arguments is no progress
-        handle = model.register_forward_pre_hook(counter.reset)
-        try:
-            error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
-        finally:
-            handle.remove()
+    # what copies the arguments is no progress
+    with Counter() as counter, model.register_forward_pre_hook(counter.reset):
+        error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
     return Attempt(spec, counter.count, error, size, time.process_time() - start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
@@ -230,20 +230,14 @@ def _outermost_parts(run: _Run) -> list[str]:
 def _record_run(model: Any, run: _Run, session: Session) -> Iterator[None]:
     """Record in `run` which parts of the file's classes are called and which end, within the
     context."""
-    handles = []
-    for path, part in model.named_modules():
-        if path and type(part).__module__ == session.original.__name__:
-            handles.append(
-                part.register_forward_pre_hook(
-                    functools.partial(_record_call, run, path), with_kwargs=True
-                )
-            )
-            handles.append(part.register_forward_hook(functools.partial(_record_end, run, path)))
-    try:
+    with ExitStack() as hooks:
+        for path, part in model.named_modules():
+            if path and type(part).__module__ == session.original.__name__:
+                note_call = functools.partial(_record_call, run, path)
+                note_end = functools.partial(_record_end, run, path)
+                hooks.enter_context(part.register_forward_pre_hook(note_call, with_kwargs=True))
+                hooks.enter_context(part.register_forward_hook(note_end))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _record_call(

@@ -16,13 +16,14 @@ from unittest import mock
 import torch
 from torch import nn
 
+from regraft.execution.nested import iterate_leaves
 from regraft.verify.child import tree
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.load import plain_module_name
 from regraft.verify.child.record import recording
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
-from regraft.verify.child.tree import Call, ModuleRef, adopt_classes, map_leaves
+from regraft.verify.child.tree import Call, ModuleRef, adopt_classes
 
 PARTS = 2  # the most instances of one definition that are built by themselves
 Arguments = Mapping[str, Any]
@@ -229,7 +230,7 @@ def _can_be_copied(arguments: Arguments) -> bool:
     """Return whether the arguments contain no module or tensor, which would belong to one version
     only."""
     return not any(
-        isinstance(value, nn.Module | torch.Tensor) for value in _leaves(dict(arguments))
+        isinstance(value, nn.Module | torch.Tensor) for value in iterate_leaves(dict(arguments))
     )
 
 
@@ -249,14 +250,7 @@ def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, 
 
 def _has_module_reference(call: Call) -> bool:
     """Return whether a call refers to modules of the model."""
-    return any(isinstance(leaf, ModuleRef) for leaf in _leaves((call.args, dict(call.kwargs))))
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Return the leaves of a nested structure in order."""
-    leaves: list[Any] = []
-    map_leaves(value, leaves.append)
-    return leaves
+    return any(isinstance(leaf, ModuleRef) for leaf in tree.argument_leaves(call))
 
 
 def _in_version(value: Any, module: ModuleType) -> Any:

@@ -70,11 +70,7 @@ def _with_other_batch(model: Any, calls: tuple[Call, ...]) -> tuple[Call, ...]:
     accepts."""
     accepted_calls = []
     for call in calls:
-        resized_call = Call(
-            tree.map_leaves(call.args, _resize_batch),
-            tree.map_leaves(dict(call.kwargs), _resize_batch),
-            "other batch",
-        )
+        resized_call = tree.map_call(call, _resize_batch, "other batch")
         if execute(Target(model), resized_call, Plan(gradients=False)).error is None:
             accepted_calls.append(resized_call)
     return tuple(accepted_calls)
