@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.execution import compare, nested  # noqa: E402
-from regraft.verify.child.checks.tampering import Functions  # noqa: E402
+from regraft.verify.child.checks.tampering import FunctionsSnapshot  # noqa: E402
 
 Pair = namedtuple("Pair", "first second")
 SIZE = torch.Size([2])
@@ -80,6 +80,6 @@ def test_a_mismatch_is_described_up_to_the_tolerances() -> None:
 
 
 def test_the_verifier_notices_a_replaced_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions = Functions()
+    functions = FunctionsSnapshot()
     monkeypatch.setattr(compare, "are_equal", lambda *_: True)
     assert "regraft.execution.compare.are_equal" in functions.replaced_names()

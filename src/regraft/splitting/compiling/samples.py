@@ -24,7 +24,8 @@ WHOLE_NUMBERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
 SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
 MIN_SAVING = 50e-6  # seconds; smaller differences do not matter
-COMPARED_SIZES = (1, 2, 17, 64, 257)  # sizes beside those of the samples
+SMALL = 3  # the largest size that PyTorch's notes on broadcasting exclude
+COMPARED_SIZES = (1, 2, 3, 17, 64, 257)  # sizes beside those of the samples
 MAX_ELEMENTS = 1_000_000  # elements of an input that is made for a comparison
 TIMING_SECONDS = 0.02  # seconds for the timing of a region; three rounds in any case
 
@@ -87,10 +88,10 @@ def compare_sizes(
     """Compare a compiled region with torch on samples of other sizes.
 
     Raises Uncompilable where they differ although no limit of the region excludes the size. A limit
-    that excludes 1 alone, as PyTorch notes them where it might broadcast, is removed if the results
-    are equal there.
+    that excludes a few small sizes alone, as PyTorch notes them where it might broadcast, is
+    removed if the results are equal there.
     """
-    removable = {limit for limit in region.limits if excludes_one_alone(limit, region)}
+    removable = {limit for limit in region.limits if excludes_small_sizes_alone(limit, region)}
     for sample in resized_samples(region):
         inputs = dict(zip(region.inputs, sample, strict=True))
         exceeded = {limit for limit in region.limits if not is_within(limit, inputs)}
@@ -210,8 +211,9 @@ def resized_samples(region: Region) -> Iterator[Sample]:
     """Yield the first sample with the sizes that differ between the samples replaced by each of
     `COMPARED_SIZES`: all of them, and then each group of sizes that are always equal alone.
 
-    Rows are repeated or left out.
+    Rows are repeated or left out; floating-point numbers move a little, so that none are equal.
     """
+    generator = torch.Generator().manual_seed(0)
     groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for place, tensors in enumerate(zip(*region.samples, strict=True)):
         for dim, sizes in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
@@ -228,8 +230,16 @@ def resized_samples(region: Region) -> Iterator[Sample]:
                 tensor = resized[place]
                 if tensor.shape[dim] and tensor.numel() // tensor.shape[dim] * size <= MAX_ELEMENTS:
                     rows = torch.arange(size) % tensor.shape[dim]
-                    resized[place] = tensor.index_select(dim, rows)
+                    resized[place] = moved(tensor.index_select(dim, rows), generator)
             yield tuple(resized)
+
+
+def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return floating-point numbers a little larger or smaller; other tensors unchanged."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
+    return tensor * (1 + noise / 16) + noise / 1024
 
 
 def is_within(limit: str, inputs: Mapping[str, Any]) -> bool:
@@ -237,8 +247,9 @@ def is_within(limit: str, inputs: Mapping[str, Any]) -> bool:
     return bool(eval(limit, {"__builtins__": {"max": max, "min": min}}, dict(inputs)))
 
 
-def excludes_one_alone(limit: str, region: Region) -> bool:
-    """Return whether a limit on one size excludes only 1, as far as larger sizes tell."""
+def excludes_small_sizes_alone(limit: str, region: Region) -> bool:
+    """Return whether a limit on one size excludes only sizes up to `SMALL`, as far as larger sizes
+    tell; no rows are no size."""
     axes = [
         (key, dim)
         for key, dims in varying_axes(region).items()
@@ -253,7 +264,8 @@ def excludes_one_alone(limit: str, region: Region) -> bool:
         sizes = torch.Size([1] * dim + [size])
         return is_within(limit, {key: SimpleNamespace(shape=sizes)})
 
-    return not holds(1) and all(map(holds, (*range(2, 300), *(2**power for power in range(9, 40)))))
+    larger_sizes = (*range(SMALL + 1, 300), *(2**power for power in range(9, 40)))
+    return not all(map(holds, range(1, SMALL + 1))) and all(map(holds, larger_sizes))
 
 
 def change_values(sample: Sample, factor: float) -> Sample:

@@ -16,6 +16,7 @@ import torch
 from regraft.splitting.compiling.samples import (
     COMPARED_SIZES,
     Sample,
+    excludes_small_sizes_alone,
     is_within,
     largest_sample,
     varying_axes,
@@ -54,7 +55,8 @@ def size_limits(region: Region, module: RegionModule) -> list[str]:
     except Exception:  # noqa: BLE001 - whatever PyTorch cannot run without data
         return _compared_ranges(region, axes)
     samples = [dict(zip(region.inputs, sample, strict=True)) for sample in region.samples]
-    if all(is_within(guard, names) for guard in guards for names in samples):
+    violated = [guard for guard in guards if not all(is_within(guard, names) for names in samples)]
+    if all(excludes_small_sizes_alone(guard, region) for guard in violated):
         return guards
     return _compared_ranges(region, axes)  # the run specialised a size that the traces left open
 
