@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, HostValue, Value, literal
 
 WRAPPER_SUFFIX = (
     ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
@@ -73,7 +73,7 @@ def is_integer_scalar(value: Any) -> bool:
 def is_read_number(value: Value) -> bool:
     """Return whether a value is an integer that the host reads from a tensor's value."""
     return (
-        value.kind == Kind.HOST
+        isinstance(value, HostValue)
         and type(value.example) is int
         and value.twin is NO_TWIN
         and not value.constant
@@ -119,12 +119,6 @@ def is_display(value: Value) -> bool:
     """Return whether a value is a list or tuple written in place, such as `[a, b]`, and may go into
     a region."""
     return isinstance(value.code, (ast.Tuple, ast.List))
-
-
-def kind_of(example: Any) -> Kind:
-    """Return the kind of a value that has a name: regions compute tensors, the host everything
-    else."""
-    return Kind.TENSOR if isinstance(example, torch.Tensor) else Kind.HOST
 
 
 def is_named_result(value: Any) -> bool:

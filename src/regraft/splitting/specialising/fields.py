@@ -11,7 +11,7 @@ from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
 from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
-from regraft.splitting.program.values import Kind, Value, literal
+from regraft.splitting.program.values import RecordValue, StaticValue, TensorValue, Value, literal
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
     convert_to_tuple,
@@ -65,11 +65,11 @@ def make_record(
             )
         field_values.setdefault(key, state.static(field_value))
     codes = {
-        key: state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+        key: state.bind_result(value) if isinstance(value, TensorValue) else value.code
         for key, value in field_values.items()
     }
     code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
-    return Value(Kind.RECORD, example, code, twin)
+    return RecordValue(example, code, twin)
 
 
 def replace_fields(
@@ -77,7 +77,7 @@ def replace_fields(
 ) -> Value:
     """Return another object of a dataclass or namedtuple, with other values of some fields."""
     record_class = type(value.example)
-    if not (value.kind == Kind.RECORD or is_stand_in(state, value.example)):
+    if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
         raise state.refuse(
             node, f"a {record_class.__name__} that forward did not make is not supported here"
         )
@@ -90,7 +90,7 @@ def replace_fields(
         if key not in keywords:
             field_value = (
                 get_element(state, value, key)
-                if value.kind == Kind.RECORD
+                if isinstance(value, RecordValue)
                 else read_object_attribute(state, node, value.example, key)
             )
             keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
@@ -138,12 +138,12 @@ def call_builtin_on_record(
     keywords: dict[str, Value],
 ) -> Value | None:
     """Evaluate a built-in of Python for objects on a record; None for any other call."""
-    if not args or args[0].kind != Kind.RECORD:
+    if not args or not isinstance(args[0], RecordValue):
         return None
     attribute = args[1].example if len(args) > 1 else None
     if type(attribute) is str and function in (getattr, hasattr, setattr):
         return access_field(state, node, function, args)
-    if keywords or any(argument.kind != Kind.STATIC for argument in args[1:]):
+    if keywords or any(not isinstance(argument, StaticValue) for argument in args[1:]):
         return None
     if function in (isinstance, type):
         return state.static(function(*(argument.example for argument in args)))
@@ -178,7 +178,7 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     is None."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
-        operand.kind == Kind.STATIC and operand.example is None for operand in operands
+        isinstance(operand, StaticValue) and operand.example is None for operand in operands
     ):
         return state.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -186,7 +186,7 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
         raise state.refuse(node, "a list of objects, or whether one is another, is not supported")
     for operand in operands:
-        if operand.kind == Kind.RECORD:
+        if isinstance(operand, RecordValue):
             check_is_plain_tuple(state, node, operand)
     return operate_on_tuples(state, node, operands)
 
@@ -208,7 +208,7 @@ def operate_on_tuples(
         store_name(
             state,
             state.frame.prefix + key,
-            convert_to_tuple(state, operand) if operand.kind == Kind.RECORD else operand,
+            convert_to_tuple(state, operand) if isinstance(operand, RecordValue) else operand,
         )
     names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
     operation = copy.copy(node)
