@@ -50,7 +50,7 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
     return read_static_attribute(state, node, base)
 
 
-def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
+def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
     """Return an attribute of a tensor that a region computes."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])

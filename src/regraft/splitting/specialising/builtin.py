@@ -84,7 +84,7 @@ class BuiltinCall:
     code: ast.Call
 
     @property
-    def tensors(self) -> list[Value]:
+    def tensors(self) -> list[TensorValue]:
         """Return the operands that regions compute."""
         return [operand for operand in self.operands if isinstance(operand, TensorValue)]
 

@@ -69,7 +69,7 @@ class Call:
     """
 
     node: ast.Call
-    callee: Value
+    callee: StaticValue
     args: list[Value]
     keywords: dict[str, Value]
     holds_local: bool
@@ -134,7 +134,7 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
 
 
 def call_record_method(
-    state: Specialisation, node: ast.Call, base: Value, method_name: str
+    state: Specialisation, node: ast.Call, base: RecordValue, method_name: str
 ) -> Value | None:
     """Call a method that the class of a record defines; None if it defines none of this name."""
     if method_name == "_replace":

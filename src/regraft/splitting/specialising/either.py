@@ -53,7 +53,7 @@ def write_constant_test(state: Specialisation, key: str) -> Value:
     return HostValue(True, ast.Call(name("isinstance"), [name(key), arrays], []))
 
 
-def bind_without_constant(state: Specialisation, value: Value) -> Value:
+def bind_without_constant(state: Specialisation, value: EitherValue) -> Value:
     """Return the value where it is not the constant, under a name of its own."""
     key = state.fresh_name()
     state.steps.append(HostStep(assign(key, value.code)))
@@ -91,7 +91,7 @@ def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]
     return tensors
 
 
-def fill_array(state: Specialisation, value: Value) -> Value:
+def fill_array(state: Specialisation, value: EitherValue) -> Value:
     """Return the value as the host's array of the tensor's shape and type."""
     shape = state.static(tuple(value.example.shape)).code
     dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])

@@ -39,7 +39,7 @@ def get_part_name(key: str, place: Any) -> str:
     return f"{key}__{place}"
 
 
-def make_tuple(state: Specialisation, values: list[Value]) -> Value:
+def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | HostValue:
     """Return a tuple of the values."""
     examples = tuple(value.example for value in values)
     if all(isinstance(value, StaticValue) for value in values):
@@ -48,7 +48,7 @@ def make_tuple(state: Specialisation, values: list[Value]) -> Value:
     return HostValue(examples, code, tuple(value.second_example for value in values))
 
 
-def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Value:
+def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> HostValue:
     """Return a list of values, as the host writes it down."""
     if any(
         isinstance(value, RecordValue) or (isinstance(value, StaticValue) and not is_literal(value))
@@ -86,7 +86,7 @@ def list_element_codes(value: Value) -> list[ast.expr] | None:
     )
 
 
-def get_shape(state: Specialisation, base: Value) -> Value:
+def get_shape(state: Specialisation, base: Value) -> StaticValue | HostValue:
     """Return a tensor's shape as a tuple of constants and, for sizes that differ between the
     worlds, look-ups."""
     if base.twin is NO_TWIN or base.example.shape == base.second_example.shape:
@@ -174,7 +174,7 @@ def has_part_names(key: str, value: Value, names: Names) -> bool:
     return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
 
 
-def rebuild_value(state: Specialisation, key: str, value: Value) -> Value:
+def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | RecordValue:
     """Return a tuple or a record with what the names of its elements hold now."""
     assert isinstance(value, (HostValue, RecordValue))
     return value.with_fields(
@@ -208,10 +208,10 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
     return state.bind_name(key, value_class(example, name(key), twin))
 
 
-def dissolve(state: Specialisation, value: Value) -> Value:
+def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
     """Return a list or tuple that a region makes as the host's list or tuple of its
     elements."""
-    parts = []
+    parts: list[Value] = []
     for place, (example, second_example) in enumerate(list_parts(value)):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
         part = TensorValue(example, code, NO_TWIN if second_example is NO_TWIN else second_example)
@@ -244,6 +244,6 @@ def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Va
     return [state.bind_if_tensor(element) for element in elements]
 
 
-def convert_to_tuple(state: Specialisation, value: Value) -> Value:
+def convert_to_tuple(state: Specialisation, value: RecordValue) -> StaticValue | HostValue:
     """Return a namedtuple as a plain tuple."""
     return make_tuple(state, [get_element(state, value, place) for place in value.fields])

@@ -29,7 +29,7 @@ from regraft.splitting.specialising.variables import store_name
 def make_record(
     state: Specialisation,
     node: ast.Call,
-    callee: Value,
+    callee: StaticValue,
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
@@ -99,7 +99,7 @@ def replace_fields(
     return make_record(state, node, state.static(record_class), [], keywords)
 
 
-def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str) -> Value:
+def read_field(state: Specialisation, node: ast.AST, base: RecordValue, attribute: str) -> Value:
     """Return a field of a record, or the attribute of its class with this name."""
     record_class = type(base.example)
     class_attribute = inspect.getattr_static(record_class, attribute, state)
@@ -119,7 +119,7 @@ def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str
     return state.static(getattr(record_class, attribute))
 
 
-def find_record_method(base: Value, attribute: str) -> Any:
+def find_record_method(base: RecordValue, attribute: str) -> Any:
     """Return the function of a record's class with this name; None if there is none, or a field
     has the name."""
     class_attribute = inspect.getattr_static(type(base.example), attribute, None)
@@ -142,7 +142,7 @@ def call_builtin_on_record(
         return None
     attribute = args[1].example if len(args) > 1 else None
     if type(attribute) is str and function in (getattr, hasattr, setattr):
-        return access_field(state, node, function, args)
+        return access_field(state, node, function, args[0], attribute, args[2:])
     if keywords or any(not isinstance(argument, StaticValue) for argument in args[1:]):
         return None
     if function in (isinstance, type):
@@ -152,20 +152,32 @@ def call_builtin_on_record(
     return None
 
 
-def access_field(state: Specialisation, node: ast.AST, function: Any, args: list[Value]) -> Value:
-    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr()."""
-    record_class, attribute = type(args[0].example), args[1].example
+def access_field(
+    state: Specialisation,
+    node: ast.AST,
+    function: Any,
+    record: RecordValue,
+    attribute: str,
+    defaults: list[Value],
+) -> Value:
+    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr().
+
+    defaults: the third argument, if there is one.
+    """
+    record_class = type(record.example)
     if function is setattr:
         raise record_error(state, node, record_class, FIXED)
-    exists = attribute in args[0].fields or hasattr(record_class, attribute)
+    exists = attribute in record.fields or hasattr(record_class, attribute)
     if function is hasattr:
         return state.static(exists)
-    if not exists and len(args) > 2:
-        return args[2]
-    return read_field(state, node, args[0], attribute)
+    if not exists and defaults:
+        return defaults[0]
+    return read_field(state, node, record, attribute)
 
 
-def convert_namedtuple(state: Specialisation, node: ast.AST, function: Any, record: Value) -> Value:
+def convert_namedtuple(
+    state: Specialisation, node: ast.AST, function: Any, record: RecordValue
+) -> Value:
     """Evaluate len(), tuple() or list() of a namedtuple."""
     if function is len:
         return state.static(len(record.fields))
@@ -191,7 +203,7 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     return operate_on_tuples(state, node, operands)
 
 
-def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: Value) -> None:
+def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: RecordValue) -> None:
     """Refuse a record as an operand, unless it is a namedtuple without tensors."""
     if not is_namedtuple(type(record.example)) or holds_tensor(record.example):
         raise state.refuse(

@@ -114,7 +114,9 @@ def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index
     return state.static(run_code(state, node, write_subscript(base, index)).example)
 
 
-def index_record(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+def index_record(
+    state: Specialisation, node: ast.Subscript, base: RecordValue, index: Value
+) -> Value:
     """Return the field that a known index of a record gives, such as of an output of transformers,
     which is a tuple, too."""
     if isinstance(index, StaticValue):
@@ -126,7 +128,7 @@ def index_record(state: Specialisation, node: ast.Subscript, base: Value, index:
 
 
 def index_host_value(
-    state: Specialisation, node: ast.Subscript, base: Value, index: Value
+    state: Specialisation, node: ast.Subscript, base: HostValue, index: Value
 ) -> Value:
     """Return an element, or a slice, of a container of the host."""
     if isinstance(index, TensorValue):
@@ -142,7 +144,7 @@ def index_host_value(
     return index_container(state, node, code)
 
 
-def slice_tuple(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+def slice_tuple(state: Specialisation, node: ast.Subscript, base: HostValue, index: Value) -> Value:
     """Return a known slice of a tuple that is written in place."""
     assert isinstance(base.code, ast.Tuple)
     positions = ast.Subscript(literal_range(base), index.code, ast.Load())

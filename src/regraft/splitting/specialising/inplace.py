@@ -71,7 +71,7 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
 
 
 def put_in_list(
-    state: Specialisation, target: ast.Subscript, base: Value, index: Value, value: Value
+    state: Specialisation, target: ast.Subscript, base: HostValue, index: Value, value: Value
 ) -> None:
     """Let the host store to an element of a list: `list[index] = value`."""
     index = read_slice_bound(state, target.slice, index)

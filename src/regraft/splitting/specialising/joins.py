@@ -117,7 +117,7 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
 
 
 def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Return the value that a name holds after paths that meet; its kind is "lost" if there is
+    """Return the value that a name holds after paths that meet; a LostValue if there is
     none."""
     values = [value for _, value in path_values]
     first = values[0]
@@ -209,9 +209,8 @@ def join_either(state: Specialisation, key: str, path_values: PathValues) -> Val
     if not isinstance(joined, (HostValue, TensorValue)) or not are_equal_constants(constants):
         return LostValue(name(key))
     assign_at_end(key, constant_paths)
-    if isinstance(
-        joined, TensorValue
-    ):  # an alias: a change of the tensor need not change this name
+    if isinstance(joined, TensorValue):
+        # an alias: a change of the tensor need not change this name
         joined = state.merge_aliases(joined, [value for _, value in variable_paths])
     return EitherValue(joined.with_constant(False), constants[0], partial=joined.partial)
 

@@ -246,7 +246,7 @@ def read_in_worlds(
         return example, example
 
 
-def read_number(state: Specialisation, value: Value) -> Value:
+def read_number(state: Specialisation, value: Value) -> HostValue:
     """Return the number that the host reads of a tensor of one element."""
     code = method_call(state.bind_result(value), "item")
     example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)

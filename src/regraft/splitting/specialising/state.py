@@ -124,7 +124,8 @@ class Specialisation:
         self.size_names: set[str] = set()  # names of sizes that regions compute
         # open dimensions of all tensors that a name ever holds
         self.open_by_name: dict[str, set[int]] = {}
-        self.copied_from: dict[str, str] = {}  # the names whose values of kind EITHER names got
+        # of names that hold an EitherValue: the names that they got it from
+        self.copied_from: dict[str, str] = {}
 
         # values not used yet, by enclosing expression; None for a statement, which uses its own
         self.pending: list[list[Value] | None] = []

@@ -123,7 +123,7 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
         state.names[key] = bound_value.with_constant(True)
 
 
-def store_either(state: Specialisation, key: str, value: Value) -> None:
+def store_either(state: Specialisation, key: str, value: EitherValue) -> None:
     """Let the host assign a value of two kinds to a name."""
     assert isinstance(value.code, ast.Name)
     state.copied_from[key] = value.code.id
@@ -131,7 +131,7 @@ def store_either(state: Specialisation, key: str, value: Value) -> None:
     state.names[key] = value.with_name(key)
 
 
-def split_result(state: Specialisation, value: Value) -> Value:
+def split_result(state: Specialisation, value: TensorValue) -> Value:
     """Return a tuple, list or record that a region makes as the host's, of its elements; a tensor
     as it is."""
     if type(value.example) is tuple or is_named_result(value.example):
@@ -156,7 +156,7 @@ def store_fields(state: Specialisation, key: str, value: Value) -> None:
     state.names[key] = rebuild_value(state, key, value)
 
 
-def open_record(state: Specialisation, value: Value) -> Value:
+def open_record(state: Specialisation, value: TensorValue) -> RecordValue:
     """Return a region's object of named fields as a record; the object itself cannot leave the
     region."""
     object_name = state.fresh_name()
