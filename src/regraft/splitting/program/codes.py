@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
-from regraft.splitting.program.values import NO_TWIN, HostValue, Value, literal
+from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value, literal
 
 WRAPPER_SUFFIX = (
     ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
@@ -113,6 +113,16 @@ def literal_range(value: Value) -> ast.expr:
 def is_literal(value: Value) -> bool:
     """Return whether a value is a constant that can be written down."""
     return literal(value.example) is not None
+
+
+def is_static_literal(value: Value) -> TypeGuard[StaticValue]:
+    """Return whether a value is known now, and a constant that can be written down."""
+    return isinstance(value, StaticValue) and is_literal(value)
+
+
+def is_static_object(value: Value) -> TypeGuard[StaticValue]:
+    """Return whether a value is known now, but no constant that can be written down."""
+    return isinstance(value, StaticValue) and not is_literal(value)
 
 
 def is_display(value: Value) -> bool:

@@ -244,6 +244,11 @@ def has_kind(values: Iterable[Value], value_class: type[ValueBase]) -> bool:
     return any(isinstance(value, value_class) for value in values)
 
 
+def are_static(values: Iterable[Value]) -> bool:
+    """Return whether all of the values are known now."""
+    return all(isinstance(value, StaticValue) for value in values)
+
+
 def make_value(example: Any, code: ast.expr, twin: Any = NO_TWIN) -> ComputedValue:
     """Return a value that has a name: regions compute tensors, the host everything else."""
     value_class = TensorValue if isinstance(example, torch.Tensor) else HostValue

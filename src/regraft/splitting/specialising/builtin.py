@@ -18,6 +18,7 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
+    are_static,
     convert_to_host,
     is_truth_of_operand,
 )
@@ -115,7 +116,7 @@ def call_builtin(
     if call.tensors:
         raise state.refuse(node, f"{function_name}() of a tensor is not supported")
     value = run_code(state, node, code)
-    if all(isinstance(operand, StaticValue) for operand in operands):
+    if are_static(operands):
         return state.static(value.example, code)
     among = TRUTHS if function_name in ("bool", "any", "all") else None
     return replace(convert_to_host(value), among=among)
@@ -180,7 +181,7 @@ def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate zip() or enumerate() of what is taken element by element."""
-    if all(isinstance(operand, StaticValue) for operand in call.operands):
+    if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
     if rows is not None:

@@ -22,6 +22,8 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
+    are_static,
+    has_kind,
 )
 from regraft.splitting.specialising.attributes import read_attribute
 from regraft.splitting.specialising.builtin import call_builtin, call_math
@@ -152,7 +154,7 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
     operands, function = [*args, *keywords.values()], callee.example
-    has_either = any(isinstance(operand, EitherValue) for operand in operands)
+    has_either = has_kind(operands, EitherValue)
     if has_either and not takes_either(function):
         for operand in operands:
             state.require_single_kind(node, operand)
@@ -252,7 +254,7 @@ def call_comparison(state: Specialisation, call: Call) -> Value | None:
 
 def has_tensor(call: Call) -> bool:
     """Return whether a region computes an argument."""
-    return any(isinstance(operand, TensorValue) for operand in call.operands)
+    return has_kind(call.operands, TensorValue)
 
 
 def call_torch(state: Specialisation, call: Call) -> Value | None:
@@ -283,7 +285,7 @@ def check_changed_container(state: Specialisation, call: Call) -> Value | None:
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:
     """Call a function whose arguments are known."""
-    has_constants = all(isinstance(operand, StaticValue) for operand in call.operands)
+    has_constants = are_static(call.operands)
     if call.holds_local or not has_constants or not is_predictable(call.function):
         return None
     return (
@@ -366,7 +368,7 @@ def make_local_function(
     keyword_defaults = [
         state.evaluate(default) for default in node.args.kw_defaults if default is not None
     ]
-    if any(not isinstance(value, StaticValue) for value in [*defaults, *keyword_defaults]):
+    if not are_static([*defaults, *keyword_defaults]):
         raise state.refuse(
             node,
             "a default of an inner function that is known only at run time is not supported",

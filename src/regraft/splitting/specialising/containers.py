@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import copy
 
-from regraft.splitting.program.codes import is_literal, name
+from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.normal import mark_uses
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
     RecordValue,
     StaticValue,
-    TensorValue,
     Value,
+    are_static,
     convert_to_host,
     has_kind,
 )
@@ -39,7 +39,7 @@ def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
     code = write_sequence(state, node, elements)
     if any(holds_stand_in(state, element.example) for element in elements):
         return make_tuple(state, elements)
-    if all(isinstance(element, StaticValue) for element in elements):
+    if are_static(elements):
         return run_operation(state, node, code, elements)
     example = tuple(element.example for element in elements)
     worlds_agree = all(element.twin is NO_TWIN for element in elements)
@@ -59,7 +59,7 @@ def evaluate_list(state: Specialisation, node: ast.List) -> Value:
         for element_node, element in zip(node.elts, elements, strict=True)
     ]
     code = write_sequence(state, node, elements)
-    if any(isinstance(element, StaticValue) and not is_literal(element) for element in elements):
+    if any(is_static_object(element) for element in elements):
         raise state.refuse(
             node,
             "a container of modules or other objects, made in forward, is not supported",
@@ -78,10 +78,7 @@ def write_sequence(
 ) -> ast.expr:
     """Return a display of the elements; those that regions compute get names."""
     display = copy.copy(node)
-    display.elts = [
-        state.bind_result(element) if isinstance(element, TensorValue) else element.code
-        for element in elements
-    ]
+    display.elts = [state.write_for_host(element) for element in elements]
     return display
 
 
@@ -135,11 +132,8 @@ def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
         for key_node in node.keys
     ]
     values = [state.evaluate(value_node) for value_node in node.values]
-    if any(not isinstance(key, StaticValue) for key in keys):
-        codes = [
-            state.bind_result(value) if isinstance(value, TensorValue) else value.code
-            for value in values
-        ]
+    if not are_static(keys):
+        codes = [state.write_for_host(value) for value in values]
         return convert_to_host(run_code(state, node, ast.Dict([key.code for key in keys], codes)))
     dictionary = make_object(state, dict)
     for key_node, key, value in zip(node.keys, keys, values, strict=True):

@@ -6,17 +6,15 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import name
+from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.results import RESERVED_NAMES, form_of
 from regraft.splitting.program.values import (
     HostValue,
     LostValue,
     RecordValue,
     StaticValue,
-    TensorValue,
     Value,
     convert_to_host,
-    literal,
 )
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.stand_ins import (
@@ -64,9 +62,7 @@ def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Val
         for key in keys
     ]
     for item in items:
-        if isinstance(item, LostValue) or (
-            isinstance(item, StaticValue) and literal(item.example) is None
-        ):
+        if isinstance(item, LostValue) or is_static_object(item):
             raise state.refuse(node, "a dictionary holds something here that the host cannot make")
     code = ast.Dict([ast.Constant(key) for key in keys], write_codes(state, items))
     example = {key: item.example for key, item in zip(keys, items, strict=True)}
@@ -85,10 +81,7 @@ def write_tuple(state: Specialisation, node: ast.AST, value: StaticValue | HostV
 
 def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
     """Return the host's expressions for the values; those that regions compute get names."""
-    return [
-        state.bind_result(value) if isinstance(value, TensorValue) else value.code
-        for value in values
-    ]
+    return [state.write_for_host(value) for value in values]
 
 
 def write_object(
@@ -117,15 +110,11 @@ def write_object(
     keywords = []
     for key, field_value in field_values.items():
         part = write_display(state, node, state.require_single_type(node, key, field_value))
-        if isinstance(part, StaticValue) and literal(part.example) is None:
+        if is_static_object(part):
             raise state.refuse(
                 node, f"returns a {object_class.__name__} whose {key} the host cannot make"
             )
-        keywords.append(
-            ast.keyword(
-                key, state.bind_result(part) if isinstance(part, TensorValue) else part.code
-            )
-        )
+        keywords.append(ast.keyword(key, state.write_for_host(part)))
     return HostValue(value.example, ast.Call(name(object_class.__name__), [], keywords), value.twin)
 
 

@@ -10,8 +10,8 @@ import torch
 from regraft.splitting.program.codes import (
     assign,
     holds_tensor,
-    is_literal,
     is_named_result,
+    is_static_object,
     name,
 )
 from regraft.splitting.program.records import is_record
@@ -24,6 +24,7 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
+    are_static,
     list_parts,
     literal,
     make_value,
@@ -42,7 +43,7 @@ def get_part_name(key: str, place: Any) -> str:
 def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | HostValue:
     """Return a tuple of the values."""
     examples = tuple(value.example for value in values)
-    if all(isinstance(value, StaticValue) for value in values):
+    if are_static(values):
         return state.static(examples)
     code = ast.Tuple([value.code for value in values], ast.Load())
     return HostValue(examples, code, tuple(value.second_example for value in values))
@@ -50,17 +51,11 @@ def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | Host
 
 def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> HostValue:
     """Return a list of values, as the host writes it down."""
-    if any(
-        isinstance(value, RecordValue) or (isinstance(value, StaticValue) and not is_literal(value))
-        for value in values
-    ):
+    if any(isinstance(value, RecordValue) or is_static_object(value) for value in values):
         raise state.refuse(
             node, "a container of modules or other objects, made in forward, is not supported"
         )
-    codes = [
-        state.bind_result(value) if isinstance(value, TensorValue) else value.code
-        for value in values
-    ]
+    codes = [state.write_for_host(value) for value in values]
     return HostValue(
         [value.example for value in values],
         ast.List(codes, ast.Load()),

@@ -11,7 +11,7 @@ from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
 from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
-from regraft.splitting.program.values import RecordValue, StaticValue, TensorValue, Value, literal
+from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static, literal
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
     convert_to_tuple,
@@ -64,10 +64,7 @@ def make_record(
                 f"{key} of a {record_class.__name__} is made by its constructor",
             )
         field_values.setdefault(key, state.static(field_value))
-    codes = {
-        key: state.bind_result(value) if isinstance(value, TensorValue) else value.code
-        for key, value in field_values.items()
-    }
+    codes = {key: state.write_for_host(value) for key, value in field_values.items()}
     code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
     return RecordValue(example, code, twin)
 
@@ -143,7 +140,7 @@ def call_builtin_on_record(
     attribute = args[1].example if len(args) > 1 else None
     if type(attribute) is str and function in (getattr, hasattr, setattr):
         return access_field(state, node, function, args[0], attribute, args[2:])
-    if keywords or any(not isinstance(argument, StaticValue) for argument in args[1:]):
+    if keywords or not are_static(args[1:]):
         return None
     if function in (isinstance, type):
         return state.static(function(*(argument.example for argument in args)))

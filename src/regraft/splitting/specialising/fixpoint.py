@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.codes import assign, is_static_object, name
 from regraft.splitting.program.normal import (
     changed_names,
 )
@@ -21,7 +21,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     convert_to_host,
-    literal,
     open_differing_sizes,
     same_type,
     without_constant,
@@ -69,7 +68,7 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
             and not isinstance(value.code, ast.Name)
             and not value.fields
         ):
-            if isinstance(value, StaticValue) and literal(value.example) is None:
+            if is_static_object(value):
                 state.names[key] = LostValue(name(key))
                 continue
             state.steps.append(HostStep(assign(key, value.code)))

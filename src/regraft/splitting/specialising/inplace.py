@@ -8,16 +8,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import is_literal, tensors_in
+from regraft.splitting.program.codes import is_static_object, tensors_in
 from regraft.splitting.program.residual import HostStep, reads
-from regraft.splitting.program.values import (
-    EitherValue,
-    HostValue,
-    RecordValue,
-    StaticValue,
-    TensorValue,
-    Value,
-)
+from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.lists import check_change, check_no_list_read
@@ -75,17 +68,13 @@ def put_in_list(
 ) -> None:
     """Let the host store to an element of a list: `list[index] = value`."""
     index = read_slice_bound(state, target.slice, index)
-    if (
-        type(index.example) is not int
-        or (isinstance(value, StaticValue) and not is_literal(value))
-        or isinstance(value, RecordValue)
-    ):
+    if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
         raise state.refuse(
             target, "only plain data at a whole number can be put into a list of the host"
         )
     check_no_list_read(state, target)
     check_change(state, target, base.example)
-    code = state.bind_result(value) if isinstance(value, TensorValue) else value.code
+    code = state.write_for_host(value)
     if id(base.example) not in state.ragged or -len(base.example) <= index.example < len(
         base.example
     ):

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.codes import assign, is_static_literal, name
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
 from regraft.splitting.program.values import (
@@ -150,9 +150,7 @@ def fit_host_variable(values: list[Value]) -> bool:
     """Return whether one variable of the host can hold each of the values."""
     longest = find_longest(values)
     return all(
-        isinstance(value, HostValue)
-        or (isinstance(value, StaticValue) and literal(value.example) is not None)
-        for value in values
+        isinstance(value, HostValue) or is_static_literal(value) for value in values
     ) and all(same_type(longest, value) for value in values)
 
 
@@ -203,7 +201,7 @@ def join_either(state: Specialisation, key: str, path_values: PathValues) -> Val
         value.instead for _, value in path_values if isinstance(value, EitherValue)
     ]
     joined = join_values(state, key, variable_paths)
-    if isinstance(joined, StaticValue) and literal(joined.example) is not None:
+    if is_static_literal(joined):
         assign_at_end(key, variable_paths)
         joined = HostValue(joined.example, name(key))
     if not isinstance(joined, (HostValue, TensorValue)) or not are_equal_constants(constants):

@@ -136,7 +136,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
         follow_host_loop(state, loop, values)
         state.execute(else_statement)
         return
-    code = state.bind_result(values) if isinstance(values, TensorValue) else values.code
+    code = state.write_for_host(values)
     pairs = pair_elements(values)
     if not pairs and not isinstance(values.example, list):
         raise state.refuse(node, "no example enters this loop over values of the host", Unrunnable)

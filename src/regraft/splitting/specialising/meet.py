@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import replace
 
-from regraft.splitting.program.codes import assign
+from regraft.splitting.program.codes import assign, is_static_literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit, reads
 from regraft.splitting.program.values import (
     LostValue,
@@ -15,7 +15,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     convert_to_host,
-    literal,
 )
 from regraft.splitting.specialising.stand_ins import (
     get_object_name,
@@ -91,11 +90,7 @@ def renumber(
     }
     values: Names = {}
     for key, value in names.items():
-        if (
-            new_names.get(key) in state.varying_names
-            and isinstance(value, StaticValue)
-            and literal(value.example) is not None
-        ):
+        if new_names.get(key) in state.varying_names and is_static_literal(value):
             values[new_names[key]] = assign_before_exit(
                 state, steps, new_names[key], convert_to_host(value)
             )

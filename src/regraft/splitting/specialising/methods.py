@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from regraft.splitting.program.codes import MUTATORS, is_literal, method_call
+from regraft.splitting.program.codes import MUTATORS, is_static_object, method_call
 from regraft.splitting.program.possible import TRUTHS
 from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.values import (
@@ -195,9 +195,7 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
         )
     args = write_new_dictionaries(state, call)
     codes = write_codes(state, args)
-    if call.keywords or any(
-        isinstance(argument, StaticValue) and not is_literal(argument) for argument in args
-    ):
+    if call.keywords or any(is_static_object(argument) for argument in args):
         raise state.refuse(node, "an object that is not plain data goes into a container")
     code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, [])
     if method_name in MUTATORS:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.values import StaticValue, Value
+from regraft.splitting.program.values import StaticValue, Value, are_static
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.fields import call_builtin_on_record, replace_fields
 from regraft.splitting.specialising.objects import invoke, read_object_attribute
@@ -77,7 +77,7 @@ def call_on_object(
     value = call_builtin_on_record(state, node, function, args, keywords)
     if value is not None:
         return value
-    are_known = all(isinstance(argument, StaticValue) for argument in args[:2])
+    are_known = are_static(args[:2])
     if not are_known or not is_stand_in(state, call.first):
         return None
     return dispatch(FUNCTIONS_OF_STAND_INS, state, call)

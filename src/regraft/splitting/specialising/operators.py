@@ -20,6 +20,7 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
+    are_static,
     convert_to_host,
     has_kind,
     literal,
@@ -140,7 +141,7 @@ def gives_truth(node: Operator) -> bool:
 def compare_identity(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `is` or `is not`; refuse it where the example does not decide it."""
     node, operands = operation.node, operation.operands
-    if all(isinstance(operand, StaticValue) for operand in operands):
+    if are_static(operands):
         are_identical = operands[0].example is operands[1].example
         return state.static(are_identical == (operation.operator_type is ast.Is))
     has_number = any(

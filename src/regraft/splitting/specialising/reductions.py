@@ -13,9 +13,9 @@ from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
     HostValue,
-    StaticValue,
     TensorValue,
     Value,
+    are_static,
 )
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.elements import (
@@ -42,8 +42,7 @@ def has_mixed_types(operands: list[Value]) -> bool:
     is_sequence = len(operands) == 1 and isinstance(first, (list, tuple))
     numbers = [*first] if is_sequence else [operand.example for operand in operands]
     kinds = {type(number) for number in numbers}
-    are_static = all(isinstance(operand, StaticValue) for operand in operands)
-    return not are_static and kinds <= {bool, int, float} and len(kinds) > 1
+    return not are_static(operands) and kinds <= {bool, int, float} and len(kinds) > 1
 
 
 def reduce_list(

@@ -83,7 +83,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
         note_length(state, code, observation.result, twin)
     check_dimensions(state, node, observation.result, twin)
     # a result of the host's numbers is as constant as they are
-    is_of_host = any(isinstance(operand, HostValue) for operand in operands)
+    is_of_host = has_kind(operands, HostValue)
     value_class = TensorValue if holds_tensor(observation.result) else HostValue
     value = value_class(
         observation.result,

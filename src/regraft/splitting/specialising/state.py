@@ -326,6 +326,10 @@ class Specialisation:
         self.bind_name(target, value)
         return name(target)
 
+    def write_for_host(self, value: Value) -> ast.expr:
+        """Return the host's expression for a value; a region's result gets a name first."""
+        return self.bind_result(value) if isinstance(value, TensorValue) else value.code
+
     def bind_if_tensor(self, value: Value) -> Value:
         """Return the value; a region's result gets a name first."""
         is_tensor = isinstance(value, TensorValue)

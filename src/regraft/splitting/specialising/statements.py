@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import holds_tensor, leaf_expressions, name
+from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
 from regraft.splitting.program.residual import Branch, HostStep, Step, reads
 from regraft.splitting.program.values import (
     EitherValue,
@@ -291,9 +291,9 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
         return
     value = state.evaluate(node.value) if node.value else StaticValue(None, ast.Constant(None))
     value = write_display(state, node, value) if state.call_depth == 0 else value
-    code = state.bind_result(value) if isinstance(value, TensorValue) else value.code
+    code = state.write_for_host(value)
     if state.call_depth == 0:
-        if isinstance(value, StaticValue) and literal(value.example) is None:
+        if is_static_object(value):
             raise state.refuse(
                 node, f"returns a {type(value.example).__name__}, which the host cannot make"
             )

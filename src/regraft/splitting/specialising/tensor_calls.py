@@ -25,6 +25,7 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     fork,
+    has_kind,
     literal,
     open_dimensions,
 )
@@ -294,11 +295,7 @@ def run_as_operation(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands
     )
-    if (
-        has_containers
-        or not any(isinstance(operand, TensorValue) for operand in operands)
-        or may_decide(state, code, operands)
-    ):
+    if has_containers or not has_kind(operands, TensorValue) or may_decide(state, code, operands):
         return None
     if depends_on_sizes(state, node, code):
         return None
