@@ -9,7 +9,8 @@ from typing import Any, TypeGuard
 
 import torch
 
-from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value, literal
+from regraft.splitting.program.literals import literal
+from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 WRAPPER_SUFFIX = (
     ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value, literal
+from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 Constants = tuple[Any, ...]
 

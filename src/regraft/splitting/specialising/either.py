@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import assign, method_call, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
+from regraft.splitting.program.shapes import open_dimensions, same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -18,9 +20,6 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
-    literal,
-    open_dimensions,
-    same_type,
     without_constant,
 )
 from regraft.splitting.specialising.state import Specialisation

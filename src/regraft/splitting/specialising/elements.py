@@ -14,8 +14,10 @@ from regraft.splitting.program.codes import (
     is_static_object,
     name,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
+from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -26,9 +28,7 @@ from regraft.splitting.program.values import (
     Value,
     are_static,
     list_parts,
-    literal,
     make_value,
-    open_dimensions,
 )
 from regraft.splitting.specialising.running import run_code
 from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.codes import name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value, literal
+from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
 from regraft.splitting.specialising.containers import (

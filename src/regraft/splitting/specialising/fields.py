@@ -10,8 +10,9 @@ import inspect
 from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
-from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static, literal
+from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
     convert_to_tuple,

@@ -12,6 +12,7 @@ from regraft.splitting.program.normal import (
     changed_names,
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves, writes
+from regraft.splitting.program.shapes import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -21,8 +22,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     convert_to_host,
-    open_differing_sizes,
-    same_type,
     without_constant,
 )
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart

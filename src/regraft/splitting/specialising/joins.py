@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.codes import assign, is_static_literal, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
+from regraft.splitting.program.shapes import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -18,9 +20,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     is_truth_of_operand,
-    literal,
-    open_differing_sizes,
-    same_type,
     without_constant,
 )
 from regraft.splitting.specialising.either import is_equal_constant, mixes_none

@@ -18,6 +18,7 @@ from regraft.splitting.program.normal import (
     without_else,
 )
 from regraft.splitting.program.residual import HostStep, Loop, leaves, reads
+from regraft.splitting.program.shapes import same_type
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -25,7 +26,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     list_parts,
-    same_type,
 )
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.elements import (

@@ -11,8 +11,9 @@ import torch
 
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, leaves
-from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue, literal
+from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function

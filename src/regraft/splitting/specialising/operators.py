@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import method_call
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible import TRUTHS, outcomes, possible_constants
 from regraft.splitting.program.values import (
     EitherValue,
@@ -23,7 +24,6 @@ from regraft.splitting.program.values import (
     are_static,
     convert_to_host,
     has_kind,
-    literal,
 )
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.either import require_tensors, test_for_none

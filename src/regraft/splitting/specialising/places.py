@@ -14,8 +14,9 @@ from regraft.splitting.observing.scratch import (
     is_reassigned,
     remove_attribute,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import StaticValue, Value, lists_in, literal
+from regraft.splitting.program.values import StaticValue, Value, lists_in
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.lists import check_change
 from regraft.splitting.specialising.stand_ins import (

@@ -21,6 +21,7 @@ from regraft.splitting.program.codes import (
     tensors_in,
 )
 from regraft.splitting.program.residual import reads
+from regraft.splitting.program.shapes import open_differing_sizes, type_pattern
 from regraft.splitting.program.values import (
     NO_TWIN,
     ComputedValue,
@@ -31,8 +32,6 @@ from regraft.splitting.program.values import (
     has_kind,
     is_independent,
     lists_in,
-    open_differing_sizes,
-    type_pattern,
 )
 from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.lists import length_depends, note_ragged

@@ -14,7 +14,9 @@ import torch
 from regraft.splitting.errors import Unsplittable, refuse
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, assign, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves, reads
+from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -25,8 +27,6 @@ from regraft.splitting.program.values import (
     Value,
     fork,
     is_independent,
-    literal,
-    open_dimensions,
 )
 
 T = TypeVar("T")

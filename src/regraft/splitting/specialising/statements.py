@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step, reads
+from regraft.splitting.program.shapes import same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -19,8 +21,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     is_truth_of_operand,
-    literal,
-    same_type,
 )
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart

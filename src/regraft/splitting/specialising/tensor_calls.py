@@ -16,7 +16,9 @@ from regraft.splitting.program.codes import (
     method_call,
     name,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import reads
+from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -26,8 +28,6 @@ from regraft.splitting.program.values import (
     Value,
     fork,
     has_kind,
-    literal,
-    open_dimensions,
 )
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.branches import evaluate_truth

@@ -15,6 +15,7 @@ from regraft.splitting.program.codes import (
     is_single_integer,
     name,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import fields_of, is_record
 from regraft.splitting.program.residual import HostStep, TensorStep, reads, writes
 from regraft.splitting.program.values import (
@@ -27,7 +28,6 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     convert_to_host,
-    literal,
     make_value,
 )
 from regraft.splitting.specialising.elements import (
