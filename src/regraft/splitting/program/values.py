@@ -275,7 +275,7 @@ def without_constant(value: Value) -> Value:
 
 
 def is_independent(value: Value) -> bool:
-    """Return whether it is noted that no input decides a value that is computed."""
+    """Return whether it is noted of a value that no input decides it; False for what is static."""
     value = without_constant(value)
     return isinstance(value, (HostValue, TensorValue)) and value.constant
 
