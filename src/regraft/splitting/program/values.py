@@ -276,14 +276,14 @@ def without_constant(value: Value) -> Value:
 
 def is_independent(value: Value) -> bool:
     """Return whether it is noted of a value that no input decides it; False for what is static."""
-    value = without_constant(value)
-    return isinstance(value, (HostValue, TensorValue)) and value.constant
+    computed = value.alternative if isinstance(value, EitherValue) else value
+    return isinstance(computed, (HostValue, TensorValue)) and computed.constant
 
 
 def is_truth_of_operand(value: Value) -> bool:
     """Return whether a value is the truth of what may be a tensor in the original."""
-    value = without_constant(value)
-    return isinstance(value, (StaticValue, HostValue)) and value.truth
+    single = value.alternative if isinstance(value, EitherValue) else value
+    return isinstance(single, (StaticValue, HostValue)) and single.truth
 
 
 def lists_in(example: Any) -> Iterator[list[Any]]:
