@@ -15,7 +15,7 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.observing.probe import observe_effects
 from regraft.splitting.observing.scratch import Attribute, record_stores
 from regraft.splitting.observing.state import State
-from regraft.splitting.program.values import literal
+from regraft.splitting.program.literals import literal
 from regraft.splitting.sampling.record import to_numpy
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 from regraft.execution.nested import iterate_leaves
-from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
+from regraft.splitting.program.literals import literal
+from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 WRAPPER_SUFFIX = (
     ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
@@ -76,7 +77,7 @@ def is_read_number(value: Value) -> bool:
     """Return whether a value is an integer of the host that inputs decide and that is equal in both
     worlds, as one that is read from a tensor's value."""
     return (
-        value.kind == Kind.HOST
+        isinstance(value, HostValue)
         and type(value.example) is int
         and value.twin is NO_TWIN
         and not value.constant
@@ -116,16 +117,20 @@ def is_literal(value: Value) -> bool:
     return literal(value.example) is not None
 
 
+def is_static_literal(value: Value) -> TypeGuard[StaticValue]:
+    """Return whether a value is known now, and a constant that can be written down."""
+    return isinstance(value, StaticValue) and is_literal(value)
+
+
+def is_static_object(value: Value) -> TypeGuard[StaticValue]:
+    """Return whether a value is known now, but no constant that can be written down."""
+    return isinstance(value, StaticValue) and not is_literal(value)
+
+
 def is_display(value: Value) -> bool:
     """Return whether the code of a value is a list or tuple written in place, such as `[a, b]`,
     which may go into a region."""
     return isinstance(value.code, (ast.Tuple, ast.List))
-
-
-def kind_of(example: Any) -> Kind:
-    """Return the kind of a value that has a name: regions compute tensors, the host everything
-    else."""
-    return Kind.TENSOR if isinstance(example, torch.Tensor) else Kind.HOST
 
 
 def is_named_result(value: Any) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 Constants = tuple[Any, ...]
 
@@ -40,9 +41,9 @@ PURE_NODES = (
 def possible_constants(value: Value) -> Constants | None:
     """Return the constants one of which the value holds here, for every input; None where they are
     not known."""
-    if value.kind == Kind.STATIC:
+    if isinstance(value, StaticValue):
         return (value.example,) if literal(value.example) is not None else None
-    return value.among if value.kind == Kind.HOST else None
+    return value.among if isinstance(value, HostValue) else None
 
 
 def is_truth(value: Value) -> bool:
@@ -113,7 +114,11 @@ def remainders_of_modulo(node: ast.expr, operands: list[Value]) -> Constants | N
     where the number is one of a few constants.
     """
     is_modulo = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
-    if not is_modulo or operands[0].kind != Kind.HOST or operands[1].kind != Kind.STATIC:
+    if (
+        not is_modulo
+        or not isinstance(operands[0], HostValue)
+        or not isinstance(operands[1], StaticValue)
+    ):
         return None
     left, right = (operand.example for operand in operands)
     are_integers = type(left) is type(right) is int
@@ -149,7 +154,7 @@ def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
     it.
     """
     if (
-        value.kind != Kind.HOST
+        not isinstance(value, HostValue)
         or reads(test) != {key}
         or not all(isinstance(node, PURE_NODES) for node in ast.walk(test))
     ):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from regraft.splitting.program.values import literal
+from regraft.splitting.program.literals import literal
 
 # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
 Template = dict[str, Any]

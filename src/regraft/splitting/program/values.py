@@ -4,199 +4,286 @@ followed."""
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from regraft.splitting.program.worlds import lengthen
-
-Names = dict[str, "Value"]
+ValueT = TypeVar("ValueT", bound="ValueBase")
 _CONTAINERS = frozenset({list, dict})
 
 
 NO_TWIN: Any = object()  # the second world holds what the first does
 
 
-class Kind(Enum):
-    """The kinds of values, by what computes them."""
+@dataclass(frozen=True, slots=True)
+class ValueBase:
+    """The part that the values of all kinds share: some of them have no second world, and most no
+    elements.
 
-    STATIC = "static"  # known now, whatever the input
-    HOST = "host"  # a Python value that the host computes
-    TENSOR = "tensor"  # computed by regions
-    RECORD = "record"  # an object with named fields, known field by field
-    # a tensor on some paths, a constant on others; beside None also what the host computes
-    EITHER = "either"
-    LOST = "lost"  # differs in type between paths
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value of a name or an expression.
-
-    example: its value in the example. code: the expression for it. twin: its value in the second
-    world (worlds.py). constant: no input decides it, here. partial: only some of the paths here
-    assign it. instead: the constant that it is on some paths, if its kind is EITHER. among: the
-    constants of which a value of the host is one, if these are known (possible.py). truth: the
-    value is the host's truth of what may be a tensor in the original (`a and b`).
+    partial: only some of the paths here assign the value.
     """
 
-    kind: Kind
+    partial: bool = field(default=False, kw_only=True)
+
+    @property
+    def twin(self) -> Any:
+        """Return the value in the second world (worlds.py); NO_TWIN where that is the example."""
+        return NO_TWIN
+
+    @property
+    def fields(self) -> dict[Any, ast.expr]:
+        """Return the elements of a tuple written in place, or the fields of a record; empty for
+        anything else."""
+        return {}
+
+    def with_code(self: ValueT, code: ast.expr) -> ValueT:
+        """Return the value with another expression for it."""
+        return replace(self, code=code)  # type: ignore[call-arg]  # all kinds but EitherValue
+
+    def with_name(self: ValueT, key: str) -> ValueT:
+        """Return the value under the name `key`."""
+        return self.with_code(ast.Name(key, ast.Load()))
+
+    def with_constant(self: ValueT, constant: bool) -> ValueT:
+        """Return the value with or without the note that no input decides it; a kind that has no
+        such note as it is."""
+        return self
+
+    def generalise(self: ValueT) -> ValueT:
+        """Return the value without what is noted of its constants."""
+        return self.with_constant(False)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticValue(ValueBase):
+    """A value that is known now, whatever the input.
+
+    code: the expression for it. truth: it is the truth of what may be a tensor in the original
+    (`a and b`).
+    """
+
+    example: Any
+    code: ast.expr
+    truth: bool = field(default=False, kw_only=True)
+
+    @property
+    def second_example(self) -> Any:
+        """Return the value in the second world."""
+        return self.example
+
+
+@dataclass(frozen=True, slots=True)
+class VaryingValue(ValueBase):
+    """The part of values that inputs may decide.
+
+    example: the value in the example that is followed. code: the expression for it. twin: its
+    value in the second world (worlds.py).
+    """
+
     example: Any
     code: ast.expr
     twin: Any = NO_TWIN
-    constant: bool = False
-    partial: bool = False
-    instead: Any = None
-    among: tuple[Any, ...] | None = None
-    truth: bool = False
 
     @property
     def second_example(self) -> Any:
         """Return the value in the second world."""
         return self.example if self.twin is NO_TWIN else self.twin
 
+
+@dataclass(frozen=True, slots=True)
+class HostValue(VaryingValue):
+    """A Python value that the host computes.
+
+    constant: no input decides it, here. among: the constants of which it is one, if these are
+    known (possible.py). truth: it is the truth of what may be a tensor in the original (`a and b`).
+    """
+
+    constant: bool = field(default=False, kw_only=True)
+    among: tuple[Any, ...] | None = field(default=None, kw_only=True)
+    truth: bool = field(default=False, kw_only=True)
+
     @property
     def fields(self) -> dict[Any, ast.expr]:
-        """Return the elements of a tuple written in place, or the fields of a record; empty for
-        anything else."""
-        if self.kind == Kind.RECORD:
-            assert isinstance(self.code, ast.Call)
-            return {keyword.arg: keyword.value for keyword in self.code.keywords}
-        return (
-            dict(enumerate(self.code.elts))
-            if isinstance(self.code, ast.Tuple) and self.kind == Kind.HOST
-            else {}
-        )
+        """Return the elements of a tuple written in place; empty for anything else."""
+        return dict(enumerate(self.code.elts)) if isinstance(self.code, ast.Tuple) else {}
 
-    def with_fields(self, codes: list[ast.expr]) -> Value:
-        """Return the value with other expressions for its elements or fields."""
-        if isinstance(self.code, ast.Tuple):
-            return replace(self, code=ast.Tuple(codes, ast.Load()))
-        assert isinstance(self.code, ast.Call)
-        keywords = [
-            ast.keyword(field, code) for field, code in zip(self.fields, codes, strict=True)
-        ]
+    def with_fields(self, codes: list[ast.expr]) -> HostValue:
+        """Return the tuple with other expressions for its elements."""
+        return replace(self, code=ast.Tuple(codes, ast.Load()))
+
+    def with_constant(self, constant: bool) -> HostValue:
+        """Return the value with or without the note that no input decides it."""
+        return replace(self, constant=constant)
+
+    def generalise(self) -> HostValue:
+        """Return the value without what is noted of its constants."""
+        return replace(self, constant=False, among=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue(VaryingValue):
+    """A tensor, or several, that a region computes.
+
+    constant: no input decides it, here.
+    """
+
+    constant: bool = field(default=False, kw_only=True)
+
+    def with_constant(self, constant: bool) -> TensorValue:
+        """Return the value with or without the note that no input decides it."""
+        return replace(self, constant=constant)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordValue(VaryingValue):
+    """An object with named fields, known field by field.
+
+    code: the call of its class, with a keyword for each field.
+    """
+
+    code: ast.Call
+
+    @property
+    def fields(self) -> dict[Any, ast.expr]:
+        """Return the expressions of the fields, by name."""
+        return {keyword.arg: keyword.value for keyword in self.code.keywords}
+
+    def with_code(self, code: ast.expr) -> RecordValue:
+        """Return the record with another construction of it."""
+        assert isinstance(code, ast.Call)
+        return replace(self, code=code)
+
+    def with_fields(self, codes: list[ast.expr]) -> RecordValue:
+        """Return the record with other expressions for its fields."""
+        keywords = [ast.keyword(key, code) for key, code in zip(self.fields, codes, strict=True)]
         return replace(self, code=ast.Call(self.code.func, [], keywords))
 
-    def with_name(self, key: str) -> Value:
-        """Return the value under the name `key`."""
-        return replace(self, code=ast.Name(key, ast.Load()))
 
-    def parts(self) -> list[tuple[Any, Any]]:
-        """Return the elements of a tuple, list or tensor in both worlds, without any that only the
-        second has."""
-        examples = list(self.example)
-        return list(
-            zip(
-                examples,
-                list(self.second_example)
-                if self.twin is not NO_TWIN
-                else [NO_TWIN] * len(examples),
-                strict=False,
-            )
-        )
+@dataclass(frozen=True, slots=True)
+class EitherValue(ValueBase):
+    """A value that is a tensor, or beside None what the host computes, on some of the paths here
+    and one constant on the others.
+
+    alternative: the value where it is not the constant. instead: the constant.
+    """
+
+    alternative: HostValue | TensorValue
+    instead: Any
+
+    @property
+    def example(self) -> Any:
+        """Return the example of the alternative."""
+        return self.alternative.example
+
+    @property
+    def code(self) -> ast.expr:
+        """Return the expression for the value, whichever it is."""
+        return self.alternative.code
+
+    @property
+    def twin(self) -> Any:
+        """Return the alternative in the second world; NO_TWIN where that is the example."""
+        return self.alternative.twin
+
+    @property
+    def second_example(self) -> Any:
+        """Return the alternative in the second world."""
+        return self.alternative.second_example
+
+    def with_code(self, code: ast.expr) -> EitherValue:
+        """Return the value with another expression for it."""
+        return replace(self, alternative=self.alternative.with_code(code))
+
+    def with_constant(self, constant: bool) -> EitherValue:
+        """Return the value with or without the note that no input decides the alternative."""
+        return replace(self, alternative=self.alternative.with_constant(constant))
+
+    def generalise(self) -> EitherValue:
+        """Return the value without what is noted of the constants of the alternative."""
+        return replace(self, alternative=self.alternative.generalise())
 
 
-def has_kind(values: Iterable[Value], kind: Kind) -> bool:
+@dataclass(frozen=True, slots=True)
+class LostValue(ValueBase):
+    """The value of a name whose type differs between the paths here, so that nothing may read
+    it."""
+
+    code: ast.expr
+
+    @property
+    def example(self) -> Any:
+        """Return None: there is no example."""
+        return None
+
+    @property
+    def second_example(self) -> Any:
+        """Return None: there is no example."""
+        return None
+
+
+ComputedValue: TypeAlias = HostValue | TensorValue
+Value: TypeAlias = StaticValue | HostValue | TensorValue | RecordValue | EitherValue | LostValue
+Names: TypeAlias = dict[str, Value]
+
+
+def list_parts(value: Value) -> list[tuple[Any, Any]]:
+    """Return the elements of a tuple, list or tensor in both worlds, without any that only the
+    second has."""
+    examples = list(value.example)
+    twins = [NO_TWIN] * len(examples) if value.twin is NO_TWIN else list(value.second_example)
+    return list(zip(examples, twins, strict=False))
+
+
+def has_kind(values: Iterable[Value], value_class: type[ValueBase]) -> bool:
     """Return whether one of the values is of a kind."""
-    return any(value.kind == kind for value in values)
+    return any(isinstance(value, value_class) for value in values)
 
 
-def type_pattern(example: Any, second_example: Any) -> Any:
-    """Return the type of a value in both worlds: dtype and shape of tensors (None: open), element
-    types of a list."""
-    if isinstance(example, torch.Tensor) and isinstance(second_example, torch.Tensor):
-        sizes = zip(example.shape, second_example.shape, strict=False)
-        return (
-            "tensor",
-            example.dtype,
-            example.ndim,
-            tuple(size if size == second_size else None for size, second_size in sizes),
-        )
-    if isinstance(example, list):
-        pairs = (
-            zip(example, second_example, strict=False)
-            if len(example) <= len(second_example)
-            else zip(example, example, strict=True)
-        )
-        return ("list", frozenset(type_pattern(*pair) for pair in pairs))
-    if isinstance(example, tuple):
-        return ("tuple", tuple(map(type_pattern, example, second_example)))
-    if isinstance(example, dict):
-        return (
-            "dict",
-            tuple(
-                (key, type_pattern(element, second_example[key]))
-                for key, element in example.items()
-            ),
-        )
-    return type(example)
+def are_static(values: Iterable[Value]) -> bool:
+    """Return whether all of the values are known now."""
+    return all(isinstance(value, StaticValue) for value in values)
 
 
-def same_type(left: Value, right: Value) -> bool:
-    """Return whether both values fit one variable; an empty list fits every list."""
-    if (
-        isinstance(left.example, list)
-        and isinstance(right.example, list)
-        and not (left.example and right.example)
-    ):
-        return True
-    return bool(
-        type_pattern(left.example, left.second_example)
-        == type_pattern(right.example, right.second_example)
+def make_value(example: Any, code: ast.expr, twin: Any = NO_TWIN) -> ComputedValue:
+    """Return a value that has a name: regions compute tensors, the host everything else."""
+    value_class = TensorValue if isinstance(example, torch.Tensor) else HostValue
+    return value_class(example, code, twin)
+
+
+def convert_to_host(value: StaticValue | ComputedValue) -> HostValue:
+    """Return a value as one that the host computes."""
+    if isinstance(value, HostValue):
+        return value
+    return HostValue(
+        value.example,
+        value.code,
+        value.twin,
+        constant=isinstance(value, TensorValue) and value.constant,
+        truth=isinstance(value, StaticValue) and value.truth,
+        partial=value.partial,
     )
 
 
-def open_dimensions(value: Value) -> tuple[int, ...]:
-    """Return the dimensions of a tensor whose sizes differ between the worlds."""
-    sizes = zip(value.example.shape, value.second_example.shape, strict=True)
-    return tuple(dim for dim, (size, second_size) in enumerate(sizes) if size != second_size)
+def without_constant(value: Value) -> Value:
+    """Return the value as the tensor, or value of the host, that it is where it is not the
+    constant."""
+    if isinstance(value, EitherValue):
+        return replace(value.alternative, partial=value.partial)
+    return value
 
 
-def open_differing_sizes(value: Value, other: Value) -> Value | None:
-    """Return `value` with every dimension open in which both differ or `other` is open; None unless
-    both are tensors that differ in no more than sizes."""
-    example, other_example = value.example, other.example
-    if not (isinstance(example, torch.Tensor) and isinstance(other_example, torch.Tensor)):
-        return None
-    if example.dtype != other_example.dtype or example.ndim != other_example.ndim:
-        return None
-    differing = {
-        dim for dim in range(example.ndim) if example.shape[dim] != other_example.shape[dim]
-    } | set(open_dimensions(other))
-    return replace(
-        value, twin=lengthen(value.second_example, sorted(differing - set(open_dimensions(value))))
-    )
+def is_independent(value: Value) -> bool:
+    """Return whether it is noted of a value that no input decides it; False for what is static."""
+    computed = value.alternative if isinstance(value, EitherValue) else value
+    return isinstance(computed, (HostValue, TensorValue)) and computed.constant
 
 
-def literal(value: Any) -> ast.expr | None:
-    """Return the expression of None, a truth value, number or string, or of a tuple (a torch.Size,
-    too) or list of these; None if there is none, as for NaN."""
-    if value is None or type(value) in (bool, int, float, str):
-        if type(value) is float and not math.isfinite(value):
-            return infinity(value)
-        return ast.parse(repr(value), mode="eval").body
-    if type(value) in (tuple, list, torch.Size):
-        elements = [literal(element) for element in value]
-        if all(element is not None for element in elements):
-            display_type = ast.Tuple if isinstance(value, tuple) else ast.List
-            return display_type(
-                [element for element in elements if element is not None], ast.Load()
-            )
-    return None
-
-
-def infinity(value: float) -> ast.expr | None:
-    """Return the expression for plus or minus infinity, which Python writes as a number that is too
-    large; None for NaN."""
-    if math.isnan(value):
-        return None
-    number = ast.Constant(math.inf)
-    return number if value > 0 else ast.UnaryOp(ast.USub(), number)
+def is_truth_of_operand(value: Value) -> bool:
+    """Return whether a value is the truth of what may be a tensor in the original."""
+    single = value.alternative if isinstance(value, EitherValue) else value
+    return isinstance(single, (StaticValue, HostValue)) and single.truth
 
 
 def lists_in(example: Any) -> Iterator[list[Any]]:
@@ -236,7 +323,7 @@ def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
 
     return {
         name: replace(value, example=copy(value.example), twin=copy(value.twin))
-        if value.kind == Kind.HOST
+        if isinstance(value, HostValue)
         else value
         for name, value in names.items()
     }

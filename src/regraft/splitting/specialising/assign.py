@@ -7,7 +7,7 @@ import ast
 import torch
 
 from regraft.splitting.program.records import FIXED
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, Value, list_parts
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
 from regraft.splitting.specialising.inplace import store_element
 from regraft.splitting.specialising.lists import has_definite_length
@@ -34,7 +34,7 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
             store_scratch(state, target, base.example, target.attr, value)
         elif is_stand_in(state, base.example):
             set_attribute(state, target, base.example, target.attr, value)
-        elif base.kind == Kind.RECORD:
+        elif isinstance(base, RecordValue):
             raise record_error(state, target, type(base.example), FIXED)
         else:
             raise state.refuse(
@@ -71,7 +71,7 @@ def can_unpack(
     """Return whether a value has elements for so many targets, one of which may take several."""
     if not isinstance(value.example, (tuple, list, torch.Tensor)):
         return False
-    count = len(value.parts())
+    count = len(list_parts(value))
     if count == 0:
         return False
     if not has_starred_target:
@@ -79,19 +79,19 @@ def can_unpack(
     has_elements = (
         value.fields or has_definite_length(state, value) or isinstance(value.code, ast.List)
     )
-    return count + 1 >= target_count and not (value.kind == Kind.HOST and not has_elements)
+    return count + 1 >= target_count and not (isinstance(value, HostValue) and not has_elements)
 
 
 def split_elements(
     state: Specialisation, target: ast.Tuple | ast.List, value: Value
 ) -> list[Value]:
     """Return the elements of a value that is unpacked."""
-    if value.kind == Kind.STATIC:
-        return [state.static(part) for part, _ in value.parts()]
+    if isinstance(value, StaticValue):
+        return [state.static(part) for part, _ in list_parts(value)]
     if not value.fields:
         return take_apart(state, value)
     # element by element, through names of their own where they might clash
     return [
         save_from_stores(state, target, get_element(state, value, place))
-        for place in range(len(value.parts()))
+        for place in range(len(list_parts(value)))
     ]

@@ -7,7 +7,7 @@ import ast
 import torch
 
 from regraft.splitting.program.codes import is_named_result, method_call
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import HostValue, RecordValue, TensorValue, Value
 from regraft.splitting.specialising.either import require_tensor
 from regraft.splitting.specialising.elements import get_element, get_shape
 from regraft.splitting.specialising.fields import read_field
@@ -31,9 +31,9 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
     """Return the attribute of `base` that `node` names."""
     base = require_tensor(state, node, base, "AttributeError")
-    if base.kind == Kind.TENSOR:
+    if isinstance(base, TensorValue):
         return read_tensor_attribute(state, node, base)
-    if base.kind == Kind.RECORD:
+    if isinstance(base, RecordValue):
         return read_field(state, node, base, node.attr)
     if (
         base.fields
@@ -42,7 +42,7 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
     ):
         place = type(base.example).__match_args__.index(node.attr)
         return state.require_single_type(node, node.attr, get_element(state, base, place))
-    if base.kind == Kind.HOST:
+    if isinstance(base, HostValue):
         raise state.refuse(
             node,
             f"the attribute {node.attr} of a value known only at run time is not supported",
@@ -50,7 +50,7 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
     return read_static_attribute(state, node, base)
 
 
-def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
+def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
     """Return an attribute of a tensor that a region computes."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])

@@ -11,7 +11,16 @@ from regraft.splitting.program.codes import method_call
 from regraft.splitting.program.possible import TRUTHS, narrow, possible_constants
 from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step, reads
-from regraft.splitting.program.values import Kind, Names, Value
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    LostValue,
+    Names,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+)
 from regraft.splitting.specialising.either import bind_without_constant, find_tested_constant
 from regraft.splitting.specialising.joins import merge_paths
 from regraft.splitting.specialising.lists import has_definite_length
@@ -72,7 +81,7 @@ def decide_value(
 ) -> Value:
     """Follow both sides of a decision, and return the value that both store under `key`."""
     decide(state, node, test, sides[0], sides[1], labels)
-    if state.names[key].kind == Kind.LOST:
+    if isinstance(state.names[key], LostValue):
         raise state.refuse(node, "the sides of this expression have different types or shapes")
     return state.names[key]
 
@@ -91,7 +100,7 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
         state.names[key] = narrow(state.names[key], key, test, holds)
     tested = find_tested_constant(test)
     value = state.names.get(tested[0]) if tested is not None else None
-    if tested is None or value is None or value.kind != Kind.EITHER:
+    if tested is None or value is None or not isinstance(value, EitherValue):
         return
     if tested[1] == holds:
         state.names[tested[0]] = state.static(value.instead)
@@ -99,11 +108,11 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
         state.names[tested[0]] = bind_without_constant(state, value)
 
 
-def evaluate_truth(state: Specialisation, value: Value) -> Value:
+def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
     """Return what `if value` tests, as the host tests it."""
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))
-    if value.kind == Kind.TENSOR:
+    if isinstance(value, TensorValue):
         if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
             raise state.refuse(value.code, "the truth of several values is ambiguous")
         if is_constant_tensor(state, value):
@@ -111,14 +120,15 @@ def evaluate_truth(state: Specialisation, value: Value) -> Value:
             return state.static(bool(value.example))
         among = TRUTHS if value.example.dtype is torch.bool else None
         code = method_call(state.bind_result(value), "item")
-        return Value(Kind.HOST, bool(value.example), code, bool(value.second_example), among=among)
-    if value.kind == Kind.RECORD:
+        return HostValue(bool(value.example), code, bool(value.second_example), among=among)
+    if isinstance(value, RecordValue):
         is_tuple = is_namedtuple(type(value.example))
         return state.static(
             bool(value.fields) if is_tuple else test_stand_in(state, value.code, value.example)
         )
     if has_definite_length(state, value):
         return state.static(bool(value.example))
+    assert isinstance(value, (StaticValue, HostValue))
     truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}
     return value if len(truths) > 1 else state.static(truths.pop())
 
@@ -130,4 +140,6 @@ def is_truth_asked(node: ast.expr) -> bool:
 
 def is_numeric_tensor(value: Value) -> bool:
     """Return whether a value is a tensor of anything but truth values."""
-    return value.kind == Kind.TENSOR and getattr(value.example, "dtype", None) is not torch.bool
+    return (
+        isinstance(value, TensorValue) and getattr(value.example, "dtype", None) is not torch.bool
+    )

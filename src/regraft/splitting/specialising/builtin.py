@@ -12,7 +12,16 @@ import torch
 
 from regraft.splitting.program.codes import holds_tensor, method_call, name
 from regraft.splitting.program.possible import TRUTHS, possible_constants
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    are_static,
+    convert_to_host,
+    is_truth_of_operand,
+)
 from regraft.splitting.specialising.elements import (
     get_element,
     get_shape,
@@ -76,9 +85,9 @@ class BuiltinCall:
     code: ast.Call
 
     @property
-    def tensors(self) -> list[Value]:
+    def tensors(self) -> list[TensorValue]:
         """Return the operands that regions compute."""
-        return [operand for operand in self.operands if operand.kind == Kind.TENSOR]
+        return [operand for operand in self.operands if isinstance(operand, TensorValue)]
 
     @property
     def function(self) -> Any:
@@ -107,10 +116,10 @@ def call_builtin(
     if call.tensors:
         raise state.refuse(node, f"{function_name}() of a tensor is not supported")
     value = run_code(state, node, code)
-    if all(operand.kind == Kind.STATIC for operand in operands):
+    if are_static(operands):
         return state.static(value.example, code)
     among = TRUTHS if function_name in ("bool", "any", "all") else None
-    return replace(value, kind=Kind.HOST, among=among)
+    return replace(convert_to_host(value), among=among)
 
 
 # Each of the following evaluates the functions to which BUILTINS maps it. It returns None where the
@@ -139,7 +148,7 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate max() or min() of tensors."""
-    if any(operand.kind in (Kind.TENSOR, Kind.EITHER) for operand in call.operands):
+    if any(isinstance(operand, (TensorValue, EitherValue)) for operand in call.operands):
         return select_extreme(state, call.node, call.function_name, call.operands)
     return reduce_sequence(state, call)
 
@@ -167,25 +176,25 @@ def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate reversed() of a list of the host."""
     if not isinstance(call.operands[0].example, list):
         return None
-    return replace(run_code(state, call.node, call.code), kind=Kind.HOST)
+    return convert_to_host(run_code(state, call.node, call.code))
 
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate zip() or enumerate() of what is taken element by element."""
-    if all(operand.kind == Kind.STATIC for operand in call.operands):
+    if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
     if rows is not None:
         return rows
     if call.function_name == "enumerate" and call.tensors and len(call.operands) == 1:
         code = ast.Call(name("list"), [call.code], [])
-        return replace(run_code(state, call.node, code), kind=Kind.HOST)
+        return convert_to_host(run_code(state, call.node, code))
     return None
 
 
 def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Evaluate isinstance() or type()."""
-    if not call.tensors and call.operands[0].kind == Kind.HOST:
+    if not call.tensors and isinstance(call.operands[0], HostValue):
         return test_type_of_number(state, call.node, call.function_name, call.operands, call.code)
     return inspect_tensor(state, call)
 
@@ -206,7 +215,7 @@ def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
     example, second_example = read_in_worlds(state, call.node, tensors[0], call.function)
     among = TRUTHS if call.function_name == "bool" else None
     code = ast.Call(name(call.function_name), [number], [])
-    return Value(Kind.HOST, example, code, second_example, among=among)
+    return HostValue(example, code, second_example, among=among)
 
 
 BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
@@ -235,7 +244,7 @@ def test_type_of_number(
 ) -> Value:
     """Evaluate isinstance() or type() of a number of the host: the host tests what the example
     does not say."""
-    if operands[0].truth:
+    if is_truth_of_operand(operands[0]):
         raise state.refuse(
             node,
             "of the value of `and` or `or`, which may be a tensor, only the truth is known",
@@ -246,7 +255,7 @@ def test_type_of_number(
     }
     if len(kinds) == 1 or not kinds <= {bool, int, float}:
         return state.static(run_code(state, node, code).example)
-    if function_name == "type" or operands[1].kind != Kind.STATIC:
+    if function_name == "type" or not isinstance(operands[1], StaticValue):
         raise state.refuse(
             node, "the type of a number that data decide is not known here: ask isinstance()"
         )
@@ -255,8 +264,8 @@ def test_type_of_number(
     if not all(wanted_type in (bool, int, float) for wanted_type in wanted_types):
         raise state.refuse(node, "isinstance() of a number takes int, float and bool only")
     kind = ast.Tuple([name(wanted_type.__name__) for wanted_type in wanted_types], ast.Load())
-    value = Value(
-        Kind.HOST, None, ast.Call(name("isinstance"), [operands[0].code, kind], []), among=TRUTHS
+    value = HostValue(
+        None, ast.Call(name("isinstance"), [operands[0].code, kind], []), among=TRUTHS
     )
     examples = [
         isinstance(example, class_info)
@@ -280,7 +289,11 @@ def zip_rows(
     if function_name == "enumerate" and len(sequences) > 1:
         return None
     known_lists = list_each_sequence(state, node, sequences)
-    if keywords or known_lists is None or (strict is not None and strict.kind != Kind.STATIC):
+    if (
+        keywords
+        or known_lists is None
+        or (strict is not None and not isinstance(strict, StaticValue))
+    ):
         return None
     if function_name == "enumerate":
         known_lists.insert(0, [state.static(place) for place in range(len(known_lists[0]))])
@@ -298,7 +311,7 @@ def list_each_sequence(
     element_lists = [list_elements(state, node, sequence) for sequence in sequences]
     # the host cannot hold modules, so they are taken one by one
     if any(
-        sequence.kind == Kind.STATIC and isinstance(sequence.example, MODULE_CONTAINERS)
+        isinstance(sequence, StaticValue) and isinstance(sequence.example, MODULE_CONTAINERS)
         for sequence in sequences
     ):
         element_lists = [
@@ -338,4 +351,4 @@ def call_math(
         )
     function = ast.Attribute(name("math"), function_name, ast.Load())
     code = ast.Call(function, codes[:count], keywords)
-    return state.bind_in_host(replace(value, kind=Kind.HOST, code=code, among=None))
+    return state.bind_in_host(replace(convert_to_host(value), code=code, among=None))

@@ -8,7 +8,7 @@ import builtins
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,15 @@ import torch
 from regraft.splitting.errors import ReadInside
 from regraft.splitting.program.codes import MUTATORS, is_display, is_torch
 from regraft.splitting.program.records import is_namedtuple, is_record
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import (
+    EitherValue,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    are_static,
+    has_kind,
+)
 from regraft.splitting.specialising.attributes import read_attribute
 from regraft.splitting.specialising.builtin import call_builtin, call_math
 from regraft.splitting.specialising.either import require_tensor
@@ -63,7 +71,7 @@ class Call:
     """
 
     node: ast.Call
-    callee: Value
+    callee: StaticValue
     args: list[Value]
     keywords: dict[str, Value]
     holds_local: bool
@@ -88,7 +96,7 @@ class Call:
     def has_mutable_record(self) -> bool:
         """Return whether an argument is an object of a dataclass."""
         return any(
-            operand.kind == Kind.RECORD and not is_namedtuple(type(operand.example))
+            isinstance(operand, RecordValue) and not is_namedtuple(type(operand.example))
             for operand in self.operands
         )
 
@@ -114,21 +122,21 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))
     base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
-    if base.kind == Kind.STATIC and isinstance(base.example, torch.Tensor):
+    if isinstance(base, StaticValue) and isinstance(base.example, torch.Tensor):
         if node.func.attr in READING_METHODS:  # weights stay what they are
             return state.static(getattr(base.example, node.func.attr)())
-        base = replace(base, kind=Kind.TENSOR)
-    if base.kind == Kind.RECORD:
+        base = TensorValue(base.example, base.code, partial=base.partial)
+    if isinstance(base, RecordValue):
         value = call_record_method(state, node, base, node.func.attr)
         if value is not None:
             return value
-    elif base.kind != Kind.STATIC:
+    elif not isinstance(base, StaticValue):
         return call_method(state, node, base, node.func.attr)
     return call_function(state, node, read_attribute(state, node.func, base))
 
 
 def call_record_method(
-    state: Specialisation, node: ast.Call, base: Value, method_name: str
+    state: Specialisation, node: ast.Call, base: RecordValue, method_name: str
 ) -> Value | None:
     """Call a method that the class of a record defines; None if it defines none of this name."""
     if method_name == "_replace":
@@ -142,11 +150,11 @@ def call_record_method(
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
     """Call a function that is known, by the first of CALL_HANDLERS that can."""
-    if callee.kind != Kind.STATIC:
+    if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
     operands, function = [*args, *keywords.values()], callee.example
-    has_either = any(operand.kind == Kind.EITHER for operand in operands)
+    has_either = has_kind(operands, EitherValue)
     if has_either and not takes_either(function):
         for operand in operands:
             state.require_single_kind(node, operand)
@@ -246,7 +254,7 @@ def call_comparison(state: Specialisation, call: Call) -> Value | None:
 
 def has_tensor(call: Call) -> bool:
     """Return whether a region computes an argument."""
-    return any(operand.kind == Kind.TENSOR for operand in call.operands)
+    return has_kind(call.operands, TensorValue)
 
 
 def call_torch(state: Specialisation, call: Call) -> Value | None:
@@ -277,7 +285,7 @@ def check_changed_container(state: Specialisation, call: Call) -> Value | None:
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:
     """Call a function whose arguments are known."""
-    has_constants = all(operand.kind == Kind.STATIC for operand in call.operands)
+    has_constants = are_static(call.operands)
     if call.holds_local or not has_constants or not is_predictable(call.function):
         return None
     return (
@@ -360,7 +368,7 @@ def make_local_function(
     keyword_defaults = [
         state.evaluate(default) for default in node.args.kw_defaults if default is not None
     ]
-    if any(value.kind != Kind.STATIC for value in [*defaults, *keyword_defaults]):
+    if not are_static([*defaults, *keyword_defaults]):
         raise state.refuse(
             node,
             "a default of an inner function that is known only at run time is not supported",

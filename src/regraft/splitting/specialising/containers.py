@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ast
 import copy
-from dataclasses import replace
 
-from regraft.splitting.program.codes import is_literal, name
+from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.normal import mark_uses
-from regraft.splitting.program.values import NO_TWIN, Kind, Value, has_kind
+from regraft.splitting.program.values import (
+    NO_TWIN,
+    HostValue,
+    RecordValue,
+    StaticValue,
+    Value,
+    are_static,
+    convert_to_host,
+    has_kind,
+)
 from regraft.splitting.specialising.dictionaries import list_items
 from regraft.splitting.specialising.displays import write_new_dictionary
 from regraft.splitting.specialising.elements import make_tuple
@@ -31,12 +39,12 @@ def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
     code = write_sequence(state, node, elements)
     if any(holds_stand_in(state, element.example) for element in elements):
         return make_tuple(state, elements)
-    if all(element.kind == Kind.STATIC for element in elements):
+    if are_static(elements):
         return run_operation(state, node, code, elements)
     example = tuple(element.example for element in elements)
     worlds_agree = all(element.twin is NO_TWIN for element in elements)
     twin = NO_TWIN if worlds_agree else tuple(element.second_example for element in elements)
-    return Value(Kind.HOST, example, code, twin)
+    return HostValue(example, code, twin)
 
 
 def evaluate_list(state: Specialisation, node: ast.List) -> Value:
@@ -44,20 +52,20 @@ def evaluate_list(state: Specialisation, node: ast.List) -> Value:
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]
-    if has_kind(elements, Kind.RECORD):
+    if has_kind(elements, RecordValue):
         return operate_on_records(state, node, elements)
     elements = [
         write_new_dictionary(state, element_node, element)
         for element_node, element in zip(node.elts, elements, strict=True)
     ]
     code = write_sequence(state, node, elements)
-    if any(element.kind == Kind.STATIC and not is_literal(element) for element in elements):
+    if any(is_static_object(element) for element in elements):
         raise state.refuse(
             node,
             "a container of modules or other objects, made in forward, is not supported",
         )
     example = [element.example for element in elements]
-    return Value(Kind.HOST, example, code, [element.second_example for element in elements])
+    return HostValue(example, code, [element.second_example for element in elements])
 
 
 def has_starred(node: ast.List | ast.Tuple) -> bool:
@@ -70,10 +78,7 @@ def write_sequence(
 ) -> ast.expr:
     """Return a display of the elements; those that regions compute get names."""
     display = copy.copy(node)
-    display.elts = [
-        state.bind_result(element) if element.kind == Kind.TENSOR else element.code
-        for element in elements
-    ]
+    display.elts = [state.write_for_host(element) for element in elements]
     return display
 
 
@@ -106,7 +111,7 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }
     bounds = [state.evaluate(bound_node) for bound_node in bound_nodes.values()]
-    if has_kind(bounds, Kind.RECORD):
+    if has_kind(bounds, RecordValue):
         return operate_on_records(state, node, bounds)
     bounds = [
         read_slice_bound(state, bound_node, bound)
@@ -116,8 +121,7 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
     code = copy.copy(node)
     for field, bound in zip(bound_nodes, bounds, strict=True):
         setattr(code, field, bound.code)
-    kind = Kind.HOST if has_kind(bounds, Kind.HOST) else Kind.STATIC
-    return Value(kind, None, code)
+    return (HostValue if has_kind(bounds, HostValue) else StaticValue)(None, code)
 
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
@@ -128,14 +132,9 @@ def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
         for key_node in node.keys
     ]
     values = [state.evaluate(value_node) for value_node in node.values]
-    if any(key.kind != Kind.STATIC for key in keys):
-        codes = [
-            state.bind_result(value) if value.kind == Kind.TENSOR else value.code
-            for value in values
-        ]
-        return replace(
-            run_code(state, node, ast.Dict([key.code for key in keys], codes)), kind=Kind.HOST
-        )
+    if not are_static(keys):
+        codes = [state.write_for_host(value) for value in values]
+        return convert_to_host(run_code(state, node, ast.Dict([key.code for key in keys], codes)))
     dictionary = make_object(state, dict)
     for key_node, key, value in zip(node.keys, keys, values, strict=True):
         items = {key.example: value} if key_node is not None else list_items(state, node, value)

@@ -9,7 +9,14 @@ from regraft.splitting.program.codes import MUTATORS, name
 from regraft.splitting.program.normal import expand_comprehension
 from regraft.splitting.program.possible import TRUTHS, is_truth
 from regraft.splitting.program.residual import Step, TensorStep, reads
-from regraft.splitting.program.values import Kind, Names, Value
+from regraft.splitting.program.values import (
+    HostValue,
+    Names,
+    StaticValue,
+    TensorValue,
+    Value,
+    is_truth_of_operand,
+)
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import (
     decide_value,
@@ -50,10 +57,11 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
     remaining = write_remaining_operands(node)
     is_and = isinstance(node.op, ast.And)
     first_truth = evaluate_truth(state, first_operand)
-    if first_truth.kind == Kind.STATIC:
+    if isinstance(first_truth, StaticValue):
         return state.evaluate(remaining) if bool(first_truth.example) == is_and else first_operand
     first_truth = replace(
-        first_truth, truth=first_operand.truth or first_operand.kind == Kind.TENSOR
+        first_truth,
+        truth=is_truth_of_operand(first_operand) or isinstance(first_operand, TensorValue),
     )
     check_only_truth(state, node, first_operand)
     second = follow_second_operand(state, node, remaining, first_truth)
@@ -72,7 +80,7 @@ def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
 
 
 def follow_second_operand(
-    state: Specialisation, node: ast.BoolOp, remaining: ast.expr, first_truth: Value
+    state: Specialisation, node: ast.BoolOp, remaining: ast.expr, first_truth: HostValue
 ) -> Followed:
     """Follow the operands after the first where that one does not decide."""
     results: list[Value] = []
@@ -93,7 +101,7 @@ def follow_second_operand(
     return Followed(results[0], steps, names, changes, may_fail)
 
 
-def can_run_both(node: ast.BoolOp, first_truth: Value, second: Followed) -> bool:
+def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: Followed) -> bool:
     """Return whether the second operand may run where the first decides."""
     has_only_tensors = all(isinstance(step, TensorStep) for step in second.steps)
     has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.value.example)
@@ -101,12 +109,12 @@ def can_run_both(node: ast.BoolOp, first_truth: Value, second: Followed) -> bool
 
 
 def combine_truths(
-    state: Specialisation, node: ast.BoolOp, first_truth: Value, followed: Followed
+    state: Specialisation, node: ast.BoolOp, first_truth: HostValue, followed: Followed
 ) -> Value:
     """Return `and` or `or` of two operands that both run."""
     is_and, second = isinstance(node.op, ast.And), followed.value
     is_plain_truth = type(second.example) is bool and is_truth(first_truth)
-    if second.kind == Kind.STATIC and (is_truth_asked(node) or is_plain_truth):
+    if isinstance(second, StaticValue) and (is_truth_asked(node) or is_plain_truth):
         return first_truth if bool(second.example) == is_and else state.static(not is_and)
     state.steps.extend(followed.steps)
     # the first operand narrows names in the second only
@@ -120,15 +128,17 @@ def combine_truths(
         else (first_truth.example or second.example)
     )
     among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
-    value = Value(
-        Kind.HOST, example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among
-    )
-    is_ambiguous = not is_truth_asked(node) and (first_truth.truth or second.truth)
-    return replace(state.bind_in_host(value), truth=True) if is_ambiguous else value
+    value = HostValue(example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among)
+    is_ambiguous = not is_truth_asked(node) and (first_truth.truth or is_truth_of_operand(second))
+    if not is_ambiguous:
+        return value
+    bound = state.bind_in_host(value)
+    assert isinstance(bound, HostValue)
+    return replace(bound, truth=True)
 
 
 def skip_second_operand(
-    state: Specialisation, node: ast.BoolOp, first_truth: Value, second: Followed
+    state: Specialisation, node: ast.BoolOp, first_truth: HostValue, second: Followed
 ) -> Value:
     """Return `and` or `or` of two operands as a decision, which skips the second where the first
     decides."""
@@ -169,25 +179,25 @@ def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: as
     """Return the last operand, or its truth if it is a tensor."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
-    if value.kind in (Kind.STATIC, Kind.HOST) and not is_truth_asked(node):
+    if isinstance(value, (StaticValue, HostValue)) and not is_truth_asked(node):
         return value
     return replace(evaluate_truth(state, value), truth=not is_truth_asked(node))
 
 
 def convert_to_bool(state: Specialisation, value: Value) -> Value:
     """Return the truth of a value of the host that may be a number or a container."""
-    if value.kind == Kind.STATIC:
+    if isinstance(value, StaticValue):
         return state.static(bool(value.example))
     if type(value.example) is bool:
         return value
     code = ast.Call(name("bool"), [value.code], [])
-    return Value(Kind.HOST, bool(value.example), code, bool(value.second_example), among=TRUTHS)
+    return HostValue(bool(value.example), code, bool(value.second_example), among=TRUTHS)
 
 
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
     """Evaluate `a if c else b`, following both sides where the host decides."""
     test = evaluate_truth(state, state.evaluate(node.test))
-    if test.kind == Kind.STATIC:
+    if isinstance(test, StaticValue):
         return state.evaluate(node.body if test.example else node.orelse)
     key = state.fresh_name()
     sides = [

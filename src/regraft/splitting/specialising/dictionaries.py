@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import make_tuple
 from regraft.splitting.specialising.places import remove_place, set_place
 from regraft.splitting.specialising.stand_ins import (
@@ -38,7 +38,7 @@ def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, 
             key: get_item(state, node, value.example, state.static(key))
             for key in get_item_keys(state, node, value.example)
         }
-    if value.kind == Kind.STATIC and isinstance(value.example, dict):
+    if isinstance(value, StaticValue) and isinstance(value.example, dict):
         return {key: state.static(item) for key, item in value.example.items()}
     raise state.refuse(node, "only a dictionary whose keys are known can be taken apart")
 
@@ -170,7 +170,7 @@ def call_native(
         raise state.refuse(
             node, f"{method_name}() that is kept changes with its dictionary; make a list of it"
         )
-    if args and args[0].kind != Kind.STATIC:
+    if args and not isinstance(args[0], StaticValue):
         raise state.refuse(
             node, "a key of a dictionary that is known only at run time is not supported"
         )

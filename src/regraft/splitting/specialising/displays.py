@@ -6,9 +6,16 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import name
+from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.results import RESERVED_NAMES, form_of
-from regraft.splitting.program.values import Kind, Value, literal
+from regraft.splitting.program.values import (
+    HostValue,
+    LostValue,
+    RecordValue,
+    StaticValue,
+    Value,
+    convert_to_host,
+)
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.stand_ins import (
     get_item_keys,
@@ -24,10 +31,12 @@ from regraft.splitting.specialising.state import Specialisation
 def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
     """Return the value with dictionaries and objects as the host writes them down, also within
     tuples."""
-    if value.kind == Kind.RECORD:
+    if isinstance(value, RecordValue):
         field_values = {key: get_element(state, value, key) for key in value.fields}
         return write_object(state, node, value, field_values)
-    is_static = value.kind == Kind.STATIC
+    if not isinstance(value, (StaticValue, HostValue)):
+        return value
+    is_static = isinstance(value, StaticValue)
     if is_static and is_stand_in(state, value.example):
         if type(value.example) is dict:
             return write_dictionary(state, node, value.example)
@@ -39,7 +48,7 @@ def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
     holds_objects = (
         is_static and type(value.example) is tuple and holds_stand_in(state, value.example)
     )
-    if holds_objects or (value.fields and value.kind == Kind.HOST):
+    if holds_objects or value.fields:
         return write_tuple(state, node, value)
     return value
 
@@ -53,28 +62,26 @@ def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Val
         for key in keys
     ]
     for item in items:
-        if item.kind == Kind.LOST or (item.kind == Kind.STATIC and literal(item.example) is None):
+        if isinstance(item, LostValue) or is_static_object(item):
             raise state.refuse(node, "a dictionary holds something here that the host cannot make")
     code = ast.Dict([ast.Constant(key) for key in keys], write_codes(state, items))
     example = {key: item.example for key, item in zip(keys, items, strict=True)}
     twin = {key: item.second_example for key, item in zip(keys, items, strict=True)}
-    return Value(Kind.HOST, example, code, twin)
+    return HostValue(example, code, twin)
 
 
-def write_tuple(state: Specialisation, node: ast.AST, value: Value) -> Value:
+def write_tuple(state: Specialisation, node: ast.AST, value: StaticValue | HostValue) -> HostValue:
     """Return a tuple with what the host writes down for each element."""
     parts = [
         write_display(state, node, get_element(state, value, place))
         for place in range(len(value.example))
     ]
-    return replace(value, kind=Kind.HOST, code=ast.Tuple(write_codes(state, parts), ast.Load()))
+    return replace(convert_to_host(value), code=ast.Tuple(write_codes(state, parts), ast.Load()))
 
 
 def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
     """Return the host's expressions for the values; those that regions compute get names."""
-    return [
-        state.bind_result(value) if value.kind == Kind.TENSOR else value.code for value in values
-    ]
+    return [state.write_for_host(value) for value in values]
 
 
 def write_object(
@@ -85,7 +92,7 @@ def write_object(
     object_class = type(value.example)
     has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
     # a mapping holds items, too
-    is_made_of_fields = form_of(object_class) != "mapping" or value.kind == Kind.RECORD
+    is_made_of_fields = form_of(object_class) != "mapping" or isinstance(value, RecordValue)
     if (
         form_of(object_class) is None
         or not has_identifiers
@@ -103,16 +110,12 @@ def write_object(
     keywords = []
     for key, field_value in field_values.items():
         part = write_display(state, node, state.require_single_type(node, key, field_value))
-        if part.kind == Kind.STATIC and literal(part.example) is None:
+        if is_static_object(part):
             raise state.refuse(
                 node, f"returns a {object_class.__name__} whose {key} the host cannot make"
             )
-        keywords.append(
-            ast.keyword(key, state.bind_result(part) if part.kind == Kind.TENSOR else part.code)
-        )
-    return Value(
-        Kind.HOST, value.example, ast.Call(name(object_class.__name__), [], keywords), value.twin
-    )
+        keywords.append(ast.keyword(key, state.write_for_host(part)))
+    return HostValue(value.example, ast.Call(name(object_class.__name__), [], keywords), value.twin)
 
 
 def write_new_dictionary(state: Specialisation, node: ast.expr, value: Value) -> Value:

@@ -4,14 +4,24 @@ the others."""
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import assign, kind_of, method_call, name
+from regraft.splitting.program.codes import assign, method_call, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
-from regraft.splitting.program.values import Kind, Value, literal, open_dimensions, same_type
+from regraft.splitting.program.shapes import open_dimensions, same_type
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    LostValue,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    without_constant,
+)
 from regraft.splitting.specialising.state import Specialisation
 
 
@@ -19,32 +29,39 @@ def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) 
     """Return the host's test `x is None` or `x is not None`; None for another operator."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
-    if operands[1].kind != Kind.STATIC or operands[1].example is not None:
+    if not isinstance(operands[1], StaticValue) or operands[1].example is not None:
         raise state.refuse(node, f"{ast.unparse(node)} is not supported")
     differs = isinstance(node.ops[0], ast.IsNot)
-    if operands[0].instead is not None:
+    tested = operands[0]
+    if isinstance(tested, EitherValue) and tested.instead is not None:
         return state.static(differs)
-    return Value(Kind.HOST, differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
+    return HostValue(differs, ast.Compare(tested.code, node.ops, [ast.Constant(None)]))
+
+
+def get_constant(state: Specialisation, key: str) -> Any:
+    """Return the constant that a name holds on some paths; None, too, where it holds no other."""
+    value = state.names[key]
+    return value.instead if isinstance(value, EitherValue) else None
 
 
 def write_constant_test(state: Specialisation, key: str) -> Value:
     """Return the test by which the host tells whether a name holds the constant."""
-    if state.names[key].instead is None:
-        return Value(Kind.HOST, False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
+    if get_constant(state, key) is None:
+        return HostValue(False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
     arrays = ast.parse("(numpy.ndarray, numpy.generic)", mode="eval").body
-    return Value(Kind.HOST, True, ast.Call(name("isinstance"), [name(key), arrays], []))
+    return HostValue(True, ast.Call(name("isinstance"), [name(key), arrays], []))
 
 
-def bind_without_constant(state: Specialisation, value: Value) -> Value:
+def bind_without_constant(state: Specialisation, value: EitherValue) -> Value:
     """Return the value where it is not the constant, under a name of its own."""
     key = state.fresh_name()
     state.steps.append(HostStep(assign(key, value.code)))
-    return state.bind_name(key, replace(value, kind=kind_of(value.example)))
+    return state.bind_name(key, without_constant(value))
 
 
 def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
     """Return the tensor; where the value is None, the host raises what the original does."""
-    if value.kind != Kind.EITHER:
+    if not isinstance(value, EitherValue):
         return value
     if value.instead is not None:
         state.require_single_kind(node, value)
@@ -61,7 +78,7 @@ def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]
     result."""
     tensors = []
     for operand in operands:
-        if operand.kind == Kind.EITHER and operand.instead is not None:
+        if isinstance(operand, EitherValue) and operand.instead is not None:
             other_operands = [candidate for candidate in operands if candidate is not operand]
             tensors.append(
                 fill_array(state, operand)
@@ -73,7 +90,7 @@ def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]
     return tensors
 
 
-def fill_array(state: Specialisation, value: Value) -> Value:
+def fill_array(state: Specialisation, value: EitherValue) -> Value:
     """Return the value as the host's array of the tensor's shape and type."""
     shape = state.static(tuple(value.example.shape)).code
     dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])
@@ -83,7 +100,7 @@ def fill_array(state: Specialisation, value: Value) -> Value:
         method_call(name("numpy"), "broadcast_to", value.code, shape),
         dtype_name,
     )
-    return state.bind_in_host(replace(value, kind=Kind.TENSOR, code=code))
+    return state.bind_in_host(TensorValue(value.example, code, value.twin, partial=value.partial))
 
 
 def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
@@ -104,7 +121,7 @@ def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
-def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
+def can_fill(node: ast.expr, value: EitherValue, other_operands: list[Value]) -> bool:
     """Return whether an operation gives the same for a number as for a tensor full of it."""
     tensor, number = value.example, value.instead
     if len(other_operands) != 1 or open_dimensions(value) or not is_exact(number, tensor):
@@ -117,7 +134,7 @@ def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
     ):
         return tensor.numel() == 1 and is_exact(other_example, tensor)
     if (
-        other_operands[0].kind != Kind.TENSOR
+        not isinstance(other_operands[0], TensorValue)
         or not isinstance(other_example, torch.Tensor)
         or open_dimensions(other_operands[0])
     ):
@@ -136,14 +153,6 @@ def is_exact(number: float, tensor: torch.Tensor) -> bool:
     return bool(torch.tensor(number).to(tensor.dtype).double().item() == number)
 
 
-def without_constant(value: Value) -> Value:
-    """Return the value as the tensor, or value of the host, that it is where it is not the
-    constant."""
-    if value.kind != Kind.EITHER:
-        return value
-    return replace(value, kind=kind_of(value.example))
-
-
 def is_equal_constant(left: Any, right: Any) -> bool:
     """Return whether both are one object, or equal constants of one type."""
     if left is right:
@@ -153,19 +162,20 @@ def is_equal_constant(left: Any, right: Any) -> bool:
 
 def mixes_none(values: list[Value]) -> bool:
     """Return whether some of the values are None, others are not, and the host may hold all."""
-    are_none = [value.kind == Kind.STATIC and value.example is None for value in values]
-    has_either = any(value.kind == Kind.EITHER and value.instead is None for value in values)
+    are_none = [isinstance(value, StaticValue) and value.example is None for value in values]
+    has_either = any(isinstance(value, EitherValue) and value.instead is None for value in values)
     return (has_either or (any(are_none) and not all(are_none))) and not any(
-        value.kind in (Kind.RECORD, Kind.LOST) for value in values
+        isinstance(value, (RecordValue, LostValue)) for value in values
     )
 
 
-def fits_either(value: Value, new_value: Value) -> bool:
+def fits_either(value: EitherValue, new_value: Value) -> bool:
     """Return whether `new_value` is one of the alternatives of `value`."""
-    if new_value.kind == Kind.STATIC:
+    if isinstance(new_value, StaticValue):
         return is_equal_constant(value.instead, new_value.example)
-    if new_value.kind == Kind.EITHER and not is_equal_constant(value.instead, new_value.instead):
+    if isinstance(new_value, EitherValue) and not is_equal_constant(
+        value.instead, new_value.instead
+    ):
         return False
-    return without_constant(new_value).kind == without_constant(value).kind and same_type(
-        value, new_value
-    )
+    alternative = without_constant(new_value)
+    return type(alternative) is type(value.alternative) and same_type(value, new_value)

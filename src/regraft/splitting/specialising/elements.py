@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,14 +10,26 @@ import torch
 from regraft.splitting.program.codes import (
     assign,
     holds_tensor,
-    is_literal,
     is_named_result,
-    kind_of,
+    is_static_object,
     name,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
-from regraft.splitting.program.values import NO_TWIN, Kind, Names, Value, literal, open_dimensions
+from regraft.splitting.program.shapes import open_dimensions
+from regraft.splitting.program.values import (
+    NO_TWIN,
+    HostValue,
+    Names,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    are_static,
+    list_parts,
+    make_value,
+)
 from regraft.splitting.specialising.running import run_code
 from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -29,29 +40,23 @@ def get_part_name(key: str, place: Any) -> str:
     return f"{key}__{place}"
 
 
-def make_tuple(state: Specialisation, values: list[Value]) -> Value:
+def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | HostValue:
     """Return a tuple of the values."""
     examples = tuple(value.example for value in values)
-    if all(value.kind == Kind.STATIC for value in values):
+    if are_static(values):
         return state.static(examples)
     code = ast.Tuple([value.code for value in values], ast.Load())
-    return Value(Kind.HOST, examples, code, tuple(value.second_example for value in values))
+    return HostValue(examples, code, tuple(value.second_example for value in values))
 
 
-def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Value:
+def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> HostValue:
     """Return a list of values, as the host writes it down."""
-    if any(
-        value.kind == Kind.RECORD or (value.kind == Kind.STATIC and not is_literal(value))
-        for value in values
-    ):
+    if any(isinstance(value, RecordValue) or is_static_object(value) for value in values):
         raise state.refuse(
             node, "a container of modules or other objects, made in forward, is not supported"
         )
-    codes = [
-        state.bind_result(value) if value.kind == Kind.TENSOR else value.code for value in values
-    ]
-    return Value(
-        Kind.HOST,
+    codes = [state.write_for_host(value) for value in values]
+    return HostValue(
         [value.example for value in values],
         ast.List(codes, ast.Load()),
         [value.second_example for value in values],
@@ -64,7 +69,11 @@ def list_element_codes(value: Value) -> list[ast.expr] | None:
         return None
     if isinstance(value.code, ast.Tuple):
         return list(value.code.elts)
-    items = [literal(element) for element in value.example] if value.kind == Kind.STATIC else [None]
+    items = (
+        [literal(element) for element in value.example]
+        if isinstance(value, StaticValue)
+        else [None]
+    )
     return (
         None
         if any(item is None for item in items)
@@ -72,7 +81,7 @@ def list_element_codes(value: Value) -> list[ast.expr] | None:
     )
 
 
-def get_shape(state: Specialisation, base: Value) -> Value:
+def get_shape(state: Specialisation, base: Value) -> StaticValue | HostValue:
     """Return a tensor's shape as a tuple of constants and, for sizes that differ between the
     worlds, look-ups."""
     if base.twin is NO_TWIN or base.example.shape == base.second_example.shape:
@@ -88,13 +97,13 @@ def get_shape(state: Specialisation, base: Value) -> Value:
         for dim, (size, second_size) in sizes
     ]
     code = ast.Tuple(elements, ast.Load())
-    return Value(Kind.HOST, tuple(base.example.shape), code, tuple(base.second_example.shape))
+    return HostValue(tuple(base.example.shape), code, tuple(base.second_example.shape))
 
 
 def get_element(state: Specialisation, value: Value, place: Any) -> Value:
     """Return an element of a tuple that is known or written in place, or a field of a
     record."""
-    if value.kind == Kind.STATIC:
+    if isinstance(value, StaticValue):
         return state.static(get_part(value.example, place))
     code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
     known_element = evaluate_atom(state, code)
@@ -103,9 +112,10 @@ def get_element(state: Specialisation, value: Value, place: Any) -> Value:
     example, twin = get_part(value.example, place), get_part(value.second_example, place)
     if isinstance(example, torch.nn.Module):
         return state.static(example, code)
-    is_new_record = isinstance(code, ast.Call) and is_record(type(example))
-    kind = Kind.RECORD if is_new_record else kind_of(example)
-    return Value(kind, example, code, NO_TWIN if value.twin is NO_TWIN else twin)
+    twin = NO_TWIN if value.twin is NO_TWIN else twin
+    if isinstance(code, ast.Call) and is_record(type(example)):
+        return RecordValue(example, code, twin)
+    return make_value(example, code, twin)
 
 
 def get_part(container: Any, place: Any) -> Any:
@@ -132,14 +142,14 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
     known."""
     if is_dict_stand_in(state, values.example):
         return [state.static(key) for key in get_item_keys(state, node, values.example)]
-    if values.kind == Kind.STATIC:
+    if isinstance(values, StaticValue):
         return [state.static(element) for element in values.example]
     if isinstance(values.code, ast.List):
-        values = replace(values, code=ast.Tuple(values.code.elts, ast.Load()))
-    if values.fields and (values.kind == Kind.HOST or isinstance(values.example, tuple)):
+        values = values.with_code(ast.Tuple(values.code.elts, ast.Load()))
+    if values.fields and (isinstance(values, HostValue) or isinstance(values.example, tuple)):
         return [get_element(state, values, place) for place in values.fields]
     if (
-        values.kind == Kind.TENSOR
+        isinstance(values, TensorValue)
         and isinstance(values.example, torch.Tensor)
         and 0 not in open_dimensions(values)
     ):
@@ -159,8 +169,9 @@ def has_part_names(key: str, value: Value, names: Names) -> bool:
     return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
 
 
-def rebuild_value(state: Specialisation, key: str, value: Value) -> Value:
+def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | RecordValue:
     """Return a tuple or a record with what the names of its elements hold now."""
+    assert isinstance(value, (HostValue, RecordValue))
     return value.with_fields(
         [state.names[get_part_name(key, place)].code for place in value.fields]
     )
@@ -168,38 +179,37 @@ def rebuild_value(state: Specialisation, key: str, value: Value) -> Value:
 
 def take_apart(state: Specialisation, value: Value) -> list[Value]:
     """Return the elements of what one expression gives, under names of their own."""
-    parts = value.parts()
+    parts = list_parts(value)
     element_names = [state.fresh_name() for _ in parts]
     pattern = ast.Tuple(
         [ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store()
     )
     statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
-    is_tensor = value.kind == Kind.TENSOR
+    is_tensor = isinstance(value, TensorValue)
     state.steps.append(TensorStep(statement, state.location) if is_tensor else HostStep(statement))
     return [
-        bind_part(state, element_name, *part, value.kind)
+        bind_part(state, element_name, *part, is_tensor)
         for element_name, part in zip(element_names, parts, strict=True)
     ]
 
 
-def bind_part(state: Specialisation, key: str, example: Any, twin: Any, kind: Kind) -> Value:
-    """Return the value of an element that was unpacked into the name `key`."""
-    if kind == Kind.TENSOR and example is None and twin in (None, NO_TWIN):
+def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_region: bool) -> Value:
+    """Return the value of an element that was unpacked into the name `key`, in a region or in the
+    host."""
+    if by_region and example is None and twin in (None, NO_TWIN):
         return state.static(None)
-    has_tensors = kind == Kind.TENSOR and holds_tensor(example)  # such as the states of an LSTM
-    element_kind = Kind.TENSOR if has_tensors or isinstance(example, torch.Tensor) else Kind.HOST
-    return state.bind_name(key, Value(element_kind, example, name(key), twin))
+    has_tensors = by_region and holds_tensor(example)  # such as the states of an LSTM
+    value_class = TensorValue if has_tensors or isinstance(example, torch.Tensor) else HostValue
+    return state.bind_name(key, value_class(example, name(key), twin))
 
 
-def dissolve(state: Specialisation, value: Value) -> Value:
+def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
     """Return a list or tuple that a region makes as the host's list or tuple of its
     elements."""
-    parts = []
-    for place, (example, second_example) in enumerate(value.parts()):
+    parts: list[Value] = []
+    for place, (example, second_example) in enumerate(list_parts(value)):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
-        part = Value(
-            Kind.TENSOR, example, code, NO_TWIN if second_example is NO_TWIN else second_example
-        )
+        part = TensorValue(example, code, NO_TWIN if second_example is NO_TWIN else second_example)
         if type(example) in (list, tuple):
             parts.append(dissolve(state, part))
         elif isinstance(example, torch.Tensor):
@@ -219,7 +229,7 @@ def dissolve(state: Specialisation, value: Value) -> Value:
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
     """Return the elements of a tuple or tensor one by one; a region's elements get names."""
-    if value.kind == Kind.TENSOR and (
+    if isinstance(value, TensorValue) and (
         type(value.example) is tuple or is_named_result(value.example)
     ):
         return take_apart(state, value)
@@ -229,6 +239,6 @@ def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Va
     return [state.bind_if_tensor(element) for element in elements]
 
 
-def convert_to_tuple(state: Specialisation, value: Value) -> Value:
+def convert_to_tuple(state: Specialisation, value: RecordValue) -> StaticValue | HostValue:
     """Return a namedtuple as a plain tuple."""
     return make_tuple(state, [get_element(state, value, place) for place in value.fields])

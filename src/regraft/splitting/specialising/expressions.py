@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.codes import name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.values import Kind, Value, literal
+from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
 from regraft.splitting.specialising.containers import (
@@ -37,7 +38,7 @@ from regraft.splitting.specialising.state import Frame, Specialisation
 
 def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:
     """Evaluate a literal."""
-    return Value(Kind.STATIC, node.value, node)
+    return StaticValue(node.value, node)
 
 
 def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
@@ -51,7 +52,11 @@ def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
             if value.partial and key not in state.guarded_names:
                 assert_assigned(state, node, key)
                 value = state.names[key]
-            if value.kind == Kind.HOST and value.constant and literal(value.example) is not None:
+            if (
+                isinstance(value, HostValue)
+                and value.constant
+                and literal(value.example) is not None
+            ):
                 # what an iteration assigns before it reads it
                 return state.static(value.example)
             return value
@@ -65,7 +70,7 @@ def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
             state.frame.scope[node.id], state.alias_global(node.id, state.frame.scope[node.id])
         )
     if hasattr(builtins, node.id):
-        return Value(Kind.STATIC, getattr(builtins, node.id), name(node.id))
+        return StaticValue(getattr(builtins, node.id), name(node.id))
     raise state.refuse(node, f"{node.id} is not defined on this path")
 
 
@@ -95,9 +100,9 @@ def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
     for part in node.values:
         if isinstance(part, ast.FormattedValue):
             value = state.evaluate(part.value)
-            if value.kind == Kind.TENSOR:
+            if isinstance(value, TensorValue):
                 value = read_number(state, value)
-            is_static = is_static and value.kind == Kind.STATIC
+            is_static = is_static and isinstance(value, StaticValue)
             parts.append(ast.FormattedValue(value.code, part.conversion, part.format_spec))
         else:
             parts.append(part)

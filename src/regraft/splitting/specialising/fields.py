@@ -10,8 +10,9 @@ import inspect
 from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
-from regraft.splitting.program.values import Kind, Value, literal
+from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
     convert_to_tuple,
@@ -29,7 +30,7 @@ from regraft.splitting.specialising.variables import store_name
 def make_record(
     state: Specialisation,
     node: ast.Call,
-    callee: Value,
+    callee: StaticValue,
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
@@ -64,12 +65,9 @@ def make_record(
                 f"{key} of a {record_class.__name__} is made by its constructor",
             )
         field_values.setdefault(key, state.static(field_value))
-    codes = {
-        key: state.bind_result(value) if value.kind == Kind.TENSOR else value.code
-        for key, value in field_values.items()
-    }
+    codes = {key: state.write_for_host(value) for key, value in field_values.items()}
     code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
-    return Value(Kind.RECORD, example, code, twin)
+    return RecordValue(example, code, twin)
 
 
 def replace_fields(
@@ -77,7 +75,7 @@ def replace_fields(
 ) -> Value:
     """Return another object of a dataclass or namedtuple, with other values of some fields."""
     record_class = type(value.example)
-    if not (value.kind == Kind.RECORD or is_stand_in(state, value.example)):
+    if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
         raise state.refuse(
             node, f"a {record_class.__name__} that forward did not make is not supported here"
         )
@@ -90,7 +88,7 @@ def replace_fields(
         if key not in keywords:
             field_value = (
                 get_element(state, value, key)
-                if value.kind == Kind.RECORD
+                if isinstance(value, RecordValue)
                 else read_object_attribute(state, node, value.example, key)
             )
             keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
@@ -99,7 +97,7 @@ def replace_fields(
     return make_record(state, node, state.static(record_class), [], keywords)
 
 
-def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str) -> Value:
+def read_field(state: Specialisation, node: ast.AST, base: RecordValue, attribute: str) -> Value:
     """Return a field of a record, or the attribute of its class with this name."""
     record_class = type(base.example)
     class_attribute = inspect.getattr_static(record_class, attribute, state)
@@ -119,7 +117,7 @@ def read_field(state: Specialisation, node: ast.AST, base: Value, attribute: str
     return state.static(getattr(record_class, attribute))
 
 
-def find_record_method(base: Value, attribute: str) -> Any:
+def find_record_method(base: RecordValue, attribute: str) -> Any:
     """Return the function of a record's class with this name; None if there is none, or a field
     has the name."""
     class_attribute = inspect.getattr_static(type(base.example), attribute, None)
@@ -138,12 +136,12 @@ def call_builtin_on_record(
     keywords: dict[str, Value],
 ) -> Value | None:
     """Evaluate a built-in of Python for objects on a record; None for any other call."""
-    if not args or args[0].kind != Kind.RECORD:
+    if not args or not isinstance(args[0], RecordValue):
         return None
     attribute = args[1].example if len(args) > 1 else None
     if type(attribute) is str and function in (getattr, hasattr, setattr):
-        return access_field(state, node, function, args)
-    if keywords or any(argument.kind != Kind.STATIC for argument in args[1:]):
+        return access_field(state, node, function, args[0], attribute, args[2:])
+    if keywords or not are_static(args[1:]):
         return None
     if function in (isinstance, type):
         return state.static(function(*(argument.example for argument in args)))
@@ -152,20 +150,32 @@ def call_builtin_on_record(
     return None
 
 
-def access_field(state: Specialisation, node: ast.AST, function: Any, args: list[Value]) -> Value:
-    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr()."""
-    record_class, attribute = type(args[0].example), args[1].example
+def access_field(
+    state: Specialisation,
+    node: ast.AST,
+    function: Any,
+    record: RecordValue,
+    attribute: str,
+    defaults: list[Value],
+) -> Value:
+    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr().
+
+    defaults: the third argument, if there is one.
+    """
+    record_class = type(record.example)
     if function is setattr:
         raise record_error(state, node, record_class, FIXED)
-    exists = attribute in args[0].fields or hasattr(record_class, attribute)
+    exists = attribute in record.fields or hasattr(record_class, attribute)
     if function is hasattr:
         return state.static(exists)
-    if not exists and len(args) > 2:
-        return args[2]
-    return read_field(state, node, args[0], attribute)
+    if not exists and defaults:
+        return defaults[0]
+    return read_field(state, node, record, attribute)
 
 
-def convert_namedtuple(state: Specialisation, node: ast.AST, function: Any, record: Value) -> Value:
+def convert_namedtuple(
+    state: Specialisation, node: ast.AST, function: Any, record: RecordValue
+) -> Value:
     """Evaluate len(), tuple() or list() of a namedtuple."""
     if function is len:
         return state.static(len(record.fields))
@@ -178,7 +188,7 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     is None."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
-        operand.kind == Kind.STATIC and operand.example is None for operand in operands
+        isinstance(operand, StaticValue) and operand.example is None for operand in operands
     ):
         return state.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -186,12 +196,12 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
     if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
         raise state.refuse(node, "a list of objects, or whether one is another, is not supported")
     for operand in operands:
-        if operand.kind == Kind.RECORD:
+        if isinstance(operand, RecordValue):
             check_is_plain_tuple(state, node, operand)
     return operate_on_tuples(state, node, operands)
 
 
-def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: Value) -> None:
+def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: RecordValue) -> None:
     """Refuse a record as an operand, unless it is a namedtuple without tensors."""
     if not is_namedtuple(type(record.example)) or holds_tensor(record.example):
         raise state.refuse(
@@ -208,7 +218,7 @@ def operate_on_tuples(
         store_name(
             state,
             state.frame.prefix + key,
-            convert_to_tuple(state, operand) if operand.kind == Kind.RECORD else operand,
+            convert_to_tuple(state, operand) if isinstance(operand, RecordValue) else operand,
         )
     names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
     operation = copy.copy(node)

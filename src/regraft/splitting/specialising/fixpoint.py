@@ -7,21 +7,25 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.codes import assign, is_static_object, name
 from regraft.splitting.program.normal import (
     changed_names,
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves, writes
+from regraft.splitting.program.shapes import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
-    Kind,
+    EitherValue,
+    HostValue,
+    LostValue,
     Names,
+    StaticValue,
+    TensorValue,
     Value,
-    literal,
-    open_differing_sizes,
-    same_type,
+    convert_to_host,
+    without_constant,
 )
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
-from regraft.splitting.specialising.either import fits_either, is_equal_constant, without_constant
+from regraft.splitting.specialising.either import fits_either, is_equal_constant
 from regraft.splitting.specialising.elements import (
     get_part_name,
     has_part_names,
@@ -57,17 +61,17 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
     for key in sorted(keys):
         if key not in state.names:
             continue
-        value = state.names[key] = replace(state.names[key], constant=False, among=None)
+        value = state.names[key] = state.names[key].generalise()
         if (
-            value.kind in (Kind.STATIC, Kind.HOST)
+            isinstance(value, (StaticValue, HostValue))
             and not isinstance(value.code, ast.Name)
             and not value.fields
         ):
-            if value.kind == Kind.STATIC and literal(value.example) is None:
-                state.names[key] = Value(Kind.LOST, None, name(key))
+            if is_static_object(value):
+                state.names[key] = LostValue(name(key))
                 continue
             state.steps.append(HostStep(assign(key, value.code)))
-            state.bind_name(key, replace(value, kind=Kind.HOST))
+            state.bind_name(key, convert_to_host(value))
     for key, value in state.names.items():
         if has_part_names(key, value, state.names):
             state.names[key] = rebuild_value(state, key, value)
@@ -126,8 +130,9 @@ def follow_to_fixpoint(
 def separate_tensors(state: Specialisation, keys: set[str]) -> None:
     """Give names that vary tensors of their own, which may share the memory of those before."""
     for key in keys & state.names.keys():
-        if state.names[key].kind == Kind.TENSOR:
-            state.names[key] = state.merge_aliases(state.names[key], [state.names[key]])
+        value = state.names[key]
+        if isinstance(value, TensorValue):
+            state.names[key] = state.merge_aliases(value, [value])
 
 
 def follow_iteration(
@@ -148,8 +153,8 @@ def run_iteration(state: Specialisation, node: ast.While | ast.For, loop: Follow
     try:
         if isinstance(node, ast.While):
             test = evaluate_truth(state, state.evaluate(node.test))
-            if not (test.kind == Kind.STATIC and test.example):
-                stop = replace(test, code=ast.UnaryOp(ast.Not(), test.code), among=None)
+            if not (isinstance(test, StaticValue) and test.example):
+                stop = test.with_code(ast.UnaryOp(ast.Not(), test.code))
                 labels = ["the loop ends by its condition", "the loop goes on"]
                 decide(
                     state,
@@ -185,11 +190,11 @@ def carry_over(
 ) -> Value:
     """Return what a name holds at the start of any iteration, given its value at the start and
     the end of one."""
-    if value.kind == Kind.LOST:
+    if isinstance(value, LostValue):
         return value
     if end is None:
         is_assigned = key in writes(ast.Module([node], []))  # type: ignore[list-item]
-        if not is_assigned and value.kind == Kind.STATIC:
+        if not is_assigned and isinstance(value, StaticValue):
             return value
         return lose_value(state, node, key)
     if has_part_names(key, value, state.names) and list(end.fields) == list(value.fields):
@@ -203,7 +208,9 @@ def carry_over(
         else None
     )
     if widened is not None:
-        return replace(state.bind_name(key, widened), kind=value.kind)
+        bound = state.bind_name(key, widened)
+        assert isinstance(bound, TensorValue)
+        return replace(value, alternative=bound) if isinstance(value, EitherValue) else bound
     return lose_value(state, node, key)
 
 
@@ -212,34 +219,39 @@ def carry_over_type(
 ) -> Value | None:
     """Return what a name holds at the start of any iteration where an iteration keeps its type;
     None where it does not."""
-    kind = value.kind if value.kind == end.kind else None
-    if kind == Kind.STATIC and not is_equal_constant(value.example, end.example):
+    if isinstance(value, EitherValue):
+        return value if fits_either(value, end) else None
+    if type(value) is not type(end):
+        return None
+    if isinstance(value, StaticValue) and not is_equal_constant(value.example, end.example):
         raise state.refuse(
             node, f"{key} is an object and changes in a loop whose length is not known"
         )
-    if kind == Kind.TENSOR and end.example is not value.example:
+    if isinstance(value, TensorValue) and end.example is not value.example:
         state.alias_groups.append([value.example, end.example])
-    if value.kind == Kind.EITHER and fits_either(value, end):
-        return value
-    if kind in (None, Kind.EITHER) or not same_type(value, end):
+    if not same_type(value, end):
         return None
     note_ragged(state, end.example, [value.example])
-    return replace(end, constant=False, among=None) if kind == Kind.HOST else value
+    return end.generalise() if isinstance(end, HostValue) else value
 
 
 def can_widen(value: Value, end: Value) -> bool:
     """Return whether a tensor that may differ in sizes is a tensor, or its constant, afterwards,
     too."""
-    if end.kind == Kind.TENSOR:
-        return value.kind in (Kind.TENSOR, Kind.EITHER)
-    return end.kind == value.kind == Kind.EITHER and is_equal_constant(end.instead, value.instead)
+    if isinstance(end, TensorValue):
+        return isinstance(value, (TensorValue, EitherValue))
+    return (
+        isinstance(end, EitherValue)
+        and isinstance(value, EitherValue)
+        and is_equal_constant(end.instead, value.instead)
+    )
 
 
 def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
     """Return the value of a name whose type an iteration changes: none after the first iteration;
     before, the loop is refused."""
     if getattr(node, "peeled", False):
-        return Value(Kind.LOST, None, name(key))
+        return LostValue(name(key))
     raise state.refuse(
         node, f"{key} changes its type or shape from one iteration to the next", NotSettled
     )
@@ -248,7 +260,7 @@ def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
 def loses_value(state: Specialisation, entry: Names) -> bool:
     """Return whether a name has no value any more that had one at the start of the iteration."""
     return any(
-        state.names[key].kind == Kind.LOST and value.kind != Kind.LOST
+        isinstance(state.names[key], LostValue) and not isinstance(value, LostValue)
         for key, value in entry.items()
     )
 
@@ -265,7 +277,7 @@ def has_new_ragged_list(state: Specialisation, entry: Names) -> bool:
 def have_sizes_settled(state: Specialisation, entry: Names) -> bool:
     """Return whether no tensor has sizes that are open only since the start of the iteration."""
     return all(
-        state.names[key].twin is value.twin or state.names[key].kind == Kind.HOST
+        state.names[key].twin is value.twin or isinstance(state.names[key], HostValue)
         for key, value in entry.items()
     )
 

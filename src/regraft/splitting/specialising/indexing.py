@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,15 @@ import torch
 from regraft.splitting.program.codes import is_integer_scalar, literal_range, name
 from regraft.splitting.program.possible import possible_constants
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.values import NO_TWIN, Kind, Value
+from regraft.splitting.program.values import (
+    NO_TWIN,
+    HostValue,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    convert_to_host,
+)
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.either import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
@@ -45,7 +52,7 @@ class Choice(Exception):
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     """Evaluate an index into a tensor, a container, an object or a list of modules."""
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
-    if base.kind == Kind.RECORD and is_namedtuple(type(base.example)):
+    if isinstance(base, RecordValue) and is_namedtuple(type(base.example)):
         base = convert_to_tuple(state, base)
     index = state.chosen_indices.get(id(node.slice)) or bind_number(
         state, state.evaluate(node.slice)
@@ -58,11 +65,11 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
         place = range(len(base.example))[index.example]
         return get_typed_element(state, node, base, place)
     check_element_types(state, node, base, index)
-    if base.kind == Kind.STATIC and isinstance(base.example, MODULE_CONTAINERS):
+    if isinstance(base, StaticValue) and isinstance(base.example, MODULE_CONTAINERS):
         return index_modules(state, node, base, index)
-    if base.kind == Kind.RECORD:
+    if isinstance(base, RecordValue):
         return index_record(state, node, base, index)
-    if base.kind == Kind.HOST:
+    if isinstance(base, HostValue):
         return index_host_value(state, node, base, index)
     if isinstance(base.example, torch.Tensor):
         index = convert_lists(state, node, index)
@@ -72,7 +79,7 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
 
 def is_constant_position(index: Value) -> bool:
     """Return whether an index is a whole number that is known."""
-    return index.kind == Kind.STATIC and type(index.example) is int
+    return isinstance(index, StaticValue) and type(index.example) is int
 
 
 def write_subscript(base: Value, index: Value) -> ast.expr:
@@ -90,7 +97,7 @@ def check_element_types(
 ) -> None:
     """Refuse an element at an unknown position of a container whose elements have several types."""
     is_container = isinstance(base.example, (list, tuple, dict))
-    if not is_container or index.kind == Kind.STATIC or index.example is None:
+    if not is_container or isinstance(index, StaticValue) or index.example is None:
         return
     elements = base.example.values() if isinstance(base.example, dict) else base.example
     if len({*map(type, elements)}) > 1:
@@ -102,15 +109,17 @@ def check_element_types(
 
 def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
     """Return a module of a list or dictionary of them; raise Choice where the host chooses it."""
-    if index.kind != Kind.STATIC:
+    if not isinstance(index, StaticValue):
         raise Choice(node.slice, list_possible_keys(base.example, index))
     return state.static(run_code(state, node, write_subscript(base, index)).example)
 
 
-def index_record(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+def index_record(
+    state: Specialisation, node: ast.Subscript, base: RecordValue, index: Value
+) -> Value:
     """Return the field that a known index of a record gives, such as of an output of transformers,
     which is a tuple, too."""
-    if index.kind == Kind.STATIC:
+    if isinstance(index, StaticValue):
         element = run_code(state, node, write_subscript(base, index)).example
         for place in base.fields if element is not None else ():
             if getattr(base.example, place) is element:
@@ -119,12 +128,12 @@ def index_record(state: Specialisation, node: ast.Subscript, base: Value, index:
 
 
 def index_host_value(
-    state: Specialisation, node: ast.Subscript, base: Value, index: Value
+    state: Specialisation, node: ast.Subscript, base: HostValue, index: Value
 ) -> Value:
     """Return an element, or a slice, of a container of the host."""
-    if index.kind == Kind.TENSOR:
+    if isinstance(index, TensorValue):
         raise state.refuse(node, "a container is indexed by a tensor")
-    if isinstance(base.code, ast.Tuple) and index.kind == Kind.STATIC:
+    if isinstance(base.code, ast.Tuple) and isinstance(index, StaticValue):
         if isinstance(index.example, int):
             return get_typed_element(state, node, base, index.example)
         if isinstance(index.code, ast.Slice):
@@ -135,13 +144,13 @@ def index_host_value(
     return index_container(state, node, code)
 
 
-def slice_tuple(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
+def slice_tuple(state: Specialisation, node: ast.Subscript, base: HostValue, index: Value) -> Value:
     """Return a known slice of a tuple that is written in place."""
     assert isinstance(base.code, ast.Tuple)
     positions = ast.Subscript(literal_range(base), index.code, ast.Load())
     places = run_code(state, node, positions).example
     code = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
-    return replace(run_code(state, node, code), kind=Kind.HOST)
+    return convert_to_host(run_code(state, node, code))
 
 
 def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
@@ -154,7 +163,7 @@ def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
 def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
     """Return an index of a tensor with arrays in the place of the host's lists."""
     if (
-        index.kind == Kind.HOST
+        isinstance(index, HostValue)
         and type(index.example) is list
         and not isinstance(index.code, ast.List)
     ):
@@ -184,8 +193,7 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
         ast.Attribute(name("numpy"), "asarray", ast.Load()), [numbers.code, dtype_name], []
     )
     return state.bind_in_host(
-        Value(
-            Kind.TENSOR,
+        TensorValue(
             tensor,
             code,
             NO_TWIN if has_definite_length(state, numbers) else lengthen(tensor, [0]),
@@ -221,7 +229,7 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
                 ast.Constant(0),
             )
     remaining_index = index_codes[0] if is_single else ast.Tuple(index_codes, ast.Load())
-    return replace(base, code=code), replace(index, code=remaining_index)
+    return base.with_code(code), index.with_code(remaining_index)
 
 
 def list_possible_keys(modules: Any, index: Value) -> list[Any]:

@@ -13,7 +13,7 @@ from regraft.splitting.program.normal import (
     move_exits_to_tails,
     without_loop_returns,
 )
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import LostValue, StaticValue, Value, has_kind
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
 from regraft.splitting.specialising.local import body_nodes, own_names
@@ -115,7 +115,7 @@ def inline(
     forget_dead_objects(state)
     value = state.names[key]
     parts = [value, *(get_element(state, value, place) for place in value.fields)]
-    if any(part.kind == Kind.LOST for part in parts):
+    if has_kind(parts, LostValue):
         raise state.refuse(
             node, "what is returned has different types or shapes on different paths"
         )
@@ -147,7 +147,7 @@ def bind_arguments(
         elif parameter.kind is parameter.VAR_KEYWORD:
             extra_keywords = value or {}
             if any(
-                extra.kind != Kind.STATIC or holds_local_function(state, extra.example)
+                not isinstance(extra, StaticValue) or holds_local_function(state, extra.example)
                 for extra in extra_keywords.values()
             ):
                 value = make_object(state, dict)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import is_literal, tensors_in
+from regraft.splitting.program.codes import is_static_object, tensors_in
 from regraft.splitting.program.residual import HostStep, reads
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.lists import check_change, check_no_list_read
@@ -43,11 +43,11 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
             {},
         )
         return
-    if base.kind == Kind.HOST and isinstance(base.example, list):
+    if isinstance(base, HostValue) and isinstance(base.example, list):
         put_in_list(state, target, base, index, value)
         return
     key = find_holder(state, target.value, base)
-    if base.kind != Kind.TENSOR or key is None:
+    if not isinstance(base, TensorValue) or key is None:
         raise state.refuse(
             target, "assigning to an element is supported for local tensors and lists only"
         )
@@ -64,21 +64,17 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
 
 
 def put_in_list(
-    state: Specialisation, target: ast.Subscript, base: Value, index: Value, value: Value
+    state: Specialisation, target: ast.Subscript, base: HostValue, index: Value, value: Value
 ) -> None:
     """Let the host store to an element of a list: `list[index] = value`."""
     index = read_slice_bound(state, target.slice, index)
-    if (
-        type(index.example) is not int
-        or (value.kind == Kind.STATIC and not is_literal(value))
-        or value.kind == Kind.RECORD
-    ):
+    if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
         raise state.refuse(
             target, "only plain data at a whole number can be put into a list of the host"
         )
     check_no_list_read(state, target)
     check_change(state, target, base.example)
-    code = state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+    code = state.write_for_host(value)
     if id(base.example) not in state.ragged or -len(base.example) <= index.example < len(
         base.example
     ):
@@ -107,7 +103,7 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         return False
     base = state.evaluate(method.value)
     key = find_holder(state, method.value, base)
-    if base.kind != Kind.TENSOR or key is None:
+    if not isinstance(base, TensorValue) or key is None:
         return False
     aliases = find_aliases(state, node, key)
     functional_call = ast.Call(
@@ -146,7 +142,7 @@ def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
     aliases = [
         alias
         for alias, value in state.names.items()
-        if value.example is tensor and value.kind in (Kind.TENSOR, Kind.EITHER)
+        if value.example is tensor and isinstance(value, (TensorValue, EitherValue))
     ]
     if storage_addresses(list_memory_holders(state, aliases)) & addresses:
         raise state.refuse(node, f"{key} is changed in place while something else may hold it")

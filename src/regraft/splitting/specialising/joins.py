@@ -6,18 +6,23 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import assign, name
+from regraft.splitting.program.codes import assign, is_static_literal, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
+from regraft.splitting.program.shapes import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
-    Kind,
+    EitherValue,
+    HostValue,
+    LostValue,
     Names,
+    StaticValue,
+    TensorValue,
     Value,
-    literal,
-    open_differing_sizes,
-    same_type,
+    is_truth_of_operand,
+    without_constant,
 )
-from regraft.splitting.specialising.either import is_equal_constant, mixes_none, without_constant
+from regraft.splitting.specialising.either import is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
 from regraft.splitting.specialising.lists import note_partly_aliased, note_ragged
 from regraft.splitting.specialising.meet import unify
@@ -68,7 +73,7 @@ def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Name
         return join_partial(state, key, path_values) if is_variable(state, key) else {}
     value = join_values(state, key, path_values)
     if any(path_value.partial for _, path_value in path_values):
-        value = replace(value, partial=True, constant=False)
+        value = replace(value.with_constant(False), partial=True)
     return {key: value}
 
 
@@ -88,12 +93,12 @@ def join_partial(
     if name_prefixes(key) & state.deleted_names:
         return {}  # the host still holds it
     value = join_values(state, key, path_values)
-    if value.kind == Kind.STATIC:
+    if isinstance(value, StaticValue):
         if literal(value.example) is None:
             return {}
         assign_at_end(key, [(steps, value) for steps, _ in path_values])
-        value = Value(Kind.HOST, value.example, name(key))
-    return {key: replace(value, partial=True, constant=False)}
+        value = HostValue(value.example, name(key))
+    return {key: replace(value.with_constant(False), partial=True)}
 
 
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
@@ -111,25 +116,26 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
 
 
 def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Return the value that a name holds after paths that meet; its kind is "lost" if there is
+    """Return the value that a name holds after paths that meet; a LostValue if there is
     none."""
     values = [value for _, value in path_values]
     first = values[0]
-    kinds = {value.kind for value in values}
+    kinds = {type(value) for value in values}
     if all(value.fields for value in values):
-        return Value(Kind.LOST, None, name(key))  # its elements are joined
-    if kinds == {Kind.STATIC} and all(
+        return LostValue(name(key))  # its elements are joined
+    if kinds == {StaticValue} and all(
         is_equal_constant(first.example, value.example) for value in values
     ):
         return first
-    if kinds == {Kind.TENSOR}:
-        return join_tensors(state, key, values)
-    has_tensor = bool(kinds & {Kind.TENSOR, Kind.EITHER})
-    if (has_tensor and kinds <= {Kind.TENSOR, Kind.EITHER, Kind.STATIC}) or mixes_none(values):
+    tensors = [value for value in values if isinstance(value, TensorValue)]
+    if len(tensors) == len(values):
+        return join_tensors(state, key, tensors)
+    has_tensor = bool(kinds & {TensorValue, EitherValue})
+    if (has_tensor and kinds <= {TensorValue, EitherValue, StaticValue}) or mixes_none(values):
         return join_either(state, key, path_values)
     if fit_host_variable(values):
         return join_in_host(state, key, path_values)
-    return Value(Kind.LOST, None, name(key))
+    return LostValue(name(key))
 
 
 def find_longest(values: list[Value]) -> Value:
@@ -143,9 +149,7 @@ def fit_host_variable(values: list[Value]) -> bool:
     """Return whether one variable of the host can hold each of the values."""
     longest = find_longest(values)
     return all(
-        value.kind == Kind.HOST
-        or (value.kind == Kind.STATIC and literal(value.example) is not None)
-        for value in values
+        isinstance(value, HostValue) or is_static_literal(value) for value in values
     ) and all(same_type(longest, value) for value in values)
 
 
@@ -160,24 +164,23 @@ def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Va
     ]
     assign_at_end(key, unbound)
     note_ragged(state, longest.example, [value.example for value in values])
-    return Value(
-        Kind.HOST,
+    return HostValue(
         longest.example,
         name(key),
         longest.twin,
         among=constants_of_all(values),
-        truth=any(value.truth for value in values),
+        truth=any(map(is_truth_of_operand, values)),
     )
 
 
-def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
+def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> Value:
     """Join tensors; the dimensions in which their sizes differ are open afterwards."""
     joined = values[0]
     for value in values[1:]:
         if not same_type(joined, value):
             widened = open_differing_sizes(joined, value)
             if widened is None:
-                return Value(Kind.LOST, None, name(key))
+                return LostValue(name(key))
             joined = widened
     if any(value.example is not values[0].example for value in values):
         joined = state.joined_values.setdefault(
@@ -185,10 +188,8 @@ def join_tensors(state: Specialisation, key: str, values: list[Value]) -> Value:
         )
     if joined is not values[0]:
         state.bind_name(key, joined)
-    return replace(
-        joined.with_name(key),
-        constant=all(value is values[0] for value in values) and values[0].constant,
-    )
+    constant = all(value is values[0] for value in values) and values[0].constant
+    return joined.with_name(key).with_constant(constant)
 
 
 def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
@@ -196,33 +197,34 @@ def join_either(state: Specialisation, key: str, path_values: PathValues) -> Val
     the others."""
     constant_paths, variable_paths = split_constant_paths(path_values)
     constants = [value.example for _, value in constant_paths] + [
-        value.instead for _, value in path_values if value.kind == Kind.EITHER
+        value.instead for _, value in path_values if isinstance(value, EitherValue)
     ]
     joined = join_values(state, key, variable_paths)
-    if joined.kind == Kind.STATIC and literal(joined.example) is not None:
+    if is_static_literal(joined):
         assign_at_end(key, variable_paths)
-        joined = Value(Kind.HOST, joined.example, name(key))
-    if joined.kind not in (Kind.HOST, Kind.TENSOR) or not are_equal_constants(constants):
-        return Value(Kind.LOST, None, name(key))
+        joined = HostValue(joined.example, name(key))
+    if not isinstance(joined, (HostValue, TensorValue)) or not are_equal_constants(constants):
+        return LostValue(name(key))
     assign_at_end(key, constant_paths)
-    if joined.kind == Kind.TENSOR:  # an alias: a change of the tensor need not change this name
+    if isinstance(joined, TensorValue):
+        # an alias: a change of the tensor need not change this name
         joined = state.merge_aliases(joined, [value for _, value in variable_paths])
-    return replace(joined, kind=Kind.EITHER, instead=constants[0], constant=False)
+    return EitherValue(joined.with_constant(False), constants[0], partial=joined.partial)
 
 
 def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValues]:
     """Return the paths on which a name holds a constant, only None where there is None, and the
     others, without the constants that it may hold on them."""
     has_none = mixes_none([value for _, value in path_values])
-    constant_paths = [
-        (steps, value)
-        for steps, value in path_values
-        if value.kind == Kind.STATIC and (value.example is None or not has_none)
-    ]
+
+    def is_constant_path(value: Value) -> bool:
+        return isinstance(value, StaticValue) and (value.example is None or not has_none)
+
+    constant_paths = [(steps, value) for steps, value in path_values if is_constant_path(value)]
     variable_paths = [
         (steps, without_constant(value))
         for steps, value in path_values
-        if (steps, value) not in constant_paths
+        if not is_constant_path(value)
     ]
     return constant_paths, variable_paths
 

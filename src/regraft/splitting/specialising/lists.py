@@ -8,7 +8,7 @@ from typing import Any
 
 from regraft.splitting.program.codes import holds_number
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import Kind, Names, Value, list_lengths, lists_in
+from regraft.splitting.program.values import HostValue, Names, Value, list_lengths, lists_in
 from regraft.splitting.specialising.state import Specialisation
 
 # functions that may give a number
@@ -24,7 +24,7 @@ def has_definite_length(state: Specialisation, value: Value) -> bool:
     """Return whether a value is a list of the host, under a name, whose length is known."""
     has_name = isinstance(value.code, ast.Name) and value.code.id in state.names
     return (
-        value.kind == Kind.HOST
+        isinstance(value, HostValue)
         and has_name
         and isinstance(value.example, list)
         and id(value.example) not in state.ragged
@@ -85,11 +85,11 @@ def is_unknown_number(state: Specialisation, code: ast.AST) -> bool:
     """Return whether code of the host may be a number that data decide."""
     if isinstance(code, ast.Name) and code.id in state.names:
         value = state.names[code.id]
-        return value.kind == Kind.HOST and isinstance(value.example, int)
+        return isinstance(value, HostValue) and isinstance(value.example, int)
     if isinstance(code, ast.Subscript) and not isinstance(code.slice, ast.Slice):
         operands = [state.names[key] for key in reads(code.value) if key in state.names]
         return any(
-            operand.kind == Kind.HOST and holds_number(operand.example) for operand in operands
+            isinstance(operand, HostValue) and holds_number(operand.example) for operand in operands
         )
     if isinstance(code, ast.Call) and isinstance(code.func, ast.Attribute):
         return code.func.attr == "item"
@@ -120,7 +120,7 @@ def note_partly_aliased(state: Specialisation, paths: list[Names]) -> None:
     for names in paths:
         holders: dict[int, set[tuple[str, int]]] = {}
         for key, value in names.items():
-            if value.kind == Kind.HOST:
+            if isinstance(value, HostValue):
                 for place, inner_list in enumerate(lists_in(value.example)):
                     holders.setdefault(id(inner_list), set()).add((key, place))
         aliases_by_path.append(

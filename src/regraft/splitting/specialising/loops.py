@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unrunnable, Unsplittable
-from regraft.splitting.program.codes import kind_of, name
+from regraft.splitting.program.codes import name
 from regraft.splitting.program.normal import (
     first_body,
     peel_for,
@@ -18,11 +18,14 @@ from regraft.splitting.program.normal import (
     without_else,
 )
 from regraft.splitting.program.residual import HostStep, Loop, leaves, reads
+from regraft.splitting.program.shapes import same_type
 from regraft.splitting.program.values import (
     NO_TWIN,
-    Kind,
+    HostValue,
+    StaticValue,
+    TensorValue,
     Value,
-    same_type,
+    list_parts,
 )
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.elements import (
@@ -58,7 +61,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     elements = [
         (
             bind_fresh(state, element)
-            if element.kind != Kind.STATIC and reads(element.code) & assigned
+            if not isinstance(element, StaticValue) and reads(element.code) & assigned
             else element
         )
         for element in elements
@@ -133,14 +136,15 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
         follow_host_loop(state, loop, values)
         state.execute(else_statement)
         return
-    code = state.bind_result(values) if values.kind == Kind.TENSOR else values.code
+    code = state.write_for_host(values)
     pairs = pair_elements(values)
     if not pairs and not isinstance(values.example, list):
         raise state.refuse(node, "no example enters this loop over values of the host", Unrunnable)
     if not pairs:  # an empty list, which an enclosing loop may fill
         append_loop_not_entered(state, node, code)
         return
-    elements = [Value(kind_of(pairs[0][0]), example, name(""), twin) for example, twin in pairs]
+    value_class = TensorValue if isinstance(pairs[0][0], torch.Tensor) else HostValue
+    elements = [value_class(example, name(""), twin) for example, twin in pairs]
     if not all(same_type(elements[0], element) for element in elements):
         raise state.refuse(node, "a loop over values of different types or shapes is not supported")
     node, target = write_loop_variable(state, node, elements[0])
@@ -154,7 +158,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
 
     def peel() -> ast.stmt:
         list_name = state.fresh_name()
-        values_as_list = convert_to_list(state, replace(values, code=code), pairs)
+        values_as_list = convert_to_list(state, values.with_code(code), pairs)
         store_name(state, state.frame.prefix + list_name, values_as_list)
         return peel_for(node, list_name, state.fresh_name())
 
@@ -163,7 +167,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
 
 def pair_elements(values: Value) -> list[tuple[Any, Any]]:
     """Return the elements of the host's values in both worlds; empty where neither has any."""
-    pairs = [(example, twin) for example, twin in values.parts()] or [
+    pairs = [(example, twin) for example, twin in list_parts(values)] or [
         (example, example) for example in values.second_example
     ]
     if not pairs and isinstance(values.example, range):
@@ -203,7 +207,7 @@ def holds_another_type(state: Specialisation, key: str, element: Value) -> bool:
     if value is None:
         return False
     is_own_name = isinstance(value.code, ast.Name) and value.code.id == key
-    return not (is_own_name and value.kind == element.kind and same_type(value, element))
+    return not (is_own_name and type(value) is type(element) and same_type(value, element))
 
 
 def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any, Any]]) -> Value:
@@ -213,6 +217,7 @@ def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any,
     examples, twins = ([pair[place] for pair in pairs] for place in (0, 1))
     state.ragged.update((id(inner_list), inner_list) for inner_list in (examples, twins))
     twin = NO_TWIN if values.twin is NO_TWIN else twins
+    assert isinstance(values, (HostValue, TensorValue))
     return replace(
         values, code=ast.Call(name("list"), [values.code], []), example=examples, twin=twin
     )

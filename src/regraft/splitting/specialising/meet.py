@@ -6,9 +6,16 @@ import ast
 import re
 from dataclasses import replace
 
-from regraft.splitting.program.codes import assign
+from regraft.splitting.program.codes import assign, is_static_literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit, reads
-from regraft.splitting.program.values import Kind, Names, Value, literal
+from regraft.splitting.program.values import (
+    LostValue,
+    Names,
+    StaticValue,
+    TensorValue,
+    Value,
+    convert_to_host,
+)
 from regraft.splitting.specialising.stand_ins import (
     get_object_name,
     holds_stand_in,
@@ -83,17 +90,17 @@ def renumber(
     }
     values: Names = {}
     for key, value in names.items():
-        if (
-            new_names.get(key) in state.varying_names
-            and value.kind == Kind.STATIC
-            and literal(value.example) is not None
-        ):
+        if new_names.get(key) in state.varying_names and is_static_literal(value):
             values[new_names[key]] = assign_before_exit(
-                state, steps, new_names[key], replace(value, kind=Kind.HOST)
+                state, steps, new_names[key], convert_to_host(value)
             )
-        elif value.kind == Kind.STATIC:
+        elif isinstance(value, StaticValue):
             values[new_names.get(key, key)] = state.static(new) if value.example is old else value
-        elif key in new_names and isinstance(value.code, ast.Name) and value.kind != Kind.LOST:
+        elif (
+            key in new_names
+            and isinstance(value.code, ast.Name)
+            and not isinstance(value, LostValue)
+        ):
             values[new_names[key]] = assign_before_exit(
                 state, steps, new_names[key], value, key in state.size_names
             )
@@ -118,9 +125,9 @@ def assign_before_exit(
 
     size: whether the value is a size that regions compute.
     """
-    step_class = TensorStep if value.kind == Kind.TENSOR or size else HostStep
+    step_class = TensorStep if isinstance(value, TensorValue) or size else HostStep
     append_before_exit(steps, step_class(assign(key, value.code), state.location))
-    return replace(value.with_name(key), constant=False)
+    return value.with_name(key).with_constant(False)
 
 
 def rename_variables(value: Value, new_names: dict[str, str]) -> Value:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from regraft.splitting.program.codes import MUTATORS, is_literal, kind_of, method_call
+from regraft.splitting.program.codes import MUTATORS, is_static_object, method_call
 from regraft.splitting.program.possible import TRUTHS
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import (
+    ComputedValue,
+    HostValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    convert_to_host,
+)
 from regraft.splitting.specialising.dictionaries import list_items
 from regraft.splitting.specialising.displays import write_codes, write_new_dictionary
 from regraft.splitting.specialising.elements import get_element
@@ -86,7 +93,7 @@ def evaluate_arguments(
         value = bind_number(state, state.evaluate(keyword.value))
         if keyword.arg is not None:
             keywords[keyword.arg] = value
-        elif value.kind == Kind.STATIC and isinstance(value.example, dict):
+        elif isinstance(value, StaticValue) and isinstance(value.example, dict):
             keywords.update(list_items(state, keyword.value, value))
         else:
             raise state.refuse(
@@ -99,7 +106,7 @@ def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[V
     """Return the elements of an argument such as `*rows`; refuse them if their number is not
     known."""
     sequence = state.evaluate(arg.value)
-    if sequence.kind == Kind.STATIC and isinstance(sequence.example, (tuple, list)):
+    if isinstance(sequence, StaticValue) and isinstance(sequence.example, (tuple, list)):
         return [state.static(element) for element in sequence.example]
     if isinstance(sequence.code, ast.Tuple):
         return [
@@ -135,7 +142,7 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
     call = MethodCall(node, base, method_name, *evaluate_arguments(state, node))
     for operand in call.operands:
         state.require_single_kind(node, operand)
-    if base.kind == Kind.TENSOR:
+    if isinstance(base, TensorValue):
         return call_tensor_method(state, call)
     return call_host_method(state, call)
 
@@ -176,7 +183,7 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
     # the tensor's type decides that, not its value
     among = TRUTHS if type(example) is bool else None
     code = method_call(state.bind_result(base), method_name)
-    return Value(Kind.HOST, example, code, second_example, among=among)
+    return HostValue(example, code, second_example, among=among)
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
@@ -188,9 +195,7 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
         )
     args = write_new_dictionaries(state, call)
     codes = write_codes(state, args)
-    if call.keywords or any(
-        argument.kind == Kind.STATIC and not is_literal(argument) for argument in args
-    ):
+    if call.keywords or any(is_static_object(argument) for argument in args):
         raise state.refuse(node, "an object that is not plain data goes into a container")
     code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, [])
     if method_name in MUTATORS:
@@ -204,7 +209,9 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
     value = run_code(state, node, code)
     if value.example is None:
         return finish_without_result(state, call, value, code)
-    return state.bind_in_host(replace(value, kind=kind_of(value.example)))
+    return state.bind_in_host(
+        value if isinstance(value.example, torch.Tensor) else convert_to_host(value)
+    )
 
 
 def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Value]:
@@ -227,10 +234,10 @@ def note_extension(state: Specialisation, base: Value, extension: Value) -> None
 
 
 def finish_without_result(
-    state: Specialisation, call: MethodCall, value: Value, code: ast.Call
+    state: Specialisation, call: MethodCall, value: ComputedValue, code: ast.Call
 ) -> Value:
     """Return None as the result of a method; the host runs the method if it changes its list."""
     if call.method_name not in MUTATORS:
-        return replace(value, kind=kind_of(value.example))
+        return convert_to_host(value)
     state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
     return state.static(None)

@@ -11,8 +11,9 @@ import torch
 
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, leaves
-from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
+from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
@@ -53,15 +54,14 @@ def specialise_network(
             state.inputs.append(value)
             state.bind_name(
                 key,
-                Value(
-                    Kind.TENSOR,
+                TensorValue(
                     value,
                     name(key),
                     make_input_twin([other_call[key] for other_call in calls]),
                 ),
             )
         else:
-            state.names[key] = Value(Kind.STATIC, value, literal(value) or name(key))
+            state.names[key] = StaticValue(value, literal(value) or name(key))
     if state.frame.path.endswith(WRAPPER_SUFFIX):
         definition = enter_wrapped(state, definition)
     state.execute_block(definition.body)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.values import Kind, Value
+from regraft.splitting.program.values import StaticValue, Value, are_static
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.fields import call_builtin_on_record, replace_fields
 from regraft.splitting.specialising.objects import invoke, read_object_attribute
@@ -77,7 +77,7 @@ def call_on_object(
     value = call_builtin_on_record(state, node, function, args, keywords)
     if value is not None:
         return value
-    are_known = all(argument.kind == Kind.STATIC for argument in args[:2])
+    are_known = are_static(args[:2])
     if not are_known or not is_stand_in(state, call.first):
         return None
     return dispatch(FUNCTIONS_OF_STAND_INS, state, call)
@@ -106,7 +106,7 @@ def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
         return super(*(argument.example for argument in args))
     defining_class = state.frame.scope.get("__class__")
     owner = state.names.get(state.frame.prefix + state.frame.first_parameter)
-    if defining_class is None or owner is None or owner.kind != Kind.STATIC:
+    if defining_class is None or owner is None or not isinstance(owner, StaticValue):
         raise state.refuse(node, "super() is not supported here")
     return super(defining_class, owner.example)
 
@@ -160,7 +160,7 @@ def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
         return None
     keys = get_item_keys(state, call.node, call.first)
     has_plain_keywords = all(
-        value.kind == Kind.STATIC and isinstance(value.example, (bool, int))
+        isinstance(value, StaticValue) and isinstance(value.example, (bool, int))
         for value in call.keywords.values()
     )
     have_one_type = call.function is not sorted or len({*map(type, keys)}) == 1

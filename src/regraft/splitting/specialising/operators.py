@@ -12,8 +12,19 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import method_call
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible import TRUTHS, outcomes, possible_constants
-from regraft.splitting.program.values import Kind, Value, has_kind, literal
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    are_static,
+    convert_to_host,
+    has_kind,
+)
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.either import require_tensors, test_for_none
 from regraft.splitting.specialising.elements import list_element_codes
@@ -68,14 +79,14 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
     """Evaluate an operator; the kind of its value is the strongest kind of its operands."""
     operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     operands = [state.evaluate(operand_node) for operand_node in operand_nodes]
-    if has_kind(operands, Kind.EITHER):
+    if has_kind(operands, EitherValue):
         none_check = test_for_none(state, node, operands)
         if none_check is not None:
             return none_check
         operands = require_tensors(state, node, operands)
-    if has_kind(operands, Kind.RECORD):
+    if has_kind(operands, RecordValue):
         return operate_on_records(state, node, operands)
-    if has_kind(operands, Kind.TENSOR):
+    if has_kind(operands, TensorValue):
         operands = bind_operands(state, node, operands)
     operation = Operation(node, operands, write_operation(node, operands))
     for evaluate_case in SPECIAL_CASES.get(operation.operator_type, ()):
@@ -84,10 +95,11 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
             return value
     among = outcomes(node, operand_nodes, operands)
     if among is None and gives_truth(node):
-        among = TRUTHS  # for what the host computes; a tensor has no `among`
+        among = TRUTHS
     if among is not None and len(among) == 1:
         return state.static(among[0])
-    return replace(run_operation(state, node, operation.code, operands), among=among)
+    value = run_operation(state, node, operation.code, operands)
+    return replace(value, among=among) if isinstance(value, HostValue) else value
 
 
 def bind_operands(state: Specialisation, node: Operator, operands: list[Value]) -> list[Value]:
@@ -129,15 +141,15 @@ def gives_truth(node: Operator) -> bool:
 def compare_identity(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `is` or `is not`; refuse it where the example does not decide it."""
     node, operands = operation.node, operation.operands
-    if all(operand.kind == Kind.STATIC for operand in operands):
+    if are_static(operands):
         are_identical = operands[0].example is operands[1].example
         return state.static(are_identical == (operation.operator_type is ast.Is))
     has_number = any(
-        operand.kind == Kind.HOST and isinstance(operand.example, (int, float))
+        isinstance(operand, HostValue) and isinstance(operand.example, (int, float))
         for operand in operands
     )
     if has_number and not any(operand.example is None for operand in operands):
-        return replace(run_code(state, node, operation.code), kind=Kind.HOST)  # `flag is True`
+        return convert_to_host(run_code(state, node, operation.code))  # `flag is True`
     if not any(map(is_unique_object, operands)):
         raise state.refuse(
             node,
@@ -148,7 +160,7 @@ def compare_identity(state: Specialisation, operation: Operation) -> Value | Non
 
 def is_unique_object(value: Value) -> bool:
     """Return whether a value is known to be None, or one object that is no plain constant."""
-    if value.kind != Kind.STATIC or isinstance(value.example, torch.Tensor):
+    if not isinstance(value, StaticValue) or isinstance(value.example, torch.Tensor):
         return False
     return value.example is None or literal(value.example) is None
 
@@ -156,7 +168,7 @@ def is_unique_object(value: Value) -> bool:
 def find_key(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `in` or `not in` of a dictionary that forward makes; None for other containers."""
     key, container = operation.operands
-    if not is_dict_stand_in(state, container.example) or key.kind != Kind.STATIC:
+    if not is_dict_stand_in(state, container.example) or not isinstance(key, StaticValue):
         return None
     is_contained = ("item", key.example) in get_places(state, operation.node, container.example)
     return state.static(is_contained == (operation.operator_type is ast.In))
@@ -174,29 +186,29 @@ def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate the sum of two tuples, of which the host computes an element; None for other
     operands."""
     left, right = (list_element_codes(operand) for operand in operation.operands)
-    if left is None or right is None or not has_kind(operation.operands, Kind.HOST):
+    if left is None or right is None or not has_kind(operation.operands, HostValue):
         return None
     code = ast.Tuple([*left, *right], ast.Load())
-    return replace(run_code(state, operation.node, code), kind=Kind.HOST)
+    return convert_to_host(run_code(state, operation.node, code))
 
 
 def add_lists(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate the sum of two lists, one of which the host makes; None for other operands."""
     are_lists = all(isinstance(operand.example, list) for operand in operation.operands)
-    if not are_lists or not has_kind(operation.operands, Kind.HOST):
+    if not are_lists or not has_kind(operation.operands, HostValue):
         return None
-    return replace(run_code(state, operation.node, operation.code), kind=Kind.HOST)
+    return convert_to_host(run_code(state, operation.node, operation.code))
 
 
 def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
     """Evaluate `[x] * 3` as a list display; None where the list or the number is not known, or it
     is too long."""
     display, repeats = operation.operands[0].code, operation.operands[1].example
-    is_known_number = operation.operands[1].kind == Kind.STATIC and type(repeats) is int
+    is_known_number = isinstance(operation.operands[1], StaticValue) and type(repeats) is int
     if not is_flat_list(display) or not is_known_number or repeats > MAX_LIST_LENGTH:
         return None
     code = ast.List(display.elts * repeats, ast.Load())  # type: ignore[attr-defined]
-    return replace(run_code(state, operation.node, code), kind=Kind.HOST)
+    return convert_to_host(run_code(state, operation.node, code))
 
 
 def check_power(state: Specialisation, operation: Operation) -> Value | None:
@@ -204,7 +216,7 @@ def check_power(state: Specialisation, operation: Operation) -> Value | None:
     exponent = operation.operands[1]
     is_integral = all(isinstance(operand.example, int) for operand in operation.operands)
     if (
-        exponent.kind == Kind.HOST
+        isinstance(exponent, HostValue)
         and is_integral
         and min(possible_constants(exponent) or (-1,)) < 0
     ):
@@ -225,10 +237,10 @@ def combine_mask(state: Specialisation, operation: Operation) -> Value | None:
     masks = [
         operand
         for operand in operands
-        if operand.kind == Kind.TENSOR and getattr(operand.example, "dtype", 0) == torch.bool
+        if isinstance(operand, TensorValue) and getattr(operand.example, "dtype", 0) == torch.bool
     ]
     if len(masks) != 1 or not any(
-        operand.kind == Kind.STATIC and type(operand.example) is bool for operand in operands
+        isinstance(operand, StaticValue) and type(operand.example) is bool for operand in operands
     ):
         return None
     truths = torch.tensor([False, True])

@@ -14,8 +14,9 @@ from regraft.splitting.observing.scratch import (
     is_reassigned,
     remove_attribute,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import reads
-from regraft.splitting.program.values import Kind, Value, lists_in, literal
+from regraft.splitting.program.values import StaticValue, Value, lists_in
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.lists import check_change
 from regraft.splitting.specialising.stand_ins import (
@@ -149,7 +150,7 @@ def store_scratch(
 ) -> None:
     """Assign to an attribute of a module; raise Found if it is no variable of a call yet."""
     path = state.paths.get(id(module))
-    if value.kind == Kind.STATIC and is_reassigned(module, attribute, value.example):
+    if isinstance(value, StaticValue) and is_reassigned(module, attribute, value.example):
         return
     is_part = isinstance(value.example, (torch.nn.Module, torch.nn.Parameter))
     if path is None or is_part or not is_plain(module, attribute):

@@ -9,7 +9,14 @@ import torch
 
 from regraft.splitting.program.codes import name
 from regraft.splitting.program.normal import mark_uses
-from regraft.splitting.program.values import NO_TWIN, Kind, Value
+from regraft.splitting.program.values import (
+    NO_TWIN,
+    EitherValue,
+    HostValue,
+    TensorValue,
+    Value,
+    are_static,
+)
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.elements import (
     take_elements,
@@ -23,7 +30,7 @@ from regraft.splitting.specialising.state import Specialisation
 def is_single_value(value: Value) -> bool:
     """Return whether a value is, or may be, a tensor of one element."""
     return (
-        value.kind in (Kind.TENSOR, Kind.EITHER)
+        isinstance(value, (TensorValue, EitherValue))
         and isinstance(value.example, torch.Tensor)
         and value.example.numel() == 1
     )
@@ -35,8 +42,7 @@ def has_mixed_types(operands: list[Value]) -> bool:
     is_sequence = len(operands) == 1 and isinstance(first, (list, tuple))
     numbers = [*first] if is_sequence else [operand.example for operand in operands]
     kinds = {type(number) for number in numbers}
-    are_static = all(operand.kind == Kind.STATIC for operand in operands)
-    return not are_static and kinds <= {bool, int, float} and len(kinds) > 1
+    return not are_static(operands) and kinds <= {bool, int, float} and len(kinds) > 1
 
 
 def reduce_list(
@@ -47,12 +53,12 @@ def reduce_list(
     are_single = all(
         isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
     )
-    if tensors.kind != Kind.HOST or not (function_name == "sum" or are_single):
+    if not isinstance(tensors, HostValue) or not (function_name == "sum" or are_single):
         raise state.refuse(node, f"{function_name}() of what this holds is not supported")
     with torch.no_grad():
         example, second_example = function(tensors.example), function(tensors.second_example)
     return state.bind_in_host(
-        Value(Kind.TENSOR, example, code, NO_TWIN if tensors.twin is NO_TWIN else second_example)
+        TensorValue(example, code, NO_TWIN if tensors.twin is NO_TWIN else second_example)
     )
 
 
@@ -70,7 +76,7 @@ def select_extreme(
         are_single
         and not node.keywords
         and len(candidates) > 1
-        and any(candidate.kind != Kind.TENSOR for candidate in candidates)
+        and any(not isinstance(candidate, TensorValue) for candidate in candidates)
     ):
         return decide_extreme(state, node, function_name, candidates)
     if (
@@ -89,6 +95,8 @@ def select_extreme(
         codes = [state.bind_result(candidate), state.bind_result(best)]
         selection = ast.Call(where_code, [ast.Compare(codes[0], [sign], [codes[1]]), *codes], [])
         best = run_operation(state, node, selection, [candidate, best])
+    best = state.require_single_kind(node, best)
+    assert isinstance(best, TensorValue)
     return state.merge_aliases(best, candidates)  # one of them itself, which `+=` would change
 
 

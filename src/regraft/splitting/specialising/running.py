@@ -21,13 +21,17 @@ from regraft.splitting.program.codes import (
     tensors_in,
 )
 from regraft.splitting.program.residual import reads
+from regraft.splitting.program.shapes import open_differing_sizes, type_pattern
 from regraft.splitting.program.values import (
     NO_TWIN,
-    Kind,
+    ComputedValue,
+    HostValue,
+    RecordValue,
+    TensorValue,
     Value,
+    has_kind,
+    is_independent,
     lists_in,
-    open_differing_sizes,
-    type_pattern,
 )
 from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.lists import length_depends, note_ragged
@@ -40,7 +44,7 @@ OPERATION_FACTOR = 20  # times the operations on the example: the limit in the s
 def is_constant_tensor(state: Specialisation, value: Value) -> bool:
     """Return whether a tensor holds the same for every input, sizes included."""
     return value.twin is NO_TWIN and (
-        value.constant or all(map(state.is_constant, reads(value.code)))
+        is_independent(value) or all(map(state.is_constant, reads(value.code)))
     )
 
 
@@ -50,18 +54,18 @@ def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.T
 
     There are none if the code reads no name of such a tensor.
     """
-    if not any(state.names[key].constant for key in reads(code) if key in state.names):
+    if not any(is_independent(state.names[key]) for key in reads(code) if key in state.names):
         return []
     values = state.names.values()
     varying_storages = {
         storage_key(tensor)
-        for tensor in tensors_in([value.example for value in values if not value.constant])
+        for tensor in tensors_in([value.example for value in values if not is_independent(value)])
     }
-    constants = tensors_in([value.example for value in values if value.constant])
+    constants = tensors_in([value.example for value in values if is_independent(value)])
     return [tensor for tensor in constants if storage_key(tensor) not in varying_storages]
 
 
-def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
+def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedValue:
     """Run residual code on the example, and in the second world if it may differ there; return
     the value."""
     observation = run_in_world(state, node, code, None)
@@ -78,15 +82,15 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
         note_length(state, code, observation.result, twin)
     check_dimensions(state, node, observation.result, twin)
     # a result of the host's numbers is as constant as they are
-    is_of_host = any(operand.kind == Kind.HOST for operand in operands)
-    value = Value(
-        Kind.TENSOR if holds_tensor(observation.result) else Kind.HOST,
+    is_of_host = has_kind(operands, HostValue)
+    value_class = TensorValue if holds_tensor(observation.result) else HostValue
+    value = value_class(
         observation.result,
         code,
         twin,
         constant=observation.constant and twin is NO_TWIN and not is_of_host,
     )
-    return open_sizes_by_numbers(state, node, value) if value.kind == Kind.TENSOR else value
+    return open_sizes_by_numbers(state, node, value) if isinstance(value, TensorValue) else value
 
 
 def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
@@ -103,7 +107,7 @@ def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
 def has_number(operands: list[Value]) -> bool:
     """Return whether a whole number of the host is among the operands."""
     return any(
-        operand.kind == Kind.HOST and isinstance(operand.example, int) for operand in operands
+        isinstance(operand, HostValue) and isinstance(operand.example, int) for operand in operands
     )
 
 
@@ -126,7 +130,7 @@ def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: An
         )
 
 
-def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: Value) -> Value:
+def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorValue) -> TensorValue:
     """Return the value with the sizes open that a number decides which the host reads, such as
     `int(x)`."""
     numbers = [
@@ -241,11 +245,11 @@ def read_in_worlds(
         return example, example
 
 
-def read_number(state: Specialisation, value: Value) -> Value:
+def read_number(state: Specialisation, value: Value) -> HostValue:
     """Return the number that the host reads of a tensor of one element."""
     code = method_call(state.bind_result(value), "item")
     example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)
-    return Value(Kind.HOST, example, code, NO_TWIN if example == second_example else second_example)
+    return HostValue(example, code, NO_TWIN if example == second_example else second_example)
 
 
 def run_operation(
@@ -254,11 +258,14 @@ def run_operation(
     """Run an operation and return its value: a tensor if an operand is one, and static if all
     operands are."""
     value = run_code(state, node, code)
-    kinds = {operand.kind for operand in operands}
-    if value.kind == Kind.TENSOR:
+    if isinstance(value, TensorValue):
         return value
-    if Kind.TENSOR in kinds and not (value.example is None and value.second_example is None):
+    if has_kind(operands, TensorValue) and not (
+        value.example is None and value.second_example is None
+    ):
         raise state.refuse(
             node, f"gives a {type(value.example).__name__} from tensors, which is not supported"
         )
-    return value if kinds & {Kind.HOST, Kind.RECORD} else state.static(value.example, code)
+    if has_kind(operands, HostValue) or has_kind(operands, RecordValue):
+        return value
+    return state.static(value.example, code)

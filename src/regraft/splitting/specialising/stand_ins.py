@@ -22,7 +22,7 @@ from types import (
 from typing import Any
 
 from regraft.splitting.program.records import Mutable, is_namedtuple
-from regraft.splitting.program.values import Kind, Names, Value
+from regraft.splitting.program.values import Names, StaticValue, Value
 from regraft.splitting.specialising.state import Specialisation
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
@@ -144,7 +144,7 @@ def get_places(state: Specialisation, node: ast.AST, stand_in: Any) -> tuple[Pla
     """Return the places of an object; refuse where the paths that lead here disagree on
     them."""
     value = state.names.get(get_object_name(state, stand_in))
-    if value is None or value.kind != Kind.STATIC:
+    if value is None or not isinstance(value, StaticValue):
         class_name = type(stand_in).__name__
         raise state.refuse(
             node, f"what this {class_name} holds differs between the paths that lead here"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -14,15 +14,19 @@ import torch
 from regraft.splitting.errors import Unsplittable, refuse
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, assign, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves, reads
+from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
-    Kind,
+    EitherValue,
+    LostValue,
     Names,
+    StaticValue,
+    TensorValue,
     Value,
     fork,
-    literal,
-    open_dimensions,
+    is_independent,
 )
 
 T = TypeVar("T")
@@ -120,7 +124,8 @@ class Specialisation:
         self.size_names: set[str] = set()  # names of sizes that regions compute
         # open dimensions of all tensors that a name ever holds
         self.open_by_name: dict[str, set[int]] = {}
-        self.copied_from: dict[str, str] = {}  # the names whose values of kind EITHER names got
+        # of names that hold an EitherValue: the names that they got it from
+        self.copied_from: dict[str, str] = {}
 
         # values not used yet, by enclosing expression; None for a statement, which uses its own
         self.pending: list[list[Value] | None] = []
@@ -160,7 +165,7 @@ class Specialisation:
         # the statements that are specialised by cases now, with the names
         self.cases: set[tuple[int, str]] = set()
         # joined tensors, by the ids of the tensors on each path
-        self.joined_values: dict[tuple[int, ...], Value] = {}
+        self.joined_values: dict[tuple[int, ...], TensorValue] = {}
 
         # loops
         self.loops: list[FollowedLoop] = []
@@ -204,7 +209,7 @@ class Specialisation:
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
         """Return the value that the source calls `label`; refuse it if the paths here disagree on
         its type."""
-        if value.kind == Kind.LOST:
+        if isinstance(value, LostValue):
             raise self.refuse(
                 node, f"{label} has different types or shapes on the paths that lead here"
             )
@@ -213,7 +218,7 @@ class Specialisation:
     def require_single_kind(self, node: ast.AST, value: Value) -> Value:
         """Return the value if it is of one kind; else raise Cases, so that its statement is
         specialised for each."""
-        if value.kind == Kind.EITHER:
+        if isinstance(value, EitherValue):
             assert isinstance(value.code, ast.Name)
             raise Cases(value.code.id)
         return value
@@ -269,13 +274,11 @@ class Specialisation:
             if match
         }
 
-    def static(self, example: Any, code: ast.expr | None = None) -> Value:
+    def static(self, example: Any, code: ast.expr | None = None) -> StaticValue:
         """Return a value that is known now, whatever the input."""
         if code is None or literal(example) is not None:
             code = literal(example)
-        return Value(
-            Kind.STATIC, example, code or self.alias_global(type(example).__name__, example)
-        )
+        return StaticValue(example, code or self.alias_global(type(example).__name__, example))
 
     def alias_global(self, alias: str, value: Any) -> ast.expr:
         """Return the expression for an object that regions need from outside: a submodule's path,
@@ -294,19 +297,19 @@ class Specialisation:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
         # else from outside
         is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)
-        can_be_constant = (
-            is_computed and value.kind == Kind.TENSOR and key not in self.varying_names
+        constant = (
+            isinstance(value, TensorValue)
+            and is_computed
+            and key not in self.varying_names
+            and (value.constant or all(map(self.is_constant, reads(value.code))))
         )
-        constant = can_be_constant and (
-            value.constant or all(map(self.is_constant, reads(value.code)))
-        )
-        self.names[key] = replace(value.with_name(key), constant=constant)
+        self.names[key] = value.with_name(key).with_constant(constant)
         return self.names[key]
 
     def is_constant(self, key: str) -> bool:
         """Return whether no input decides what a name holds."""
         if key in self.names:
-            return self.names[key].kind == Kind.STATIC or self.names[key].constant
+            return isinstance(self.names[key], StaticValue) or is_independent(self.names[key])
         return key == "self" or key in self.globals
 
     def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
@@ -323,9 +326,14 @@ class Specialisation:
         self.bind_name(target, value)
         return name(target)
 
+    def write_for_host(self, value: Value) -> ast.expr:
+        """Return the host's expression for a value; a region's result gets a name first."""
+        return self.bind_result(value) if isinstance(value, TensorValue) else value.code
+
     def bind_if_tensor(self, value: Value) -> Value:
         """Return the value; a region's result gets a name first."""
-        return replace(value, code=self.bind_result(value)) if value.kind == Kind.TENSOR else value
+        is_tensor = isinstance(value, TensorValue)
+        return value.with_code(self.bind_result(value)) if is_tensor else value
 
     def bind_in_host(self, value: Value) -> Value:
         """Bind what the host computes to a new name, so that it is computed once, and return it
@@ -334,7 +342,7 @@ class Specialisation:
         self.steps.append(HostStep(assign(target, value.code)))
         return self.bind_name(target, value)
 
-    def merge_aliases(self, value: Value, values: list[Value]) -> Value:
+    def merge_aliases(self, value: TensorValue, values: Sequence[Value]) -> TensorValue:
         """Return the value as one of several tensors, by the path taken: it shares the memory of
         all."""
         value = replace(value, example=value.example.view_as(value.example))

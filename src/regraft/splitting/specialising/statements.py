@@ -6,19 +6,27 @@ import ast
 import builtins
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import holds_tensor, leaf_expressions, name
+from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step, reads
-from regraft.splitting.program.values import Kind, Value, literal, same_type
+from regraft.splitting.program.shapes import same_type
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    is_truth_of_operand,
+)
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
 from regraft.splitting.specialising.displays import write_display
-from regraft.splitting.specialising.either import write_constant_test
+from regraft.splitting.specialising.either import get_constant, write_constant_test
 from regraft.splitting.specialising.indexing import Choice
 from regraft.splitting.specialising.inplace import (
     change_in_place,
@@ -55,7 +63,7 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
     case = id(node), key
     if case in state.cases or isinstance(node, (ast.For, ast.While)):
         alternatives = (
-            f"{state.names[key].instead} on some of the paths that lead here, and something else"
+            f"{get_constant(state, key)} on some of the paths that lead here, and something else"
             " on others"
         )
         raise state.refuse(node, f"{key} is {alternatives}; that is not supported here")
@@ -69,7 +77,7 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     """Specialise a statement once for each module that the index may choose."""
     index_value = state.evaluate(choice.index)
     index_value = (
-        read_number(state, index_value) if index_value.kind == Kind.TENSOR else index_value
+        read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
     )
     index = (
         index_value.code
@@ -106,14 +114,14 @@ def execute_expression(state: Specialisation, node: ast.Expr) -> None:
     if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
         return
     value = state.evaluate(node.value)
-    if value.kind == Kind.HOST:
+    if isinstance(value, HostValue):
         state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
 
 
 def execute_assert(state: Specialisation, node: ast.Assert) -> None:
     """Specialise `assert`, which the host repeats unless its outcome is known."""
     test = evaluate_truth(state, state.evaluate(node.test))
-    if test.kind != Kind.STATIC:
+    if not isinstance(test, StaticValue):
         state.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
     elif not test.example:  # on a path that no input takes, or where the original raises, too
         state.steps.append(
@@ -141,7 +149,7 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     step_count = len(state.steps)
     arguments = [state.evaluate(argument) for argument in call.args]
     are_literal = all(
-        argument.kind in (Kind.STATIC, Kind.HOST) and literal(argument.example) is not None
+        isinstance(argument, (StaticValue, HostValue)) and literal(argument.example) is not None
         for argument in arguments
     )
     if not are_literal or len(state.steps) > step_count:  # a side that raises gives no samples
@@ -183,7 +191,9 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
 def execute_assign(state: Specialisation, node: ast.Assign) -> None:
     """Specialise an assignment to its targets in turn."""
     value = state.evaluate(node.value)
-    if len(node.targets) > 1 and value.kind != Kind.STATIC:  # the other targets may read the first
+    if len(node.targets) > 1 and not isinstance(
+        value, StaticValue
+    ):  # the other targets may read the first
         value = bind_fresh(state, value)
     state.pending.append([value] if len(node.targets) > 1 else None)
     for target in node.targets:
@@ -233,7 +243,7 @@ def change_tensor(
     """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases."""
     aliases = find_aliases(state, node, key)
     # where the value is a number, only this name changes
-    if old_value.instead is not None and len(aliases) > 1:
+    if len(aliases) > 1 and isinstance(old_value, EitherValue) and old_value.instead is not None:
         state.require_single_kind(node, old_value)
     value = state.evaluate(binary_operation(node, load))
     if not same_type(value, old_value):
@@ -279,13 +289,11 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
         ]
         execute_if(state, ast.copy_location(ast.If(node.value.test, sides[0], sides[1]), node))  # type: ignore[arg-type]
         return
-    value = (
-        state.evaluate(node.value) if node.value else Value(Kind.STATIC, None, ast.Constant(None))
-    )
+    value = state.evaluate(node.value) if node.value else StaticValue(None, ast.Constant(None))
     value = write_display(state, node, value) if state.call_depth == 0 else value
-    code = state.bind_result(value) if value.kind == Kind.TENSOR else value.code
+    code = state.write_for_host(value)
     if state.call_depth == 0:
-        if value.kind == Kind.STATIC and literal(value.example) is None:
+        if is_static_object(value):
             raise state.refuse(
                 node, f"returns a {type(value.example).__name__}, which the host cannot make"
             )
@@ -307,12 +315,12 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
             HostStep(ast.fix_missing_locations(ast.Return(convert_sizes(state, code))))
         )
         return
-    store_name(state, f"{state.frame.prefix}result", replace(value, code=code))
+    store_name(state, f"{state.frame.prefix}result", value.with_code(code))
 
 
 def is_truth_only(state: Specialisation, key: str) -> bool:
     """Return whether only the truth of what a name holds is known."""
-    return key in state.names and state.names[key].truth
+    return key in state.names and is_truth_of_operand(state.names[key])
 
 
 def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
@@ -337,7 +345,7 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 def execute_if(state: Specialisation, node: ast.If) -> None:
     """Specialise `if`: the side that is known to run, or both."""
     test = evaluate_truth(state, state.evaluate(node.test))
-    if test.kind == Kind.STATIC:
+    if isinstance(test, StaticValue):
         state.execute_block(node.body if test.example else node.orelse)
         return
     decide(

@@ -16,15 +16,18 @@ from regraft.splitting.program.codes import (
     method_call,
     name,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import reads
+from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
-    Kind,
+    HostValue,
     Names,
+    StaticValue,
+    TensorValue,
     Value,
     fork,
-    literal,
-    open_dimensions,
+    has_kind,
 )
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.branches import evaluate_truth
@@ -87,10 +90,10 @@ def call_size(
         for factor in (size for part in sizes for size in part or []):
             code = ast.BinOp(code, ast.Mult(), factor)
         value = run_code(state, node, code)
-        return value if shape.kind == Kind.HOST else state.static(value.example)
+        return value if isinstance(shape, HostValue) else state.static(value.example)
     if not operands:
         return shape
-    if operands[0].kind != Kind.STATIC:
+    if not isinstance(operands[0], StaticValue):
         raise state.refuse(node, "size() of a dimension known only at run time is not supported")
     return get_element(state, shape, operands[0].example)
 
@@ -103,7 +106,7 @@ def convert_to_tensor(
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
     if (
-        dtype.kind != Kind.STATIC
+        not isinstance(dtype, StaticValue)
         or set(keywords) - {"dtype", "device"}
         or str(device.example) != "cpu"
     ):
@@ -128,8 +131,8 @@ def concatenate_list(
     keywords: dict[Any, Value],
 ) -> Value:
     """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows."""
-    dim = args[1] if len(args) > 1 else keywords.get("dim", Value(Kind.STATIC, 0, ast.Constant(0)))
-    if dim.kind != Kind.STATIC or set(keywords) - {"dim"}:
+    dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
+    if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")
     code = ast.Call(
         ast.Attribute(
@@ -145,7 +148,7 @@ def concatenate_list(
     if id(args[0].example) in state.ragged and twin.shape[axis] == tensor.shape[axis]:
         twin = lengthen(twin, [axis])
     return state.bind_in_host(
-        Value(Kind.TENSOR, tensor, code, NO_TWIN if twin.shape == tensor.shape else twin)
+        TensorValue(tensor, code, NO_TWIN if twin.shape == tensor.shape else twin)
     )
 
 
@@ -155,7 +158,7 @@ def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -
         is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
             operand.code, ast.Slice
         )
-        if operand.kind == Kind.HOST and not is_plain_number and not is_display(operand):
+        if isinstance(operand, HostValue) and not is_plain_number and not is_display(operand):
             raise state.refuse(
                 node,
                 f"a {type(operand.example).__name__} of the host goes into a tensor operation",
@@ -225,7 +228,9 @@ def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> 
     """Return whether the code may decide by a tensor's value, or by an operand's size that
     values decide."""
     has_open_numbers = any(
-        operand.kind == Kind.HOST and operand.twin is not NO_TWIN and holds_number(operand.example)
+        isinstance(operand, HostValue)
+        and operand.twin is not NO_TWIN
+        and holds_number(operand.example)
         for operand in operands
     )
     return has_open_numbers or has_to_be_followed(state, code)
@@ -236,7 +241,11 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
     fails."""
     for key in reads(code) & state.names.keys():
         value = state.names[key]
-        if value.kind == Kind.HOST and holds_number(value.example) and key not in state.size_names:
+        if (
+            isinstance(value, HostValue)
+            and holds_number(value.example)
+            and key not in state.size_names
+        ):
             return True  # a number is a tensor in its region, where what it decides need not show
     scope = state.scope(
         {
@@ -286,16 +295,12 @@ def run_as_operation(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands
     )
-    if (
-        has_containers
-        or not any(operand.kind == Kind.TENSOR for operand in operands)
-        or may_decide(state, code, operands)
-    ):
+    if has_containers or not has_kind(operands, TensorValue) or may_decide(state, code, operands):
         return None
     if depends_on_sizes(state, node, code):
         return None
     value = run_code(state, node, code)
-    if value.kind == Kind.TENSOR:
+    if isinstance(value, TensorValue):
         return value
     is_constant = literal(value.example) is not None and (
         value.twin is NO_TWIN or value.example is value.twin is None

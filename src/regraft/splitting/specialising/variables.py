@@ -13,12 +13,23 @@ from regraft.splitting.program.codes import (
     holds_tensor,
     is_named_result,
     is_single_integer,
-    kind_of,
     name,
 )
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import fields_of, is_record
 from regraft.splitting.program.residual import HostStep, TensorStep, reads, writes
-from regraft.splitting.program.values import NO_TWIN, Kind, Value, literal
+from regraft.splitting.program.values import (
+    NO_TWIN,
+    EitherValue,
+    HostValue,
+    LostValue,
+    RecordValue,
+    StaticValue,
+    TensorValue,
+    Value,
+    convert_to_host,
+    make_value,
+)
 from regraft.splitting.specialising.elements import (
     dissolve,
     get_element,
@@ -45,7 +56,7 @@ ARITHMETIC_NODES = (
 
 def is_size(state: Specialisation, value: Value) -> bool:
     """Return whether a number is computed from shapes alone, which a region can do."""
-    if value.kind != Kind.HOST or type(value.example) is not int or value.twin is NO_TWIN:
+    if not isinstance(value, HostValue) or type(value.example) is not int or value.twin is NO_TWIN:
         return False
     nodes = list(ast.walk(value.code))
     shape_bases = {
@@ -65,7 +76,7 @@ def bind_number(state: Specialisation, value: Value) -> Value:
     """Return the value; a number that the host reads gets a name, because it goes into a
     region."""
     if (
-        value.kind != Kind.HOST
+        not isinstance(value, HostValue)
         or not isinstance(value.example, (int, float))
         or isinstance(value.code, ast.Name)
     ):
@@ -89,30 +100,30 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
     state.implied_tests = {
         condition: test for condition, test in state.implied_tests.items() if key not in reads(test)
     }
-    if value.kind == Kind.STATIC and (
+    if isinstance(value, StaticValue) and (
         key not in state.varying_names or literal(value.example) is None
     ):
         state.names[key] = value
         return
-    if value.kind == Kind.EITHER:
+    if isinstance(value, EitherValue):
         store_either(state, key, value)
         return
-    if value.kind == Kind.TENSOR:
+    if isinstance(value, TensorValue):
         value = split_result(state, value)
     if value.fields:
         store_fields(state, key, value)
         return
     is_of_region = is_size(state, value)
-    append_assignment(state, key, value.code, value.kind == Kind.TENSOR or is_of_region)
+    append_assignment(state, key, value.code, isinstance(value, TensorValue) or is_of_region)
     (state.size_names.add if is_of_region else state.size_names.discard)(key)
     bound_value = state.bind_name(
-        key, replace(value, kind=Kind.HOST) if value.kind == Kind.STATIC else value
+        key, convert_to_host(value) if isinstance(value, StaticValue) else value
     )
-    if value.kind == Kind.STATIC:
-        state.names[key] = replace(bound_value, constant=True)
+    if isinstance(value, StaticValue):
+        state.names[key] = bound_value.with_constant(True)
 
 
-def store_either(state: Specialisation, key: str, value: Value) -> None:
+def store_either(state: Specialisation, key: str, value: EitherValue) -> None:
     """Let the host assign a value of two kinds to a name."""
     assert isinstance(value.code, ast.Name)
     state.copied_from[key] = value.code.id
@@ -120,12 +131,12 @@ def store_either(state: Specialisation, key: str, value: Value) -> None:
     state.names[key] = value.with_name(key)
 
 
-def split_result(state: Specialisation, value: Value) -> Value:
+def split_result(state: Specialisation, value: TensorValue) -> Value:
     """Return a tuple, list or record that a region makes as the host's, of its elements; a tensor
     as it is."""
     if type(value.example) is tuple or is_named_result(value.example):
         codes = [element.code for element in take_apart(state, value)]
-        return Value(Kind.HOST, value.example, ast.Tuple(codes, ast.Load()), value.twin)
+        return HostValue(value.example, ast.Tuple(codes, ast.Load()), value.twin)
     if type(value.example) is list:
         return dissolve(state, value)
     return open_record(state, value) if is_record(type(value.example)) else value
@@ -145,7 +156,7 @@ def store_fields(state: Specialisation, key: str, value: Value) -> None:
     state.names[key] = rebuild_value(state, key, value)
 
 
-def open_record(state: Specialisation, value: Value) -> Value:
+def open_record(state: Specialisation, value: TensorValue) -> RecordValue:
     """Return a region's object of named fields as a record; the object itself cannot leave the
     region."""
     object_name = state.fresh_name()
@@ -162,9 +173,7 @@ def open_record(state: Specialisation, value: Value) -> Value:
             store_name(
                 state,
                 field_name,
-                Value(
-                    Kind.TENSOR, example, code, NO_TWIN if value.twin is NO_TWIN else second_example
-                ),
+                TensorValue(example, code, NO_TWIN if value.twin is NO_TWIN else second_example),
             )
             code = name(field_name)
         elif (
@@ -178,14 +187,14 @@ def open_record(state: Specialisation, value: Value) -> Value:
     construction = ast.Call(
         state.alias_global(type(value.example).__name__, type(value.example)), [], codes
     )
-    return Value(Kind.RECORD, value.example, construction, value.twin)
+    return RecordValue(value.example, construction, value.twin)
 
 
 def bind_copy(state: Specialisation, value: Value) -> Value:
     """Copy a value that has a name to a name of its own, unless the value is static."""
     return (
         bind_fresh(state, value)
-        if isinstance(value.code, ast.Name) and value.kind != Kind.STATIC
+        if isinstance(value.code, ast.Name) and not isinstance(value, StaticValue)
         else value
     )
 
@@ -200,7 +209,7 @@ def bind_fresh(state: Specialisation, value: Value) -> Value:
 def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> Value:
     """Return an element of the right side, under a name of its own where the targets may change
     what it reads."""
-    if value.kind in (Kind.STATIC, Kind.LOST):
+    if isinstance(value, (StaticValue, LostValue)):
         return value
     stored_names = {state.frame.prefix + target_name for target_name in writes(target)}
     stores_in_containers = any(
@@ -216,11 +225,11 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
 def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Value:
     """Return a bound of a slice: the host reads a tensor of one integer, which is known if no
     input decides it."""
-    if value.kind != Kind.TENSOR and not isinstance(value.example, torch.Tensor):
+    if not isinstance(value, TensorValue) and not isinstance(value.example, torch.Tensor):
         return value
     if not is_single_integer(value.example):
         raise state.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
-    if value.kind == Kind.STATIC or is_constant_tensor(state, value):
+    if isinstance(value, StaticValue) or is_constant_tensor(state, value):
         return state.static(value.example.item())
     return state.bind_in_host(read_number(state, value))
 
@@ -229,12 +238,12 @@ def index_container(state: Specialisation, node: ast.AST, code: ast.expr) -> Val
     """Return the value of an index into a container of the host."""
     value = run_code(state, node, code)
     is_tensor = isinstance(value.example, torch.Tensor)
-    return state.bind_in_host(value) if is_tensor else replace(value, kind=Kind.HOST)
+    return state.bind_in_host(value) if is_tensor else convert_to_host(value)
 
 
 def take_missing_element(state: Specialisation, code: ast.expr, base: Value, example: Any) -> Value:
     """Return an element of a list of unknown length whose place the example lacks."""
-    return state.bind_in_host(Value(kind_of(example), example, code, base.second_example[-1]))
+    return state.bind_in_host(make_value(example, code, base.second_example[-1]))
 
 
 def index_elements(state: Specialisation, node: ast.AST, sequence: Value) -> list[Value] | None:
