@@ -209,7 +209,7 @@ def test_an_island_is_refused() -> None:
 
 
 def test_the_check_finds_a_file_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = regraft.splitting.emitting.emit_file.single_file
+    original = regraft.splitting.emitting.emit_file.build_onnx_model
 
     def wrong(*args: Any) -> Any:
         model = original(*args)
@@ -220,7 +220,7 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -
                 )
         return model
 
-    monkeypatch.setattr(regraft.splitting.emitting.emit_file, "single_file", wrong)
+    monkeypatch.setattr(regraft.splitting.emitting.emit_file, "build_onnx_model", wrong)
     with pytest.raises(Unsplittable, match="the single file differs from the original"):
         build_and_split(networks.Skips)
 

@@ -66,7 +66,9 @@ def load_lazy_modules() -> None:
 
 
 def names_outside(state: Specialisation) -> frozenset[str]:
-    """Return the names in the program's statements that are no variables of the program."""
+    """Return the names that statements of the program may read and that are no variables of it:
+    `self`, `numpy`, objects from outside, classes of results, and builtins and `math` unless a
+    variable has their name."""
     builtin_names = {*vars(builtins), "math"} - state.variables
     return frozenset({"self", "numpy", *builtin_names, *state.globals, *state.results})
 

@@ -31,8 +31,9 @@ def check_batches(original: Original, split: Any, earlier: CheckResult) -> Check
 
 
 def batches_of_equal_sizes(calls: list[dict[str, Any]], chosen: set[int]) -> Iterator[Batch]:
-    """Yield the inputs of the numbers `chosen`, in order, in batches of at most `BATCH` samples
-    whose tensors have equal sizes."""
+    """Yield the inputs of `examples(calls)` whose numbers are `chosen`, in order and by number, in
+    batches of at most `BATCH` samples; an input whose tensors have other sizes begins the next
+    batch."""
     batch: Batch = {}
     last = max(chosen, default=-1)
     for number, call in enumerate(itertools.islice(examples(calls), last + 1)):

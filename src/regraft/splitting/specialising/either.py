@@ -74,8 +74,9 @@ def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: st
 
 
 def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]) -> list[Value]:
-    """Return the operands as tensors; a number is filled into one if that gives the same
-    result."""
+    """Return the operands, of which each EitherValue is made a tensor: where it may be None, the
+    host raises TypeError; a number is filled into a tensor if that gives the same result, else
+    Cases is raised. Other operands stay as they are."""
     tensors = []
     for operand in operands:
         if isinstance(operand, EitherValue) and operand.instead is not None:

@@ -47,7 +47,7 @@ def counterpart(state: Specialisation, first: Names, names: Names) -> str | None
     """Return a name that holds an object of one class on both paths, on each path one of the path's
     own.
 
-    Returns None where there is no such name, or values other than names hold the object.
+    Returns None where there is no such name, or a value of `names` holds an object.
     """
     for key in first.keys() & names.keys():
         first_object, second_object = first[key].example, names[key].example
@@ -61,15 +61,15 @@ def counterpart(state: Specialisation, first: Names, names: Names) -> str | None
                 get_object_name(state, first_object) not in names
                 and get_object_name(state, second_object) not in first
             )
-            if are_own and not is_inside_value(state, names, second_object):
+            if are_own and not has_nested_object(state, names):
                 return key
     return None
 
 
-def is_inside_value(state: Specialisation, names: Names, stand_in: object) -> bool:
-    """Return whether a value of a name, such as a tuple or a bound method, holds an object that
-    forward makes."""
-    examples = [value.example for value in names.values() if value.example is not stand_in]
+def has_nested_object(state: Specialisation, names: Names) -> bool:
+    """Return whether a value of a name, such as a tuple or a bound method, holds any object that
+    forward makes; such an object by itself does not count."""
+    examples = [value.example for value in names.values()]
     return any(
         holds_stand_in(state, example) and not is_stand_in(state, example) for example in examples
     )

@@ -1,4 +1,4 @@
-"""Calls of methods of tensors and of values that the host computes."""
+"""Arguments of calls, and calls of methods of tensors and of values that the host computes."""
 
 from __future__ import annotations
 

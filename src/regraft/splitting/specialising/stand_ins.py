@@ -136,7 +136,8 @@ def find_special_method(
 
 
 def get_object_name(state: Specialisation, stand_in: Any) -> str:
-    """Return the name that holds the places of an object."""
+    """Return the key in `state.names`, such as `o1`, of the tuple of an object's places; the object
+    has to be a stand-in."""
     return f"o{state.stand_ins[id(stand_in)][0]}"
 
 

@@ -93,8 +93,10 @@ def compare_runs(
     """Return a difference, or the changed version's equal outcome, or None where the original does
     not run.
 
-    Second derivatives and an order of hooks that the changed version loses are noted in the record
-    and are no difference.
+    State that differs between two runs of the original does not count. Second derivatives that a
+    kernel of the changed version lacks, and an order of hooks that it loses, are noted in the
+    record and are no difference; without those derivatives nothing is compared. Pending mutants run
+    through a comparison without a difference, and are marked as killed where they differ.
     """
     ledger, name = session.ledger, sides.definition
     original_outcome = _run_original(sides, call, plan, session)

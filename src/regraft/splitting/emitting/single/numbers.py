@@ -90,8 +90,9 @@ def arithmetic(graph: Graph, op: ast.operator, left: Value, right: Value) -> Val
 
 
 def checked_arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Number:
-    """Return a sum, difference or product of whole numbers; fails at run time where it does not fit
-    into 64 bits."""
+    """Return a sum, difference or product of whole numbers; `op` is ONNX's operator. Where the
+    bounds allow a result that does not fit into 64 bits, it fails at run time unless it is below
+    SAFE_BOUND."""
     names = [name_of(graph, operand) for operand in (left, right)]
     result_bound = bound(left) * bound(right) if op == "Mul" else bound(left) + bound(right)
     result = graph.add(op, *names)
@@ -177,9 +178,15 @@ def as_int(graph: Graph, value: Value) -> Value:
 
 def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
     """Return the name of a number as float64; with `exact` an int above 2**53, which may be no
-    float64, fails at run time."""
+    float64, fails at run time.
+
+    Raises Inexpressible for a constant that is too large, or with `exact` no float64.
+    """
     if isinstance(value, Const):
-        return graph.number(float(value.value), "float")
+        constant = _convert_constant(float, value.value)
+        if exact and isinstance(value.value, int) and constant != value.value:
+            raise Inexpressible(f"{value.value}, which no float64 equals,")
+        return graph.number(constant, "float")
     if exact:
         value = limit_magnitude(graph, value, EXACT_FLOAT_BOUND)
     name = name_of(graph, value)
@@ -190,6 +197,17 @@ def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
     )
 
 
+def _convert_constant(convert: Callable[[Any], Any], constant: Any) -> Any:
+    """Return a constant number as `convert` gives it, a builtin such as `int` or `round`; raise
+    Inexpressible where it fails, as for infinity."""
+    try:
+        return convert(constant)
+    except (OverflowError, ValueError) as problem:
+        raise Inexpressible(
+            f"{convert.__name__}({constant}), which fails ({problem}),"
+        ) from problem
+
+
 def convert_number(graph: Graph, kind: str, value: Value) -> Value:
     """Return `int(value)`, `float(value)` or `bool(value)` of a number, as `kind` says; raise
     Inexpressible for other values."""
@@ -197,7 +215,9 @@ def convert_number(graph: Graph, kind: str, value: Value) -> Value:
     if value_kind is None:
         raise Inexpressible(f"{kind}() of {describe_value(value)}")
     if isinstance(value, Const):
-        return Const({"int": int, "float": float, "bool": bool}[kind](value.value))
+        return Const(
+            _convert_constant({"int": int, "float": float, "bool": bool}[kind], value.value)
+        )
     if value_kind == kind:
         return value
     if kind == "float":
@@ -291,7 +311,7 @@ def absolute_value(graph: Graph, value: Value) -> Value:
 def round_number(graph: Graph, value: Value) -> Value:
     """Return `round(value)`: the nearest whole number, with halves rounded to the even one."""
     if isinstance(value, Const):
-        return Const(round(value.value))
+        return Const(_convert_constant(round, value.value))
     if number_kind(value) != "float":
         return as_int(graph, value)
     return truncate_to_int(graph, graph.add("Round", name_of(graph, value)))

@@ -253,8 +253,8 @@ def _shapes_like(first: Any) -> list[tuple[int, ...]]:
 
 
 def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """Return the lengths of the first two sequences among the inputs, and that of the two
-    joined."""
+    """Return the different lengths of the first two inputs of three dimensions, and that of the two
+    joined; the only length where there is a single such input, () where there is none."""
     lengths = [tensor.shape[1] for tensor in inputs if tensor.dim() == 3]
     return tuple(
         dict.fromkeys((*lengths[:2], *([lengths[0] + lengths[1]] if len(lengths) > 1 else [])))

@@ -125,7 +125,8 @@ def _count_elements(tensors: list[Any], size: int, target: int) -> float:
 
 
 def _resize(call: Call, size: int, target: int, label: str) -> Call:
-    """Return a labelled call with one size changed."""
+    """Return a labelled call, marked as beyond in its sizes, with a size changed in every dimension
+    and integer, as `with_sizes` does."""
     return replace(with_sizes(call, {size: target}), label=label, beyond="sizes")
 
 

@@ -186,8 +186,9 @@ def _better_trials(
     session: Session,
     deadline: float,
 ) -> Iterator[Trial]:
-    """Yield trials that lead further than the best so far, until the deadline: with inputs searched
-    for, and with other values, which come first where the error blames them."""
+    """Yield trials that lead further than `best`, until the deadline: with inputs searched for,
+    where a model is built but its inputs were not searched for yet, and with other values, which
+    come first where the error blames them."""
     search = (
         [(best.values, input_repairs.SECONDS)]
         if best.progress[0] == RUNNING and not best.searched

@@ -200,7 +200,7 @@ def _instance_from_builder(
     """Return a small version of the model that a function builds, or else one that is built and
     takes no inputs.
 
-    Both are None where nothing is built; the reason is recorded.
+    Both are None where nothing is built. The reason is recorded where the first is None.
     """
     inputless_model = None
     tried_values: list[dict[str, Any]] = []
