@@ -4,6 +4,7 @@ text, joint chance."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -325,7 +326,7 @@ class Steady(nn.Module):
 Samples = dict[str, tuple[str, str, str, str]]
 
 
-def run(folder: Path, samples: Samples) -> dict[str, Verdict]:
+def run(folder: Path, samples: Samples, **options: Any) -> dict[str, Verdict]:
     """Verify all samples as one file in one run."""
     text = HEAD + "\n".join(source for _, source, _, _ in samples.values())
     changed = text
@@ -336,7 +337,8 @@ def run(folder: Path, samples: Samples) -> dict[str, Verdict]:
     path = folder / "model.py"
     path.write_text(text)
     return {
-        verdict.definition: verdict for verdict in verify(path, changed.encode(), time_limit=120)
+        verdict.definition: verdict
+        for verdict in verify(path, changed.encode(), time_limit=120, **options)
     }
 
 
@@ -432,17 +434,54 @@ def test_relatives_that_never_ran_are_named(tmp_path: Path) -> None:
     }
     verdict = run(tmp_path, samples)["Base"]
     assert verdict.status == "unproven"
-    assert verdict.evidence["relatives not run"] == [
+    others = [
         "Heir, which inherits from it, never ran",
         "Outer, which builds it, never ran",
         "Top, which can modify it, never ran",
         "patched, which can modify it, never ran",
     ]
-    # all that it does is to build a model without arguments, as the verifier does
-    assert verdict.evidence["builders not run"] == ["Trainer"]
+    builder = "Trainer, which builds it, never ran"
+    assert sorted(verdict.evidence["relatives not run"]) == sorted([*others, builder])
+    assert verdict.evidence["builders not run"] == []
     assert verdict.reason.startswith(
         "Heir, which inherits from it, never ran; Outer, which builds it"
     )
+    # all that it does is to build a model without arguments, as the verifier does
+    verdict = run(tmp_path, samples, by_rules=True)["Base"]
+    assert verdict.evidence["relatives not run"] == others
+    assert verdict.evidence["builders not run"] == ["Trainer"]
+
+
+BUILDER_ACTS = """\
+class Gain(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        self.gain = 1.0
+
+    def set_gain(self, gain):
+        self.gain = gain
+
+    def forward(self, x):
+        return self.dense(x) * self.gain
+
+
+class Net(nn.Module):
+    def __init__(self, *, unguessable_thing):
+        super().__init__()
+        self.width = unguessable_thing()
+        self.inner = Gain(16)
+        self.inner.set_gain(-2.0)
+
+    def forward(self, x):
+        return self.inner(x)
+"""
+
+
+def test_no_part_stands_in_for_the_builder_of_an_edit(tmp_path: Path) -> None:
+    new = "self.dense(x) * abs(self.gain)"
+    verdict = run(tmp_path, {"": ("Gain", BUILDER_ACTS, "self.dense(x) * self.gain", new)})["Gain"]
+    assert verdict.status != "proved"
 
 
 def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
