@@ -17,9 +17,10 @@ from regraft.verify.child.checks.constants import Constants, changed_nodes, cons
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls, masked_calls
 from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
+from regraft.verify.child.checks.single_axes import single_axis_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verify.child.checks.values import valued_calls
-from regraft.verify.child.replay import Target
+from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 
@@ -27,6 +28,7 @@ from regraft.verify.child.tree import Call
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
 _HEADS = 2  # the most numbers of heads for which masks are made
+_OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,16 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     refuse a call."""
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
+
+    def accepts(candidate: Call) -> bool:
+        """Return whether the original takes a call."""
+        return execute(target, candidate, Plan(gradients=False)).error is None
+
     yield from masked_calls(call, names)
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, domain.constants, features=not has_parameters)
+    yield from single_axis_calls(call, accepts)
     yield from reranked_calls(call)
     yield from valued_calls(
         call, domain.constants, target.module or target.model, finite=domain.finite
@@ -84,7 +92,10 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     for rearranged in rearranged_calls(call, target.callable, domain.names):
         yield from resized_calls(rearranged, domain.constants, features=not has_parameters)
     yield from rated_calls(call, target)
-    yield from optional_value_calls(call, target)
+    optional_calls = tuple(optional_value_calls(call, target))
+    yield from optional_calls
+    for optional_call in optional_calls[:_OPTIONAL]:
+        yield from single_axis_calls(optional_call, accepts, 2)
     yield from reset_calls(call, target.module, domain.attributes)
     yield from laid_out_calls(call)
     if has_parameters:
