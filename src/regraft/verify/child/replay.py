@@ -80,6 +80,11 @@ class Outcome:
     error: BaseException | None = None
     backward_error: BaseException | None = None
 
+    def is_finite(self) -> bool:
+        """Return whether all tensors among the outputs are finite."""
+        tensors = (value for value in self.outputs.values() if isinstance(value, torch.Tensor))
+        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
 
 Run = Callable[[], Outcome]
 

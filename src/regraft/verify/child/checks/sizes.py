@@ -175,7 +175,7 @@ def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
 
 def is_small(tensors: Iterable[Any]) -> bool:
     """Return whether some tensors have at most `_ELEMENTS` elements together."""
-    return sum(tensor.numel() for tensor in tensors) <= _ELEMENTS
+    return bool(sum(tensor.numel() for tensor in tensors) <= _ELEMENTS)
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:
