@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from regraft.verify.child import tree
-from regraft.verify.child.modes import in_conditions
+from regraft.verify.child.modes import SWITCHED, in_conditions, with_switched_submodules
 from regraft.verify.child.observe import (
     flatten_log,
     random_states,
@@ -96,9 +96,9 @@ class Plan:
 
     `hooked` also notes the results that forward hooks on all submodules see, `twice` also
     differentiates twice. Without `leaves` the gradients are those of the parameters alone. `dtype`
-    is a number format to cast inputs to, None for their own. `mode` is one of MODES, or "" for
-    none. `reused` calls twice with the same tensors, whose content is different the second time,
-    and reads both results at the end.
+    is a number format to cast inputs to, None for their own. `mode` is one of MODES,
+    SWITCHED, or "" for none. `reused` calls twice with the same tensors, whose content is different
+    the second time, and reads both results at the end.
     """
 
     seed: int = 0
@@ -110,6 +110,12 @@ class Plan:
     twice: bool = False
     mode: str = ""
     reused: bool = False
+
+    def exact(self) -> Plan:
+        """Return the same way to run a call with inputs in float64, in no mode that changes how
+        precisely it computes."""
+        mode = self.mode if self.mode == SWITCHED else ""
+        return replace(self, dtype=torch.float64, mode=mode)
 
 
 def reseed(seed: int) -> None:
@@ -167,6 +173,13 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 
 def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     """Run a call as planned; an error of the model is in the outcome."""
+    with with_switched_submodules(target.module, plan.mode):
+        return _execute_watched(target, call, plan)
+
+
+def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
+    """Run a call and restore the state that it leaves behind; an error of the model is in the
+    outcome."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), in_conditions(target.model, plan.mode):
