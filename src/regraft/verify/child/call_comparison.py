@@ -181,8 +181,7 @@ class _Comparison:
         if self._exact_outcome is None:
             with self.session.ledger.step("truth", self.sides.definition, self.call.label):
                 target = self.sides.exact_original(is_altered(self.call))
-                exact_plan = replace(self.plan, dtype=torch.float64, mode="")
-                self._exact_outcome = execute(target, self.call, exact_plan)
+                self._exact_outcome = execute(target, self.call, self.plan.exact())
         return self._exact_outcome
 
     def jittered(self) -> Outcome:

@@ -50,8 +50,7 @@ def _is_noise_in_original(path: str, sides: Sides, call: Call, plan: Plan) -> bo
     """
     original_outcome = execute(sides.original, call, plan)
     changed_outcome = execute(sides.changed, call, plan)
-    exact_plan = replace(plan, dtype=torch.float64, mode="")
-    exact_outcome = execute(sides.exact_original(is_altered(call)), call, exact_plan)
+    exact_outcome = execute(sides.exact_original(is_altered(call)), call, plan.exact())
     if original_outcome.error or changed_outcome.error or exact_outcome.error:
         return False
     is_gradient = path not in original_outcome.outputs
@@ -104,7 +103,7 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
         outcome = execute(target, call, plan)
         return (outcome.second if plan.twice else outcome.gradients) or {}
 
-    wide_plan = replace(plan, dtype=torch.float64, mode="")
+    wide_plan = plan.exact()
     exact_gradients, original_gradients = (
         gradients(sides.exact_original(is_altered(call)), wide_plan),
         gradients(sides.original, plan),

@@ -22,15 +22,15 @@ from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verify.child.checks.values import EXTREME, UNDEFINED
-from regraft.verify.child.compare import Difference
+from regraft.verify.child.compare import Difference, describe_differences
 from regraft.verify.child.doubts import reason_to_leave_out
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe_failure
 from regraft.verify.child.minimise import minimise_call
 from regraft.verify.child.model_comparison import challenge_constructors, compare_model
-from regraft.verify.child.modes import INFERENCE, MODES
+from regraft.verify.child.modes import INFERENCE, MODES, SWITCHED, switched_submodules
 from regraft.verify.child.record import Recorded, Recorder
-from regraft.verify.child.replay import Plan, Target
+from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import (
     SEEDS,
@@ -324,7 +324,21 @@ def _plans(call: Call, sides: Sides, setting: Setting, session: Session) -> list
             plans.append(Plan(setting.seed, hooked=True))
         modes = MODES if session.beyond else ()
         plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in modes]
+        if session.beyond and _runs_switched(sides.original, call, setting.seed):
+            plans.append(Plan(setting.seed, mode=SWITCHED))
     return plans
+
+
+def _runs_switched(original: Target, call: Call, seed: int) -> bool:
+    """Return whether the original has submodules that act by their mode, and runs with these in the
+    other mode without drawing random numbers that change its results."""
+    if not switched_submodules(original.module):
+        return False
+    first, second = (
+        execute(original, call, Plan(other_seed, gradients=False, mode=SWITCHED))
+        for other_seed in (seed, seed + 1)
+    )
+    return first.error is None and not describe_differences(first.outputs, second.outputs)
 
 
 def _doubt(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch import nn
+
+from regraft.verify.child import weights
 
 AUTOCAST, INFERENCE, FROZEN = "autocast", "inference mode", "frozen parameters"
 DETERMINISTIC, WIDE = "deterministic algorithms", "float64 as the default format"
 MODES = (AUTOCAST, INFERENCE, FROZEN, DETERMINISTIC, WIDE)
+SWITCHED = "submodules in the other mode"
 
 
 @contextmanager
@@ -39,3 +45,52 @@ def in_conditions(model: Any, mode: str) -> Iterator[None]:
             stack.callback(torch.set_default_dtype, torch.get_default_dtype())
             torch.set_default_dtype(torch.float64)
         yield
+
+
+@contextmanager
+def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
+    """Run the body with the submodules of a module that read their mode in the opposite of its own,
+    in SWITCHED; as they are under another mode.
+
+    As in `Pair.mode`, dropout has no effect in submodules that train, and a rate in those that do
+    not.
+    """
+    children = switched_submodules(module) if mode == SWITCHED else ()
+    submodules = [submodule for child in children for submodule in child.modules()]
+    modes_before = [submodule.training for submodule in submodules]
+    rate = weights.RATE if children and module.training else 0.0
+    try:
+        with ExitStack() as stack:
+            for submodule in submodules:
+                submodule.training = not module.training
+                stack.enter_context(weights.own_dropout_rate(submodule, rate))
+            yield
+    finally:
+        for submodule, training in zip(submodules, modes_before, strict=True):
+            submodule.training = training
+
+
+def switched_submodules(module: Any) -> tuple[Any, ...]:
+    """Return the direct submodules of a module that act by their mode, or have submodules that do;
+    () for None."""
+    if not isinstance(module, nn.Module):
+        return ()
+    classes_by_child: dict[Any, set[Any]] = {
+        child: {type(submodule) for submodule in child.modules()} for child in module.children()
+    }
+    return tuple(
+        child for child, classes in classes_by_child.items() if any(map(_reads_its_mode, classes))
+    )
+
+
+@functools.cache
+def _reads_its_mode(cls: type) -> bool:
+    """Return whether methods of a class of modules, or of its bases, read an attribute
+    `training`."""
+    bases = [base for base in cls.__mro__ if base not in nn.Module.__mro__]
+    methods = [value for base in bases for value in vars(base).values()]
+    return any(
+        "training" in method.__code__.co_names
+        for method in methods
+        if isinstance(method, FunctionType)
+    )

@@ -19,7 +19,7 @@ from torch import nn
 from regraft.execution.compare import identical
 from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
-from regraft.verify.child.modes import in_conditions
+from regraft.verify.child.modes import SWITCHED, in_conditions, with_switched_submodules
 from regraft.verify.child.observe import (
     flatten_log,
     random_states,
@@ -82,6 +82,11 @@ class Outcome:
     error: BaseException | None = None
     backward_error: BaseException | None = None
 
+    def is_finite(self) -> bool:
+        """Return whether all tensors among the outputs are finite."""
+        tensors = (value for value in self.outputs.values() if isinstance(value, torch.Tensor))
+        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
 
 Run = Callable[[], Outcome]
 
@@ -93,9 +98,9 @@ class Plan:
 
     `hooked` also notes the results that forward hooks on all submodules see, `twice` also
     differentiates twice. Without `leaves` the gradients are those of the parameters alone. `dtype`
-    is a number format to cast inputs to, None for their own. `mode` is one of MODES, or "" for
-    none. `reused` calls twice with the same tensors, whose content is different the second time,
-    and reads both results at the end.
+    is a number format to cast inputs to, None for their own. `mode` is one of MODES,
+    SWITCHED, or "" for none. `reused` calls twice with the same tensors, whose content is different
+    the second time, and reads both results at the end.
     """
 
     seed: int = 0
@@ -107,6 +112,12 @@ class Plan:
     twice: bool = False
     mode: str = ""
     reused: bool = False
+
+    def exact(self) -> Plan:
+        """Return the same way to run a call with inputs in float64, in no mode that changes how
+        precisely it computes."""
+        mode = self.mode if self.mode == SWITCHED else ""
+        return replace(self, dtype=torch.float64, mode=mode)
 
 
 def reseed(seed: int) -> None:
@@ -164,6 +175,13 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 
 def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     """Run a call as planned; an error of the model is in the outcome."""
+    with with_switched_submodules(target.module, plan.mode):
+        return _execute_watched(target, call, plan)
+
+
+def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
+    """Run a call and restore the state that it leaves behind; an error of the model is in the
+    outcome."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), in_conditions(target.model, plan.mode):

@@ -133,6 +133,20 @@ def dropout_rate(model: Any, rate: float) -> Iterator[None]:
             _assign(owner, name, old_rate)
 
 
+@contextmanager
+def own_dropout_rate(module: Any, rate: float) -> Iterator[None]:
+    """Set the dropout rates that are attributes of one module for a while, those for the dropping
+    of layers to 0."""
+    rates = [(name, value) for name, value in vars(module).items() if _is_rate(module, name, value)]
+    try:
+        for name, _ in rates:
+            _assign(module, name, 0.0 if "layer" in name.lower() else rate)
+        yield
+    finally:
+        for name, value in rates:
+            _assign(module, name, value)
+
+
 def _assign(owner: Any, name: str, value: float) -> None:
     """Set an attribute of an object, or an entry of a dictionary."""
     if isinstance(owner, dict):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from regraft.verify.child.drivers.field_tables import CHANCE_FIELDS
+from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
 _LIMIT = 10  # the most calls, or rates, that are made of one call
+_OPPOSITES = 6  # the most calls with a negative number, or zero
 _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
 _RATE = re.compile(r"drop|^p$")
-# arguments that make code draw random numbers are compared elsewhere
-CHANCE = re.compile(r"drop|prob|^p$")
 
 
 def rearranged_calls(
@@ -38,7 +40,7 @@ def rearranged_calls(
         name: value
         for name, value in bound.arguments.items()
         if signature.parameters[name].kind not in variadic_kinds
-        and not (CHANCE.search(name) or "training" in name)
+        and not (name in CHANCE_FIELDS or "training" in name)  # those of chance: `rates_around`
         if flags is None or (name in flags and isinstance(value, bool))
     }
     pairs = [
@@ -50,6 +52,26 @@ def rearranged_calls(
         yield replace(
             with_argument(call, signature, name, alternative),
             label=f"{name}={alternative!r}",
+            beyond="arguments",
+        )
+
+
+def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
+    """Yield a call with each of its plain numbers, defaults included, negative or zero, at most
+    `_OPPOSITES` calls; the original may refuse it."""
+    bound = bound_arguments(call, function)
+    if bound is None:
+        return
+    bound.apply_defaults()
+    pairs = (
+        (name, number)
+        for name, value in bound.arguments.items()
+        for number in opposite_numbers(name, value)
+    )
+    for name, number in itertools.islice(pairs, _OPPOSITES):
+        yield replace(
+            with_argument(call, bound.signature, name, number),
+            label=f"{name}={number!r}",
             beyond="arguments",
         )
 

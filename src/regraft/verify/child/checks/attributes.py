@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verify.child.tree import Call
 
 ATTRIBUTES = "attributes"
@@ -29,10 +30,12 @@ def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
     )
 
 
-def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
+def reset_calls(
+    call: Call, module: Any, names: frozenset[str], *, opposites: bool = False
+) -> Iterator[Call]:
     """Yield a call for each attribute in `names` that is a float or a boolean, labelled with the
     assignment of another value: `self.scale = 0.75`. `set_labelled_attribute` makes the assignment
-    when the call runs.
+    when the call runs. With `opposites` the values are the opposites of floats, and zero.
 
     Private names, `p`, and names with "training" or "drop" are left out.
     """
@@ -40,8 +43,12 @@ def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call
         value = vars(module).get(name) if module is not None else None
         if not isinstance(value, float | bool) or _SET_OTHERWISE.search(name):
             continue
-        new_value = (not value) if isinstance(value, bool) else 0.5 * value + 0.25
-        yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
+        if opposites:
+            new_values = opposite_numbers(name, value)
+        else:
+            new_values = ((not value) if isinstance(value, bool) else 0.5 * value + 0.25,)
+        for new_value in new_values:
+            yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
 
 
 @contextmanager

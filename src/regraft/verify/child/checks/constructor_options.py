@@ -19,6 +19,7 @@ from regraft.verify.child.checks.constants import changed_nodes
 from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import config_variations, source_hints, standalone_parts
+from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verify.child.drivers.standalone_parts import (
     Part,
     accepts,
@@ -30,6 +31,7 @@ from regraft.verify.child.session import Session
 from regraft.verify.syntax import name_of
 
 SECONDS = 6.0  # for building one definition with other values
+_OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
 _SIMPLE = (
     ast.Name,
     ast.Attribute,
@@ -99,7 +101,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     takes them; options that are tried are noted in `session.fixed`.
 
     Options that are floating point numbers change together where that is accepted; every other
-    option changes by itself.
+    option changes by itself. Numbers then become negative and zero, where the results stay finite.
     """
     deadline = session.ledger.deadline_within(SECONDS)
     choices = source_hints.compared_strings(inspect.getsource(session.original))
@@ -121,6 +123,13 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
                 deadline += time.process_time() - started  # comparing it is no search
                 if not isinstance(_plain_value(part, names[0]), str):
                     break
+    for names, candidate in _opposites(part, words):
+        if time.process_time() > deadline or session.ledger.is_late():
+            return
+        if accepts(candidate, session, finite=True):
+            started = time.process_time()
+            yield Variation(candidate, names)
+            deadline += time.process_time() - started
 
 
 Overrides = list[tuple[tuple[str, ...], list[Part]]]
@@ -155,6 +164,25 @@ def _overrides(
         *_pair_overrides(part, session),
         *(((name,), parts[:6]) for name, parts in parts_by_option.items()),
     ]
+
+
+def _opposites(part: Part, words: frozenset[str]) -> Iterator[tuple[tuple[str, ...], Part]]:
+    """Yield pairs of an option's name and the part with its opposite value, or zero, at most
+    `_OPPOSITES`."""
+    pairs: list[tuple[tuple[str, ...], Part]] = []
+    for name, argument in part.arguments.items():
+        if is_config(argument):
+            fields = fields_of(argument)
+            for override in config_variations.opposite_values(fields, words):
+                path = config_variations.path_of(override, fields)
+                changed_part = _with_argument(part, name, with_fields(argument, override))
+                pairs.append((path[-1:], changed_part))
+        elif name in words:
+            pairs += [
+                ((name,), _with_argument(part, name, number))
+                for number in opposite_numbers(name, argument)
+            ]
+    yield from pairs[:_OPPOSITES]
 
 
 def _pair_overrides(part: Part, session: Session) -> Overrides:

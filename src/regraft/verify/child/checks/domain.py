@@ -6,20 +6,32 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls, signature_of
-from regraft.verify.child.checks.attributes import read_attributes, reset_calls
+from regraft.verify.child.checks.arguments import (
+    opposite_calls,
+    rated_calls,
+    rearranged_calls,
+    signature_of,
+)
+from regraft.verify.child.checks.attributes import (
+    ATTRIBUTES,
+    read_attributes,
+    reset_calls,
+    set_labelled_attribute,
+)
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls, masked_calls
 from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
+from regraft.verify.child.checks.single_axes import single_axis_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verify.child.checks.values import valued_calls
-from regraft.verify.child.replay import Target
+from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 
@@ -27,6 +39,7 @@ from regraft.verify.child.tree import Call
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
 _HEADS = 2  # the most numbers of heads for which masks are made
+_OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +85,16 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     refuse a call."""
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
+
+    def accepts(candidate: Call) -> bool:
+        """Return whether the original takes a call."""
+        return _run(candidate, target).error is None
+
     yield from masked_calls(call, names)
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, domain.constants, features=not has_parameters)
+    yield from single_axis_calls(call, accepts)
     yield from reranked_calls(call)
     yield from valued_calls(
         call, domain.constants, target.module or target.model, finite=domain.finite
@@ -84,11 +103,33 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     for rearranged in rearranged_calls(call, target.callable, domain.names):
         yield from resized_calls(rearranged, domain.constants, features=not has_parameters)
     yield from rated_calls(call, target)
-    yield from optional_value_calls(call, target)
+    optional_calls = tuple(optional_value_calls(call, target))
+    yield from optional_calls
+    for optional_call in optional_calls[:_OPTIONAL]:
+        yield from single_axis_calls(optional_call, accepts, 2)
     yield from reset_calls(call, target.module, domain.attributes)
+    yield from _opposite_calls(call, target, domain)
     yield from laid_out_calls(call)
     if has_parameters:
         yield from altered_calls(call)
+
+
+def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls with plain arguments or attributes that are negative or zero, where the
+    original's results stay finite."""
+    opposites = reset_calls(call, target.module, domain.attributes, opposites=True)
+    for candidate in (*opposite_calls(call, target.callable), *opposites):
+        outcome = _run(candidate, target)
+        if outcome.error is None and outcome.is_finite():
+            yield candidate
+
+
+def _run(call: Call, target: Target) -> Outcome:
+    """Return the outcome of a call of the original, with the attribute that its label sets."""
+    with ExitStack() as stack:
+        if call.beyond == ATTRIBUTES:
+            stack.enter_context(set_labelled_attribute((target.module,), call.label))
+        return execute(target, call, Plan(gradients=False))
 
 
 def _head_counts(call: Call, module: Any) -> tuple[int, ...]:

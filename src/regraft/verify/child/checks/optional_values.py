@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
-from regraft.verify.child.checks.arguments import CHANCE, bound_arguments, with_argument
+from regraft.verify.child.checks.arguments import bound_arguments, with_argument
+from regraft.verify.child.drivers.field_tables import CHANCE_FIELDS
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.tree import Call, tensors
 
@@ -155,7 +156,7 @@ def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
         yield "[0]", [0]
     if _INTEGER.search(_LISTED.sub("", text)):
         yield from (("1", 1), ("2", 2))
-    if _FRACTION.search(text) and not CHANCE.search(parameter.name):
+    if _FRACTION.search(text) and parameter.name not in CHANCE_FIELDS:
         yield from (("0.5", 0.5), ("3.0", 3.0))
 
 

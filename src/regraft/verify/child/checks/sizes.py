@@ -99,11 +99,14 @@ def _sizes(tensors: list[Any], features: bool) -> list[int]:
 def _widths(tensors: list[Any]) -> set[int]:
     """Return the last dimensions that contain features: those of real numbers, except for the sides
     of images."""
-    return {
-        tensor.shape[-1]
-        for tensor in tensors
-        if tensor.is_floating_point() and tensor.dim() > 1 and not _is_image(tensor)
-    }
+    return {tensor.shape[-1] for tensor in tensors if is_feature_width(tensor, tensor.dim() - 1)}
+
+
+def is_feature_width(tensor: Any, dim: int) -> bool:
+    """Return whether a dimension of a tensor contains features: the last of real numbers, except
+    for the sides of images."""
+    is_last = dim == tensor.dim() - 1 > 0
+    return bool(is_last and tensor.is_floating_point() and not _is_image(tensor))
 
 
 def _is_image(tensor: Any) -> bool:
@@ -164,6 +167,11 @@ def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
         for tensor in _non_scalar_tensors(call)
     )
     return sum(elements) <= _ELEMENTS
+
+
+def is_small(tensors: Iterable[Any]) -> bool:
+    """Return whether some tensors have at most `_ELEMENTS` elements together."""
+    return bool(sum(tensor.numel() for tensor in tensors) <= _ELEMENTS)
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:

@@ -20,6 +20,7 @@ from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.masks import biased_calls, masked_calls
 from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.repeated_calls import Decoding, Generating
+from regraft.verify.child.checks.single_axes import single_axis_calls
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
 from regraft.verify.child.checks.turns import subject_in_turn
 from regraft.verify.child.checks.widths import widened_parts
@@ -33,6 +34,7 @@ from regraft.verify.syntax import name_of
 _FLAGS = ("output_attentions", "output_hidden_states")
 # the length of a long cache, tokens beyond a constant, and the most such constants
 _CACHED, _BEYOND_CONSTANT, _LONGER = 61, 2, 2
+_AXES = 2  # the most calls with one longer axis
 _SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the cache
 
 
@@ -204,6 +206,9 @@ def _other_calls(
     if "method" in subject.recipe:
         calls += rearranged_calls(call, model)
     accepted = tuple(candidate for candidate in calls if _is_accepted(model, candidate))
+    accepted += tuple(
+        single_axis_calls(call, lambda candidate: _is_accepted(model, candidate), _AXES)
+    )
     for base in (call, *_uncached_call(call, model)):
         accepted += tuple(optional_value_calls(base, Target(model)))
     if accepted:

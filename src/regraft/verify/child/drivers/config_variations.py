@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -20,6 +20,7 @@ from regraft.verify.child.drivers.field_tables import (
     SECOND_VALUES,
     WINDOW,
 )
+from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verify.child.drivers.source_hints import Choices, Hints
 
 _EPSILON = 1e-3  # floating point numbers below this are added to avoid a division by zero
@@ -79,12 +80,28 @@ def second_values(
 
     Several overrides of one field are alternatives: not every model can be built with each of them.
     """
+    return _overrides(config, words, lambda name, value: _alternatives(name, value, choices))
+
+
+def opposite_values(config: Mapping[str, Any], words: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """Yield, for each number that `words` name, also in a nested configuration, overrides that give
+    it the opposite value or zero."""
+    return _overrides(config, words, opposite_numbers)
+
+
+def _overrides(
+    config: Mapping[str, Any],
+    words: frozenset[str],
+    alternatives: Callable[[str, Any], Iterable[Any]],
+) -> Iterator[dict[str, Any]]:
+    """Yield overrides with each alternative for each field that `words` name, also in a nested
+    configuration."""
     for name, value in config.items():
         if config_shrinking.is_config(name, value):
-            for override in second_values(value, words, choices):
+            for override in _overrides(value, words, alternatives):
                 yield {name: {**value, **override}}
         elif name in words:
-            yield from ({name: alternative} for alternative in _alternatives(name, value, choices))
+            yield from ({name: alternative} for alternative in alternatives(name, value))
 
 
 def path_of(override: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, ...]:

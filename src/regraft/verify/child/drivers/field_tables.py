@@ -194,6 +194,8 @@ VOCABULARY_FIELDS = Names(r"vocab")
 PRIVATE_FIELDS = Names(r"^_")
 # Fields of heads, which get their old values back together.
 HEAD_FIELDS = Names(r"head")
+# Rates with which code drops values.
+CHANCE_FIELDS = Names(r"drop|prob|^p$")
 
 # Fields with the name of an activation, the names to try, and those of a field that a file compares
 # with strings.

@@ -115,9 +115,9 @@ def parts_of(subject: Subject, session: Session) -> Parts:
     return parts
 
 
-def accepts(part: Part, session: Session) -> bool:
+def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
     """Return whether the original of a part is built, and runs on all its calls in evaluation and
-    in training; an error means that it does not."""
+    in training, with `finite` so that its results are finite; an error means that it does not."""
     try:
         model = build_seeded(0, part.build, session.original)
         targets = [
@@ -125,8 +125,9 @@ def accepts(part: Part, session: Session) -> bool:
             for training in (True, False)
             for call in part.calls
         ]
+        outcomes = (execute(target, call, Plan(gradients=False)) for target, call in targets)
         return all(
-            execute(target, call, Plan(gradients=False)).error is None for target, call in targets
+            outcome.error is None and (outcome.is_finite() or not finite) for outcome in outcomes
         )
     except Exception:  # noqa: BLE001 - arbitrary constructors with values that nobody chose; they refuse them
         return False

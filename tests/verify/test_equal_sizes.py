@@ -1,0 +1,179 @@
+"""Test changes that act only where sizes differ that the first inputs make equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from regraft.verify import Verdict, verify  # noqa: E402
+from regraft.verify.child.checks.single_axes import single_axis_calls  # noqa: E402
+from regraft.verify.child.tree import Call, shapes  # noqa: E402
+
+IMAGES = """\
+import torch
+from torch import nn
+
+
+class Projection(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, dim, 1), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        x = self.conv(x)
+        b, c, h, w = x.shape
+        y = self.fc(x.flatten(2).transpose(1, 2))
+        return y.transpose(1, 2).reshape(b, c, h, w)
+"""
+CROSS = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, hidden_size=32, num_heads=4):
+        super().__init__()
+        self.num_heads = num_heads
+        self.k, self.v = nn.Linear(hidden_size, hidden_size), nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden_states, encoder_hidden_states=None):
+        if encoder_hidden_states is None:
+            encoder_hidden_states = hidden_states
+        b, n, c = hidden_states.shape
+        length = encoder_hidden_states.shape[1]
+        q = hidden_states.view(b, n, self.num_heads, -1).transpose(1, 2)
+        k = self.k(encoder_hidden_states).view(b, length, self.num_heads, -1).transpose(1, 2)
+        v = self.v(encoder_hidden_states).view(b, length, self.num_heads, -1).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, c)
+"""
+CAUSAL_LAYER = """\
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.q, self.k = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query, memory):
+        q, k = self.q(query), self.k(memory)
+        n, m = q.shape[1], k.shape[1]
+        keep = torch.ones(n, m, dtype=torch.bool).tril(m - n)
+        return (q @ k.transpose(1, 2)).masked_fill(~keep, -1e9).softmax(-1) @ memory
+"""
+CAUSAL_FUNCTION = """\
+import torch
+
+
+def attention(query, key, value):
+    n, m = query.shape[-2], key.shape[-2]
+    keep = torch.ones(n, m, dtype=torch.bool).tril(m - n)
+    scores = query @ key.transpose(-2, -1)
+    return scores.masked_fill(~keep, float("-inf")).softmax(-1) @ value
+"""
+GROUPS = """\
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def forward(self, query, key, value):
+        batch, heads, length, width = query.shape
+        groups = heads // key.shape[1]
+        key = key.repeat_interleave(groups, dim=1)
+        value = value.repeat_interleave(groups, dim=1)
+        return (query @ key.transpose(-2, -1)).softmax(-1) @ value
+"""
+TRIL = "torch.ones(n, m, dtype=torch.bool).tril(m - n)"
+RIGHT_TRIL = "torch.arange(m)[None] <= torch.arange(m - n, m)[:, None]"
+EXPANDED = "[:, :, None].expand(-1, -1, groups, -1, -1).flatten(1, 2)"
+# The text, a line of it, and a wrong and a right line in its place.
+CASES = {
+    "height and width": (
+        IMAGES,
+        "y.transpose(1, 2).reshape(b, c, h, w)",
+        "y.transpose(1, 2).reshape(b, c, w, h)",
+        "y.transpose(1, 2).unflatten(-1, (h, w))",
+    ),
+    "an optional input": (
+        CROSS,
+        "self.v(encoder_hidden_states).view(b, length, self.num_heads, -1)",
+        "self.v(encoder_hidden_states).view(b, n, self.num_heads, -1)",
+        "self.v(encoder_hidden_states).unflatten(-1, (self.num_heads, -1))",
+    ),
+    "queries and keys of a layer": (CAUSAL_LAYER, TRIL, TRIL.replace("m - n", ""), RIGHT_TRIL),
+    "queries and keys of a function": (
+        CAUSAL_FUNCTION,
+        TRIL,
+        TRIL.replace("m - n", ""),
+        RIGHT_TRIL,
+    ),
+    "heads of queries and keys": (
+        GROUPS,
+        "value.repeat_interleave(groups, dim=1)",
+        "value.repeat(1, groups, 1, 1)",
+        f"value{EXPANDED}",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
+    assert before in text
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace(before, after).encode(), effort="default")
+    return verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sizes_that_are_equal_by_chance_are_made_unequal(case: str, tmp_path: Path) -> None:
+    text, before, wrong, _ = CASES[case]
+    verdict = verdict_on(tmp_path, text, before, wrong)
+    assert (verdict.status, " only, shapes" in verdict.reason) == ("refuted", True), verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_right_change_is_proved_for_unequal_sizes(case: str, tmp_path: Path) -> None:
+    text, before, _, right = CASES[case]
+    verdict = verdict_on(tmp_path, text, before, right)
+    assert verdict.status == "proved", verdict
+    domain = verdict.evidence["domain"]
+    assert isinstance(domain, dict)
+    assert any(label.endswith(" only") for label in domain["sizes"])
+
+
+def test_few_axes_become_longer_and_rare_relations_come_first() -> None:
+    call = Call((torch.zeros(2, 5, 8), torch.zeros(2, 5, 8)), {"image": torch.zeros(1, 3, 6, 6)})
+    calls = list(single_axis_calls(call, lambda _: True))
+    assert len(calls) == 6
+    assert [shapes(candidate)[2] for candidate in calls if "tensor 2" in candidate.label] == [
+        [1, 3, 12, 6],
+        [1, 3, 6, 12],
+    ]
+    assert [shapes(candidate)[:2] for candidate in calls if "dimension 1" in candidate.label] == [
+        [[2, 10, 8], [2, 5, 8]],
+        [[2, 5, 8], [2, 10, 8]],
+    ]
+
+
+def test_a_single_head_becomes_several() -> None:
+    call = Call((torch.zeros(2, 1, 5, 8), torch.zeros(2, 1, 7, 8)), {})
+    calls = single_axis_calls(call, lambda candidate: shapes(candidate)[0][1] > 1)
+    assert shapes(next(calls)) == [[2, 4, 5, 8], [2, 2, 7, 8]]
+
+
+def test_calls_that_the_original_refuses_are_no_calls() -> None:
+    call = Call((torch.zeros(2, 5), torch.zeros(2, 5)), {})
+    assert list(single_axis_calls(call, lambda _: False)) == []

@@ -1,0 +1,115 @@
+"""Test changes that act only where numbers are negative or zero."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verify import Verdict, verify
+from regraft.verify.child.drivers.config_variations import opposite_values
+from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
+
+LAYER = """\
+import math
+
+import torch
+from torch import nn
+
+
+def scaled(x, factor: float = 1.0):
+    return x * factor
+
+
+class Projection(nn.Module):
+    def __init__(self, dim, scale=1.0, shift=1):
+        super().__init__()
+        self.fc = nn.Linear(dim, dim)
+        self.scale = scale
+        self.shift = shift
+
+    def forward(self, x):
+        return scaled(self.fc(x)).roll(self.shift, 1) * self.scale
+"""
+# A line, and a wrong and a right line in its place.
+CASES = {
+    "an attribute": (
+        "* self.scale",
+        "* math.sqrt(self.scale * self.scale)",
+        "* math.copysign(math.sqrt(self.scale * self.scale), self.scale)",
+    ),
+    "an attribute that is zero": (
+        "* self.scale",
+        "* (self.scale or 1.0)",
+        "* (self.scale if self.scale else 0.0)",
+    ),
+    "a constructor argument": (
+        "roll(self.shift, 1)",
+        "roll(abs(self.shift), 1)",
+        "roll([self.shift], [1])",
+    ),
+    "a plain argument": ("x * factor", "x * abs(factor)", "factor * x"),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+def verdict_on(tmp_path: Path, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
+    assert before in LAYER
+    path = tmp_path / "model.py"
+    path.write_text(LAYER)
+    (verdict,) = verify(path, LAYER.replace(before, after).encode(), effort="default")
+    return verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_become_negative_and_zero(case: str, tmp_path: Path) -> None:
+    before, wrong, _ = CASES[case]
+    verdict = verdict_on(tmp_path, before, wrong)
+    assert verdict.status == "refuted", verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_right_change_is_proved_for_negative_numbers(case: str, tmp_path: Path) -> None:
+    before, _, right = CASES[case]
+    verdict = verdict_on(tmp_path, before, right)
+    assert verdict.status == "proved", verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("scale", 0.5, (-0.5, 0.0)),
+        ("scale", 0.0, (-0.2,)),
+        ("eps", 1e-6, ()),
+        ("drop_rate", 0.1, ()),
+        ("shift", 2, (-2, 0)),
+        ("shift", 0, (-1,)),
+        ("shift", 9, ()),
+        ("hidden_size", 8, ()),
+        ("num_heads", 1, ()),
+        ("num_layers", 2, (0,)),
+        ("flag", True, ()),
+        ("name", "gelu", ()),
+    ],
+)
+def test_opposite_numbers(name: str, value: Any, expected: tuple[Any, ...]) -> None:
+    assert opposite_numbers(name, value) == expected
+
+
+def test_fields_of_nested_configurations_become_negative() -> None:
+    config = {"scale": 0.5, "text_config": {"scale": 2.0, "shift": 3}}
+    assert list(opposite_values(config, frozenset({"scale"}))) == [
+        {"scale": -0.5},
+        {"scale": 0.0},
+        {"text_config": {"scale": -2.0, "shift": 3}},
+        {"text_config": {"scale": 0.0, "shift": 3}},
+    ]
