@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,9 @@ def test_attributes_that_methods_assign_take_a_second_value(case: str, tmp_path:
     text = PROJ.format(initial=initial, result=result)
     refuted = verdict_on(tmp_path, text, result, wrong)
     assert (refuted.status, words in refuted.reason) == ("refuted", True), refuted
+    script = [sys.executable, str(refuted.evidence["reproducer"])]
+    run = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (run.returncode, "differs" in run.stdout) == (1, True), run
     verdict = verdict_on(tmp_path, text, result, right)
     assert verdict.status == "proved", verdict
 
