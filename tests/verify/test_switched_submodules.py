@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from regraft.verify import verify  # noqa: E402
-from regraft.verify.child.modes import (  # noqa: E402
+from regraft.verify import verify
+from regraft.verify.child.modes import (
     SWITCHED,
     switched_submodules,
     with_switched_submodules,

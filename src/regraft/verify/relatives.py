@@ -86,6 +86,9 @@ class Family:
         self._names: dict[str, set[str]] = {}
         for name, node in definitions.items():
             self._names.setdefault(_plain_name(name), set()).update(used_names(node))
+        self._attributes = {
+            name: frozenset(_read_attributes(node)) for name, node in definitions.items()
+        }
         for statement in tree.body:
             for target in _targets(statement):
                 self._names.setdefault(target, set()).update(_names(statement))
@@ -106,51 +109,142 @@ class Family:
         """
         cls = _plain_name(changed)
         subclasses = self._subclasses({cls})
-        builders = (
-            {
-                class_name
-                for class_name in self._classes
-                if cls in self._reachable_names(class_name, through_classes=False)
-            }
-            - subclasses
-            - {cls}
-        )
-        # a subclass of a builder counts only where it defines a function
-        builders |= {
-            name
-            for name in self._subclasses(builders) - subclasses - {cls}
-            if self._defines_functions(name)
-        }
+        inheriting = self._inheriting(changed, subclasses, edited)
+        builders, redefining = self._builders(cls, subclasses, {cls} | inheriting)
         results = []
         for name, node in self._nodes.items():
             own_name = _plain_name(name)
             if own_name == cls or self._never_refers(node, cls, own_name):
                 continue
             if own_name in subclasses:
-                if not (edited and self._avoids_edited_methods(node, changed, edited)):
+                if own_name in inheriting:
                     results.append(_relative(name, SUBCLASS, node))
             elif own_name in builders:
-                only_builds = not self._may_modify(own_name, node, mentioned)
-                constructions = self._constructions(cls, own_name, node) if only_builds else None
+                only_builds = (
+                    not self._may_modify(own_name, node, mentioned) and own_name not in redefining
+                )
+                constructions = (
+                    self._constructions(cls, own_name, node, inheriting) if only_builds else None
+                )
                 results.append(_relative(name, BUILDER, node, constructions))
             elif self._may_modify(own_name, node, mentioned):
                 results.append(_relative(name, MODIFIER, node))
         return tuple(results)
 
+    def _builders(
+        self, cls: str, subclasses: set[str], built: set[str]
+    ) -> tuple[set[str], set[str]]:
+        """Return the builders of a class, which build one of the classes `built`, and those of them
+        that inherit from another and redefine names that it or the class reads.
+
+        Any other subclass of a builder counts only where it defines a function.
+        """
+        related = subclasses | {cls}
+        builders = {
+            name
+            for name in self._classes - related
+            if built & self._reachable_names(name, through_classes=False)
+        }
+        heirs = self._subclasses(builders) - related
+        redefining = {name for name in heirs if self._redefines(name, self._read({cls, name}))}
+        with_functions = {name for name in heirs if self._defines_functions(name)}
+        return builders | redefining | with_functions, redefining
+
+    def _inheriting(
+        self, changed: str, subclasses: set[str], edited: frozenset[str] | None
+    ) -> set[str]:
+        """Return the subclasses of a changed class that may run its edited methods, or build an
+        instance of a class that does."""
+        cls = _plain_name(changed)
+        inheriting = {
+            _plain_name(name)
+            for name, node in self._nodes.items()
+            if _plain_name(name) in subclasses
+            and not (edited and self._avoids_edited_methods(node, changed, edited))
+        }
+        return inheriting | {
+            _plain_name(name)
+            for name, node in self._nodes.items()
+            if _plain_name(name) in subclasses - inheriting
+            and isinstance(node, ast.ClassDef)
+            and ({cls} | inheriting) & self._closure(set().union(*map(used_names, node.body)))
+        }
+
     def _constructions(
-        self, cls: str, own_name: str, builder: Definition
+        self, cls: str, own_name: str, builder: Definition, inheriting: set[str]
     ) -> tuple[Construction, ...] | None:
         """Return the calls with which a builder builds the class `cls`; None where it may reach the
-        class in another way than by plain calls, or several classes have the name.
+        class in another way than by plain calls, builds a subclass that differs from it, or several
+        classes have the name.
 
-        A subclass of a builder that never names the class builds it as its base does.
+        A subclass of a builder that never names the class builds it as its base does. `inheriting`
+        are the subclasses that run the edited code.
         """
-        changed = [node for name, node in self._nodes.items() if _plain_name(name) == cls]
-        if len(changed) != 1 or not isinstance(changed[0], ast.ClassDef):
-            return None
         direct_names = self._names.get(own_name, set())
-        indirect_names = self._closure(direct_names - {cls} - self._classes)
-        return None if cls in indirect_names else constructions_in(builder, changed[0])
+        targets = {cls} | inheriting
+        if targets & self._closure(direct_names - targets - self._classes):
+            return None
+        constructions: dict[Construction, None] = {}
+        for target in sorted(targets & direct_names) or [cls]:
+            built = self._as_built(target, cls)
+            calls = constructions_in(builder, built) if built is not None else None
+            if calls is None:
+                return None
+            constructions.update(dict.fromkeys(calls))
+        return tuple(constructions)
+
+    def _as_built(self, target: str, cls: str) -> ast.ClassDef | None:
+        """Return the class `cls` under the name of the class `target`, which is `cls` or a subclass
+        that adds nothing to it; None for another subclass, or where several classes have a name."""
+        nodes = [node for name, node in self._nodes.items() if _plain_name(name) == target]
+        if len(nodes) != 1 or not isinstance(nodes[0], ast.ClassDef):
+            return None
+        if target == cls:
+            return nodes[0]
+        adds_nothing = not nodes[0].decorator_list and all(
+            isinstance(statement, ast.Pass) or _is_constant(statement)
+            for statement in nodes[0].body
+        )
+        base = self._as_built(cls, cls) if _inherits_only_from(nodes[0], cls) else None
+        if base is None or not adds_nothing:
+            return None
+        return ast.ClassDef(target, base.bases, base.keywords, base.body, base.decorator_list)
+
+    def _redefines(self, cls: str, attributes: set[str]) -> bool:
+        """Return whether a class gives another meaning to one of some attributes or methods, or
+        may do so through a decorator, a keyword or a further base."""
+        nodes = [node for name, node in self._nodes.items() if _plain_name(name) == cls]
+        return any(
+            node.decorator_list
+            or node.keywords
+            or len(node.bases) > 1
+            or not attributes.isdisjoint(_bound_names(node))
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+        )
+
+    def _read(self, classes: set[str]) -> set[str]:
+        """Return the attributes that some classes, their bases in this file and the functions and
+        classes that these name read."""
+        names = self._closure(classes | self._ancestors(classes))
+        return {
+            attribute
+            for name, node in self._nodes.items()
+            if _plain_name(name) in names
+            for attribute in self._attributes[name]
+        }
+
+    def _ancestors(self, classes: set[str]) -> set[str]:
+        """Return the direct and indirect bases in this file of some classes."""
+        ancestors: set[str] = set()
+        pending = set(classes)
+        while pending:
+            name = pending.pop()
+            for node in (n for key, n in self._nodes.items() if _plain_name(key) == name):
+                bases = self._closure(_bases(node)) if isinstance(node, ast.ClassDef) else set()
+                pending |= (bases & self._classes) - ancestors
+                ancestors |= bases & self._classes
+        return ancestors
 
     def mentioned(self, changed: str) -> frozenset[str]:
         """Return the attribute names in the text of a class and of its bases in this file."""
@@ -315,6 +409,42 @@ def edited_methods(old_class: Definition | None, new_class: Definition) -> froze
 def _method_name(node: ast.AST) -> str:
     """Return the name of a method definition, "" for any other node."""
     return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+
+
+def _read_attributes(node: ast.AST) -> Iterator[str]:
+    """Yield the attributes that a node reads, also by `getattr`; those of `super()`, which no
+    subclass redefines, are left out."""
+    for child in ast.walk(node):
+        match child:
+            case ast.Attribute(value=ast.Call(func=ast.Name("super"))):
+                continue
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                yield name
+            case ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant(str(name)), *_]):
+                yield name
+
+
+def _bound_names(cls: ast.ClassDef) -> set[str]:
+    """Return the names that the body of a class binds, methods and nested classes included."""
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    methods = {node.name for node in cls.body if isinstance(node, definitions)}
+    statements = [
+        node
+        for node in cls.body
+        if not isinstance(node, definitions)
+        and not (isinstance(node, ast.AnnAssign) and node.value is None)
+    ]
+    return methods | {
+        name.id
+        for statement in statements
+        for name in ast.walk(statement)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+
+
+def _is_constant(statement: ast.stmt) -> bool:
+    """Return whether a statement is a constant alone: documentation or an ellipsis."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _inherits_only_from(subclass: Definition, cls: str) -> bool:

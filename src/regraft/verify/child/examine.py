@@ -17,7 +17,11 @@ from regraft.verify.child.call_comparison import (
     count_comparison,
     sides_of,
 )
-from regraft.verify.child.checks.attributes import ATTRIBUTES, set_labelled_attribute
+from regraft.verify.child.checks.attributes import (
+    ATTRIBUTES,
+    is_settable,
+    set_labelled_attribute,
+)
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
@@ -292,6 +296,9 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
     None."""
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
+    modules = sides.original.module, sides.changed.module
+    if call.beyond == ATTRIBUTES and not is_settable(modules, call.label):
+        return None
     plans = _plans(call, sides, setting, session)
     with _altered_targets(call, (sides.original, sides.changed)):
         for plan in plans:

@@ -15,9 +15,11 @@ import torch
 from regraft.source.object_reference import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.beyond_single_calls import examine_beyond_calls
+from regraft.verify.child.checks.attributes import ATTRIBUTES
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.constructor_options import unvaried_options
 from regraft.verify.child.checks.declarations import is_bound_to_own_class, undecided_declarations
+from regraft.verify.child.checks.domain import domain_of
 from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.process_reads import reads_of_surroundings
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
@@ -110,10 +112,13 @@ def _save_evidence(session: Session) -> None:
 
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
-    """Yield a sentence for each condition with one result, declaration and read of the process that
-    no input has decided.
+    """Yield a sentence for each condition with one result, attribute with one value, declaration
+    and read of the process that no input has decided.
     """
     yield from session.condition_gaps(change.definition)
+    labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
+    late = domain_of(change.definition, session).late
+    yield from session.late.unvaried(change.definition, late, labels)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
 

@@ -16,6 +16,7 @@ import torch
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
+from regraft.verify.child.checks.late_attributes import LateValues
 from regraft.verify.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
 from regraft.verify.child.compare import Difference
@@ -54,7 +55,8 @@ class Session:
     `only_same_programs` whether every change is the same program.
     `shared` is the state that the definitions of either version keep from one model to the next,
     `options` holds the values that constructor arguments and fields of configurations took, by
-    definition and name, `fixed` the arguments and fields for which other values were tried.
+    definition and name, `fixed` the arguments and fields for which other values were tried, `late`
+    the attributes that code assigns after construction.
     """
 
     original: ModuleType
@@ -85,6 +87,7 @@ class Session:
     by_rules: bool = False
     only_same_programs: bool = False
     shared: list[SharedState] = field(default_factory=list)
+    late: LateValues = field(default_factory=LateValues)
 
     @classmethod
     def start(

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
+from regraft.verify.child.checks.domain import domain_of
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe_failure
@@ -94,7 +96,14 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     if calls is None:
         return None
     relative_names = frozenset(relative.name for relative in session.relatives_to_run())
-    with recording(session.original, session.ledger.unrefuted(), model, relative_names) as recorder:
+    with ExitStack() as stack:
+        recorder = stack.enter_context(
+            recording(session.original, session.ledger.unrefuted(), model, relative_names)
+        )
+        for definition in session.ledger.unrefuted() if session.beyond else ():
+            cls = getattr(session.original, definition, None)
+            stores = domain_of(definition, session).late
+            stack.enter_context(session.late.watch(model, cls, definition, stores))
         for call in calls:
             with session.ledger.step(
                 "original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"

@@ -4,6 +4,7 @@ switch."""
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from regraft.verify.child.tree import Call
 ATTRIBUTES = "attributes"
 # attributes that modes, rates or the module itself set
 _SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")
-_LABEL = re.compile(r"self\.(\w+) = (.*)")
+_OF_CLASS = object()  # stands for an attribute that a module does not have itself
+LABEL = re.compile(r"self\.(\w+) = (.*)")
 
 
 def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
@@ -40,8 +42,8 @@ def reset_calls(
     Private names, `p`, and names with "training" or "drop" are left out.
     """
     for name in sorted(names):
-        value = vars(module).get(name) if module is not None else None
-        if not isinstance(value, float | bool) or _SET_OTHERWISE.search(name):
+        value: Any = vars(module).get(name) if module is not None else None
+        if not is_reset(name, module):
             continue
         if opposites:
             new_values = opposite_numbers(name, value)
@@ -51,19 +53,36 @@ def reset_calls(
             yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
 
 
+def is_reset(name: str, module: Any) -> bool:
+    """Return whether `reset_calls` sets an attribute of a module."""
+    value = vars(module).get(name) if module is not None else None
+    return isinstance(value, float | bool) and not _SET_OTHERWISE.search(name)
+
+
+def is_settable(modules: tuple[Any, ...], label: str) -> bool:
+    """Return whether all of some modules have the attribute that a label names as a plain value, of
+    their own or of their class."""
+    assignment = LABEL.fullmatch(label)
+    return assignment is not None and all(
+        isinstance(inspect.getattr_static(module, assignment[1], None), bool | int | float | str)
+        for module in modules
+    )
+
+
 @contextmanager
 def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[None]:
-    """Set the attribute that a label names within the context, if all of the modules have it;
-    otherwise do nothing."""
-    assignment = _LABEL.fullmatch(label)
-    if assignment is None or not all(assignment[1] in vars(module) for module in modules):
-        yield
-        return
-    old_values = [vars(module)[assignment[1]] for module in modules]
+    """Set the attribute that a label names on some modules, which `is_settable` accepts, within the
+    context."""
+    assignment = LABEL.fullmatch(label)
+    assert assignment is not None
+    old_values = [vars(module).get(assignment[1], _OF_CLASS) for module in modules]
     try:
         for module in modules:
             setattr(module, assignment[1], ast.literal_eval(assignment[2]))
         yield
     finally:
         for module, value in zip(modules, old_values, strict=True):
-            setattr(module, assignment[1], value)
+            if value is _OF_CLASS:
+                delattr(module, assignment[1])
+            else:
+                setattr(module, assignment[1], value)

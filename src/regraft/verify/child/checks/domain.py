@@ -8,16 +8,19 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from regraft.verify.changes import Change
 from regraft.verify.child.checks.arguments import (
     opposite_calls,
     rated_calls,
     rearranged_calls,
     signature_of,
 )
+from regraft.verify.child.checks.attribute_stores import LateStore
 from regraft.verify.child.checks.attributes import (
     ATTRIBUTES,
     read_attributes,
@@ -25,6 +28,7 @@ from regraft.verify.child.checks.attributes import (
     set_labelled_attribute,
 )
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
+from regraft.verify.child.checks.late_attributes import late_calls, late_stores_of_file
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls, masked_calls
 from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
@@ -47,13 +51,15 @@ class Domain:
     """The numbers in the changed lines of one definition, and the names and attributes that these
     lines read.
 
-    `finite` tells that the definition calls an op that takes finite numbers only.
+    `finite` tells that the definition calls an op that takes finite numbers only, `late` which of
+    the attributes code of either version assigns after construction.
     """
 
     constants: Constants
     names: frozenset[str]
     attributes: frozenset[str]
     finite: bool
+    late: Mapping[str, LateStore]
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -74,9 +80,23 @@ def domain_of(definition: str, session: Session) -> Domain:
         nodes = [node for pair in versions for node in changed_nodes(*pair)]
         names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         finite = any(f"{name}(" in text for name in _FINITE_OPS)
-        domain = Domain(constants_of(tuple(versions)), names, read_attributes(nodes), finite)
+        attributes = read_attributes(nodes)
+        late = _late_stores(versions, attributes)
+        domain = Domain(constants_of(tuple(versions)), names, attributes, finite, late)
         session.domains[definition] = domain
     return domain
+
+
+def _late_stores(
+    versions: list[tuple[Change, ModuleType]], attributes: frozenset[str]
+) -> dict[str, LateStore]:
+    """Return by name those of some attributes of a definition that the file of either version
+    assigns after construction."""
+    stores: dict[str, LateStore] = {}
+    relatives = frozenset(relative.name for change, _ in versions for relative in change.relatives)
+    for change, module in versions:
+        stores.update(late_stores_of_file(module, change.definition, attributes, relatives))
+    return stores
 
 
 def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
@@ -109,6 +129,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
         yield from single_axis_calls(optional_call, accepts, 2)
     yield from reset_calls(call, target.module, domain.attributes)
     yield from _opposite_calls(call, target, domain)
+    yield from late_calls(call, target.module, domain.late, target.scope)
     yield from laid_out_calls(call)
     if has_parameters:
         yield from altered_calls(call)

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import map_leaves
 from regraft.verify.child.checks.sizes import is_feature_width, is_small
-from regraft.verify.child.tree import Call, is_mask, map_leaves, tensors
+from regraft.verify.child.tree import Call, is_mask, tensors
 
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
 _CHOICES = 12  # the most choices of axes for one size

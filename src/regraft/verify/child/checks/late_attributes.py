@@ -1,0 +1,179 @@
+"""Require a second value of each attribute that changed lines read and that code of the file
+assigns after construction."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from regraft.verify.child.checks.attribute_stores import LateStore, late_stores
+from regraft.verify.child.checks.attributes import ATTRIBUTES, LABEL, is_reset
+from regraft.verify.child.checks.edited_code import syntax_tree
+from regraft.verify.child.drivers.source_hints import compared_strings
+from regraft.verify.child.tree import Call
+from regraft.verify.syntax import name_of
+
+_PLAIN = (bool, int, float, str, type(None))
+# numbers that training, evaluation and rates of dropout set
+_SET_OTHERWISE = re.compile(r"^training$|drop|^p$")
+_STRINGS = 4  # the most strings that an attribute is set to
+
+
+def late_stores_of_file(
+    module: ModuleType, definition: str, attributes: frozenset[str], relatives: frozenset[str]
+) -> dict[str, LateStore]:
+    """Return by name those of some attributes of a definition that a module's file assigns after
+    construction; none where the definition is no class."""
+    return late_stores(syntax_tree(str(module.__file__)), definition, attributes, relatives)
+
+
+def late_calls(
+    call: Call, module: Any, stores: Mapping[str, LateStore], scope: ModuleType | None
+) -> Iterator[Call]:
+    """Yield a call for each other value of the attributes that may be set by themselves, labelled
+    with the assignment as in `attributes.reset_calls`, which sets the ones that are left out here.
+
+    Whole numbers become one more and 0, strings those that the file `scope` compares them with or
+    looks up by them.
+    """
+    for name, value in _plain_values(module, stores).items():
+        if stores[name].independent and not is_reset(name, module):
+            for other_value in _other_values(name, value, module, scope):
+                yield replace(call, label=f"self.{name} = {other_value!r}", beyond=ATTRIBUTES)
+
+
+def _plain_values(module: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return by name the attributes of a module, or of its class, that are plain values; no numbers
+    that modes or rates set."""
+    missing = object()
+    values = {name: inspect.getattr_static(module, name, missing) for name in sorted(names)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, _PLAIN) and (isinstance(value, str) or not _SET_OTHERWISE.search(name))
+    }
+
+
+def _other_values(name: str, value: Any, module: Any, scope: ModuleType | None) -> tuple[Any, ...]:
+    """Return other values for an attribute, () where none is known."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int):
+        return tuple(number for number in dict.fromkeys((value + 1, 0)) if number != value)
+    if isinstance(value, float):
+        return (0.5 * value + 0.25,)
+    if isinstance(value, str) and scope is not None:
+        strings = dict.fromkeys(
+            (
+                *compared_strings(inspect.getsource(scope)).get(name, ()),
+                *_looked_up_strings(name, module, scope),
+            )
+        )
+        return tuple(text for text in strings if text != value)[:_STRINGS]
+    return ()
+
+
+def _looked_up_strings(name: str, module: Any, scope: ModuleType) -> Iterator[str]:
+    """Yield the keys of the mappings of a file in which it looks up an attribute or variable, and
+    the strings of the patterns that it matches with it."""
+    for node in ast.walk(syntax_tree(str(scope.__file__))):
+        match node:
+            case ast.Subscript(table, key) | ast.Call(ast.Attribute(table, "get"), [key, *_]) if (
+                name_of(key) == name
+            ):
+                yield from _keys(table, module, scope)
+            case ast.Match(subject=subject) if name_of(subject) == name:
+                for pattern in ast.walk(node):
+                    if isinstance(pattern, ast.MatchValue):
+                        yield from _strings((_constant(pattern.value),))
+
+
+def _keys(table: ast.expr, module: Any, scope: ModuleType) -> Iterator[str]:
+    """Yield the strings among the keys of a mapping that an expression of a file stands for: a
+    display, a variable of the file or an attribute of the module."""
+    mapping: Any = None
+    match table:
+        case ast.Dict(keys):
+            yield from _strings(tuple(map(_constant, keys)))
+        case ast.Name(name):
+            mapping = vars(scope).get(name)
+        case ast.Attribute(attr=name):
+            mapping = getattr(module, name, None)
+    if isinstance(mapping, Mapping | nn.ModuleDict):
+        yield from _strings(tuple(mapping.keys()))
+
+
+def _constant(node: ast.expr | None) -> Any:
+    """Return the value of a constant, None for any other expression."""
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _strings(values: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the strings among some values."""
+    yield from (value for value in values if isinstance(value, str))
+
+
+class LateValues:
+    """The attributes, as pairs of a definition and a name, that code assigns after construction:
+    those `seen` as plain values, and those that were `varied`."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str]] = set()
+        self.varied: set[tuple[str, str]] = set()
+
+    @contextmanager
+    def watch(
+        self, model: Any, cls: Any, definition: str, stores: Mapping[str, LateStore]
+    ) -> Iterator[None]:
+        """Note the values that attributes of the instances of a class have when these are called
+        within the context: another value than construction gave counts as varied."""
+        is_class = stores and isinstance(cls, type)
+        instances = [part for part in model.modules() if is_class and isinstance(part, cls)]
+        handles = []
+        for part in instances:
+            initial = {
+                name: stores[name].initial or repr(value)
+                for name, value in _plain_values(part, stores).items()
+            }
+            self.seen.update((definition, name) for name in initial)
+            hook = self._hook(definition, stores, initial)
+            handles += [part.register_forward_pre_hook(hook), part.register_forward_hook(hook)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(
+        self, definition: str, stores: Mapping[str, LateStore], initial: Mapping[str, str]
+    ) -> Any:
+        """Return a hook that notes attributes of a module that differ from their initial repr."""
+
+        def note(part: Any, *_: Any) -> None:
+            for name, value in _plain_values(part, stores).items():
+                if name in initial and repr(value) != initial[name]:
+                    self.varied.add((definition, name))
+
+        return note
+
+    def unvaried(
+        self, definition: str, stores: Mapping[str, LateStore], labels: Collection[str]
+    ) -> Iterator[str]:
+        """Yield a sentence for each attribute that no comparison ran with another value; `labels`
+        are those of the calls for which attributes were set."""
+        assignments = [LABEL.fullmatch(label) for label in labels]
+        names = {assignment[1] for assignment in assignments if assignment is not None}
+        for name, store in stores.items():
+            pair = definition, name
+            if pair in self.seen - self.varied and name not in names:
+                yield (
+                    f"self.{name} kept its value from construction, and {store.function} assigns it"
+                )

@@ -1,0 +1,209 @@
+"""Test changes that show only once other code has assigned an attribute of the module."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verify import Verdict, verify
+from regraft.verify.child.checks.attribute_stores import late_stores
+
+PROJ = """\
+import torch
+from torch import nn
+
+OPS = {{"relu": torch.relu, "tanh": torch.tanh}}
+
+
+class Proj(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.fc = nn.Linear(dim, dim)
+        self.state = {initial}
+
+    def set_state(self, state):
+        self.state = state
+
+    def forward(self, x):
+        y = self.fc(x)
+        return {result}
+"""
+ATTENTION = """\
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self, dim=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.head_dim = dim // heads
+        self.q = nn.Linear(dim, dim)
+        self.out = nn.Linear(dim, dim)
+
+    def prune(self, keep):
+        size = keep * self.head_dim
+        self.q = nn.Linear(self.q.in_features, size)
+        self.out = nn.Linear(size, self.out.out_features)
+        self.heads = keep
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q = self.q(x).view(b, n, self.heads, self.head_dim)
+        return self.out(F.normalize(q, dim=-1).flatten(2))
+"""
+NET = """
+
+class Net(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.proj = Proj(dim)
+
+    def forward(self, x):
+        self.proj.state = x.shape[1]
+        return self.proj(x)
+"""
+# the initial value, the result of the original, a wrong one, a right one, words of the verdict
+CASES = {
+    "a whole number": ("0", "y.roll(self.state, 1)", "y", "torch.roll(y, self.state, 1)", "= 1,"),
+    "a string": (
+        '"relu"',
+        "OPS[self.state](y)",
+        "torch.relu(y)",
+        "OPS.get(self.state)(y)",
+        "self.state = 'tanh'",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    """Return the verdict on a changed text."""
+    assert before in text
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace(before, after).encode())
+    return verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attributes_that_methods_assign_take_a_second_value(case: str, tmp_path: Path) -> None:
+    initial, result, wrong, right, words = CASES[case]
+    text = PROJ.format(initial=initial, result=result)
+    refuted = verdict_on(tmp_path, text, result, wrong)
+    assert (refuted.status, words in refuted.reason) == ("refuted", True), refuted
+    script = [sys.executable, str(refuted.evidence["reproducer"])]
+    run = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (run.returncode, "differs" in run.stdout) == (1, True), run
+    verdict = verdict_on(tmp_path, text, result, right)
+    assert verdict.status == "proved", verdict
+
+
+def test_strings_that_the_file_compares_are_values(tmp_path: Path) -> None:
+    result = 'y.tanh() if self.state == "tanh" else y'
+    text = PROJ.format(initial='"relu"', result=result)
+    verdict = verdict_on(tmp_path, text, result, "y")
+    words = "self.state = 'tanh'"
+    assert (verdict.status, words in verdict.reason) == ("refuted", True), verdict
+
+
+def test_an_attribute_without_a_second_value_is_named(tmp_path: Path) -> None:
+    text = PROJ.format(initial='"relu"', result="getattr(torch, self.state)(y)")
+    verdict = verdict_on(tmp_path, text, "getattr(torch, self.state)(y)", "torch.relu(y)")
+    words = "self.state kept its value from construction, and set_state assigns it"
+    assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
+
+
+def test_an_attribute_that_changes_with_submodules_is_named(tmp_path: Path) -> None:
+    verdict = verdict_on(
+        tmp_path, ATTENTION, "self.heads, self.head_dim)", "self.heads, c // self.heads)"
+    )
+    words = "self.heads kept its value from construction, and prune assigns it"
+    assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
+    right = verdict_on(tmp_path, ATTENTION, "F.normalize(q, dim=-1)", "F.normalize(q, 2.0, -1)")
+    assert right.status == "proved", right
+
+
+def test_a_value_that_another_model_assigns_when_it_runs_counts(tmp_path: Path) -> None:
+    result = "y.reshape(y.shape[0], self.state, -1).flatten(1)"
+    text = PROJ.format(initial="0", result=result) + NET
+    text = text.replace("    def set_state(self, state):\n        self.state = state\n\n", "")
+    verdict = verdict_on(tmp_path, text, result, f"({result})")
+    assert verdict.status == "proved", verdict
+    right = "y.reshape(len(y), self.state, -1).flatten(1)"
+    verdict = verdict_on(tmp_path, text, result, right)
+    assert verdict.status == "proved", verdict
+
+
+STORES = """\
+class Base:
+    def configure(self, mode, rate):
+        self.mode, self.rate = mode, rate
+
+
+class Net(Base):
+    size = 3
+
+    def __init__(self):
+        self.mode = "a"
+        self._reset()
+
+    def _reset(self):
+        self.fixed = 1
+
+    def resize(self, size):
+        self.size = size
+        self.area = size * size
+
+    @property
+    def level(self):
+        return self._level
+
+    def set_level(self, value):
+        object.__setattr__(self, "_level", value)
+
+    @classmethod
+    def shift(cls, offset):
+        cls.offset = offset
+
+
+class Other:
+    def __init__(self):
+        self.fixed = 2
+        self.net = Net()
+
+    def grow(self):
+        self.net.depth += 1
+        self.net.config.width = 2
+"""
+
+
+def test_stores_after_construction() -> None:
+    names = frozenset(
+        {"mode", "rate", "size", "area", "fixed", "level", "offset", "depth", "width"}
+    )
+    stores = late_stores(ast.parse(STORES), "Net", names, frozenset())
+    assert {
+        name: (store.function, store.independent, store.initial) for name, store in stores.items()
+    } == {
+        "mode": ("configure", True, "'a'"),
+        "rate": ("configure", True, ""),
+        "size": ("resize", False, "3"),
+        "area": ("resize", False, ""),
+        "_level": ("set_level", True, ""),
+        "offset": ("shift", True, ""),
+        "depth": ("grow", True, ""),
+    }
+    assert "size" in late_stores(ast.parse(STORES), "Net", frozenset({"size"}), frozenset())
+    assert late_stores(ast.parse(STORES), "absent", names, frozenset()) == {}

@@ -1,0 +1,134 @@
+"""Test builders that no model runs: of subclasses, and subclasses of builders with attributes of
+their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verify import Verdict, verify
+from regraft.verify.changes import find_changes
+
+PROJ = """\
+import torch
+from torch import nn
+
+
+class Proj(nn.Module):
+    def __init__(self, dim, gain=1.0):
+        super().__init__()
+        self.fc = nn.Linear(dim, dim)
+        self.gain = gain
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y * self.gain
+
+
+"""
+NET = """
+    def __init__(self, plan):
+        super().__init__()
+        self.proj = {}
+
+    def forward(self, x):
+        return self.proj(x)
+"""
+EMPTY_SUBCLASS = "class Minus(Proj):\n    pass\n\n\n"
+SUBCLASS = """\
+class Wide(Proj):
+    def __init__(self, dim, gain=2.0):
+        super().__init__(dim, gain)
+        self.extra = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.extra(super().forward(x))
+
+
+"""
+WRONG, RIGHT = "y * abs(self.gain)", "self.gain * y"
+MODELS = {
+    "a subclass that adds nothing": EMPTY_SUBCLASS
+    + "class Net(nn.Module):"
+    + NET.format("Minus(plan.stage(0).width, gain=-1.0)"),
+    "a subclass with a constructor": SUBCLASS
+    + "class Net(nn.Module):"
+    + NET.format("Wide(plan.stage(0).width, gain=-1.0)"),
+    "an attribute of a class": "class Base(nn.Module):\n    gain = 2.0\n"
+    + NET.format("Proj(plan.stage(0).width, gain=self.gain)")
+    + "\n\nclass Net(Base):\n    gain = -1.0\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory."""
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+def verdict_on(tmp_path: Path, text: str, after: str) -> Verdict:
+    """Return the verdict on another product in a text with `Proj`."""
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace("y * self.gain", after).encode())
+    return verdict
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_wrong_change_that_an_unseen_builder_shows_is_not_proved(
+    case: str, tmp_path: Path
+) -> None:
+    verdict = verdict_on(tmp_path, PROJ + MODELS[case], WRONG)
+    assert verdict.status == "refuted" or (
+        verdict.status,
+        "Net, which builds it, never ran" in verdict.reason,
+    ) == ("unproven", True), verdict
+
+
+@pytest.mark.parametrize("case", ["a subclass that adds nothing", "a subclass with a constructor"])
+def test_a_right_change_is_proved_where_the_builder_of_a_subclass_runs(
+    case: str, tmp_path: Path
+) -> None:
+    text = (PROJ + MODELS[case]).replace("plan.stage(0).width", "plan")
+    verdict = verdict_on(tmp_path, text, RIGHT)
+    assert verdict.status == "proved", verdict
+
+
+def test_a_subclass_of_a_builder_with_another_attribute_is_run(tmp_path: Path) -> None:
+    text = (PROJ + MODELS["an attribute of a class"]).replace("plan.stage(0).width", "plan")
+    assert verdict_on(tmp_path, text, RIGHT).status == "proved"
+    refuted = verdict_on(tmp_path, text, WRONG)
+    assert (refuted.status, "Net" in refuted.reason) == ("refuted", True), refuted
+
+
+def relatives_of(text: str) -> dict[str, object]:
+    """Return the constructions of the relatives by name, for a change of the product."""
+    (change,) = find_changes(text.encode(), text.replace("y * self.gain", RIGHT).encode())
+    return {relative.name: relative.constructions for relative in change.relatives}
+
+
+def test_an_empty_subclass_is_built_as_its_base_is() -> None:
+    text = PROJ + MODELS["a subclass that adds nothing"]
+    text = text.replace("plan.stage(0).width", "plan")
+    assert relatives_of(text) == {"Minus": None, "Net": ((("dim", ""), ("gain", "-1.0")),)}
+    assert relatives_of(text.replace("    pass\n", "    gain = 1\n"))["Net"] is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_relative"),
+    [
+        ("    gain = -1.0", True),
+        ("    gain: float = -1.0", True),
+        ("    gain: float", False),
+        ("    title = -1.0", False),
+        ('    """A gain."""', False),
+    ],
+)
+def test_a_subclass_of_a_builder_counts_where_it_redefines_names_that_are_read(
+    statement: str, is_relative: bool
+) -> None:
+    text = (PROJ + MODELS["an attribute of a class"]).replace("    gain = -1.0", statement)
+    assert ("Net" in relatives_of(text)) is is_relative
