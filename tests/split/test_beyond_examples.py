@@ -36,7 +36,6 @@ EAGER = {domain.Product}  # what ONNX Runtime computes otherwise
 REFUSED = {
     domain.ContainsInATensor,
     domain.ContainsInAnArray,
-    domain.LoopOverBlocks,
     domain.Padded,
     domain.SmallestOfAnArray,
 }

@@ -18,15 +18,14 @@ from regraft.splitting.compiling import means
 from regraft.splitting.compiling.artifacts import rename
 from regraft.splitting.compiling.replacements import replaced_functions
 from regraft.splitting.compiling.samples import (
-    Sample,
     Slower,
     Uncompilable,
     compare,
     first_line,
     largest_sample,
     open_shapes,
-    varying_axes,
 )
+from regraft.splitting.compiling.size_limits import Sample, varying_axes
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule
 from regraft.splitting.sampling.record import to_numpy

@@ -17,7 +17,6 @@ from regraft.splitting.compiling.samples import (
     first_line,
     trace_program,
 )
-from regraft.splitting.compiling.size_limits import size_limits
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule, common_sizes
@@ -35,7 +34,6 @@ def compile_region(
         raise Unsplittable(
             *region.place, f"no example leads to region {region.number}: {region_text(region)}"
         )
-    region.limits = size_limits(region, module)
     try:
         entry = compiler.compile(region, module, artifacts)
     except Uncompilable as problem:

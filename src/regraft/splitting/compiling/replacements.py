@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 
 _UNFLATTENED = torch.Tensor.unflatten
+_DIVIDED = torch.div
 _ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
 _HALF = 2**32  # the factor of the upper half of a number of 64 bits
 _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32})
@@ -37,7 +38,7 @@ def floor_divide(dividend: Any, divisor: Any) -> Any:
     """Return torch's `dividend // divisor`, as operations whose meaning exporters share."""
     numbers = torch.as_tensor(dividend), torch.as_tensor(divisor)
     if not any(number.is_floating_point() for number in numbers):
-        return torch.div(dividend, divisor, rounding_mode="floor")
+        return _DIVIDED(dividend, divisor, rounding_mode="floor")
     remainder = torch.fmod(*numbers)
     quotient = (dividend - remainder) / divisor
     has_other_sign = (remainder != 0) & ((numbers[1] < 0) != (remainder < 0))
@@ -45,6 +46,18 @@ def floor_divide(dividend: Any, divisor: Any) -> Any:
     floor = quotient.floor()
     rounded = floor + (quotient - floor > 0.5).to(quotient.dtype)
     return torch.where(numbers[1] == 0, dividend / divisor, rounded)
+
+
+def divide(dividend: Any, divisor: Any, *, rounding_mode: str | None = None) -> Any:
+    """Return torch's quotient of two values, with its way of rounding down."""
+    if rounding_mode == "floor":
+        return floor_divide(dividend, divisor)
+    return _DIVIDED(dividend, divisor, rounding_mode=rounding_mode)
+
+
+def shift_right(value: Any, bits: Any) -> Any:
+    """Return torch's `value >> bits`, which rounds down; the exporter's rounds towards zero."""
+    return floor_divide(value, 2**bits)
 
 
 def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
@@ -76,7 +89,7 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
         if tensor.dtype != torch.int64 or kwargs.get("dtype") is not None:
             return add_up(tensor, *args, **kwargs)
         low = tensor & (_HALF - 1)
-        high = torch.div(tensor - low, _HALF, rounding_mode="trunc")
+        high = _DIVIDED(tensor - low, _HALF, rounding_mode="trunc")
         return add_up(high, *args, **kwargs) * _HALF + add_up(low, *args, **kwargs)
 
     return accumulate
@@ -89,6 +102,9 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.Tensor, "__floordiv__", floor_divide
     yield torch.Tensor, "__rfloordiv__", lambda divisor, dividend: floor_divide(dividend, divisor)
     yield torch, "floor_divide", floor_divide
+    yield torch, "div", divide
+    yield torch.Tensor, "div", divide
+    yield torch.Tensor, "__rshift__", shift_right
     for owner in (torch, torch.Tensor):
         for name in _ACCUMULATING:
             function = getattr(owner, name)

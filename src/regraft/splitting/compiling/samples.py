@@ -5,26 +5,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from regraft.splitting.checking.difference import difference
+from regraft.splitting.compiling.size_limits import (
+    DecidesByData,
+    Sample,
+    SizeLimits,
+    limits_of,
+    varying_axes,
+)
 from regraft.splitting.observing.probe import observe
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule, common_sizes
+from regraft.splitting.sampling.explore import RegionModule
 from regraft.splitting.sampling.record import to_numpy, to_torch
 
-Sample = tuple[torch.Tensor, ...]
+WHOLE_NUMBERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
-WHOLE_NUMBERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
+Axis = tuple[int, int]  # the number of an input, and of a dimension
 
 SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
 MIN_SAVING = 50e-6  # seconds; smaller differences do not matter
-SMALL = 3  # the largest size that PyTorch's notes on broadcasting exclude
+EVERY_SIZE = 64  # the largest size up to which every size is compared where limits need it
 COMPARED_SIZES = (1, 2, 3, 17, 64, 257)  # sizes beside those of the samples
 MAX_ELEMENTS = 1_000_000  # elements of an input that is made for a comparison
 TIMING_SECONDS = 0.02  # seconds for the timing of a region; three rounds in any case
@@ -60,8 +66,7 @@ def compare_values(
 
     A tracer may take a number for a constant, and a size that the data decided for one that is
     always the same; a compiler may compute whole numbers otherwise. Raises Uncompilable unless
-    `run` gives the results of torch. Limits of the region's sizes that turn out to be none are
-    removed from `region.limits`.
+    `run` gives the results of torch. Sets `region.limits`.
     """
     for sample in region.samples:
         with torch.no_grad():
@@ -76,34 +81,40 @@ def compare_values(
         )
     for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data else ():
         compare_changed(module, run, change_values(first, factor), name, describe)
-    if not sized_by_data:  # else whole numbers may be sizes
-        for changed in change_whole_numbers(first):
-            compare_changed(module, run, changed, name, difference)
+    for changed in change_whole_numbers(first, may_be_sizes=sized_by_data):
+        compare_changed(module, run, changed, name, difference)
     compare_sizes(region, module, run, name)
 
 
 def compare_sizes(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
-    """Compare a compiled region with torch on samples of other sizes.
+    """Compare a compiled region with torch on samples of other sizes, and set `region.limits`.
 
-    Raises Uncompilable where they differ although no limit of the region excludes the size. A limit
-    that excludes a few small sizes alone, as PyTorch notes them where it might broadcast, is
-    removed if the results are equal there.
+    Sizes beyond the limits at which both are equal extend them. Raises Uncompilable where the
+    results differ within the limits.
     """
-    removable = {limit for limit in region.limits if excludes_small_sizes_alone(limit, region)}
-    for sample in resized_samples(region):
-        inputs = dict(zip(region.inputs, sample, strict=True))
-        exceeded = {limit for limit in region.limits if not is_within(limit, inputs)}
-        if exceeded - removable:
-            continue
+    limits = region_limits(region, module)
+    for sample in resized_samples(region, every_size=not limits.guarded):
+        is_inside = limits.holds(sample)
         try:
-            compare_changed(module, run, sample, name, difference)
+            is_compared = compare_changed(module, run, sample, name, difference)
         except Uncompilable:
-            if not exceeded:
+            if is_inside:
                 raise
-            removable -= exceeded
-    region.limits = [limit for limit in region.limits if limit not in removable]
+        else:
+            if is_compared and not is_inside:
+                limits.extend(sample)
+    region.limits = limits.conditions()
+
+
+def region_limits(region: Region, module: RegionModule) -> SizeLimits:
+    """Return the limits of a region by its samples; raise Uncompilable where values decide sizes by
+    which Python code may decide."""
+    try:
+        return limits_of(region, module)
+    except DecidesByData as problem:
+        raise Uncompilable(str(problem)) from problem
 
 
 def compare_changed(
@@ -112,9 +123,9 @@ def compare_changed(
     sample: Sample,
     name: str,
     describe: Callable[[Any, Any], str],
-) -> None:
-    """Compare a compiled region with torch on a changed sample, unless torch raises for it; raise
-    Uncompilable where they differ.
+) -> bool:
+    """Compare a compiled region with torch on a changed sample; return False where torch raises for
+    it, else True. Raises Uncompilable where they differ.
 
     describe: describes how two results differ; "" where they do not.
     """
@@ -122,8 +133,9 @@ def compare_changed(
         with torch.no_grad():
             expected = as_tensors(module(*sample))
     except Exception:  # noqa: BLE001  (whatever torch raises for values that the region does not take)
-        return
+        return False
     check_result(expected, run, sample, name, describe)
+    return True
 
 
 def check_result(
@@ -188,10 +200,10 @@ def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
 
 
-def change_whole_numbers(sample: Sample) -> Iterator[Sample]:
+def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Sample]:
     """Yield the sample with the whole numbers of its tensors negated, and near the largest of their
-    type; nothing where it has none."""
-    for change in (torch.neg, towards_largest):
+    type unless they may be sizes; nothing where it has none."""
+    for change in (torch.neg,) if may_be_sizes else (torch.neg, towards_largest):
         changed = tuple(
             change(tensor) if tensor.dim() and tensor.dtype in WHOLE_NUMBERS else tensor
             for tensor in sample
@@ -207,31 +219,61 @@ def towards_largest(tensor: torch.Tensor) -> torch.Tensor:
     return tensor + (largest - tensor.max()) if tensor.numel() else tensor
 
 
-def resized_samples(region: Region) -> Iterator[Sample]:
-    """Yield the first sample with the sizes that differ between the samples replaced by each of
-    `COMPARED_SIZES`: all of them, and then each group of sizes that are always equal alone.
+def resized_samples(region: Region, *, every_size: bool) -> Iterator[Sample]:
+    """Yield a sample with the sizes that differ between the samples replaced by each of
+    `COMPARED_SIZES`, or by every size up to `EVERY_SIZE`: all of them, and then each group of sizes
+    that are always equal alone.
 
-    Rows are repeated or left out; floating-point numbers move a little, so that none are equal.
+    Of all together, sizes whose difference is always the same keep it.
     """
     generator = torch.Generator().manual_seed(0)
-    groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    groups = axes_by_sizes(region)
+    if not groups:
+        return
+    sample = max(region.samples, key=lambda tensors: min(map(torch.Tensor.numel, tensors)))
+    first_sizes = next(iter(groups))
+    together = {
+        axis: constant_difference(sizes, first_sizes)
+        for sizes, axes in groups.items()
+        for axis in axes
+    }
+    alone = [dict.fromkeys(axes, 0) for axes in groups.values()] if len(groups) > 1 else []
+    for offsets in (together, *alone):
+        for size in range(1, EVERY_SIZE + 1) if every_size else COMPARED_SIZES:
+            sizes = {axis: size + offset for axis, offset in offsets.items()}
+            yield resize(sample, sizes, generator)
+
+
+def axes_by_sizes(region: Region) -> dict[tuple[int, ...], list[Axis]]:
+    """Return the axes whose size differs between the samples, by their sizes in the samples."""
+    groups: dict[tuple[int, ...], list[Axis]] = {}
     for place, tensors in enumerate(zip(*region.samples, strict=True)):
         for dim, sizes in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
             if len(set(sizes)) > 1:
                 groups.setdefault(sizes, []).append((place, dim))
-    if not groups:
-        return
-    sample = max(region.samples, key=lambda tensors: min(map(torch.Tensor.numel, tensors)))
-    together = [axis for axes in groups.values() for axis in axes]
-    for axes in (together, *(groups.values() if len(groups) > 1 else ())):
-        for size in COMPARED_SIZES:
-            resized = list(sample)
-            for place, dim in axes:
-                tensor = resized[place]
-                if tensor.shape[dim] and tensor.numel() // tensor.shape[dim] * size <= MAX_ELEMENTS:
-                    rows = torch.arange(size) % tensor.shape[dim]
-                    resized[place] = moved(tensor.index_select(dim, rows), generator)
-            yield tuple(resized)
+    return groups
+
+
+def constant_difference(sizes: tuple[int, ...], first_sizes: tuple[int, ...]) -> int:
+    """Return by how much sizes exceed others if it is the same in all samples, else 0."""
+    differences = {size - first for size, first in zip(sizes, first_sizes, strict=True)}
+    return differences.pop() if len(differences) == 1 else 0
+
+
+def resize(sample: Sample, sizes: dict[Axis, int], generator: torch.Generator) -> Sample:
+    """Return a sample with other sizes along some axes; an axis keeps its size if the new one is
+    none, or too large.
+
+    Rows are repeated or left out; floating-point numbers move a little, so that none are equal.
+    """
+    resized = list(sample)
+    for (place, dim), size in sizes.items():
+        tensor = resized[place]
+        row_elements = tensor.numel() // max(tensor.shape[dim], 1)
+        if tensor.shape[dim] and size > 0 and row_elements * size <= MAX_ELEMENTS:
+            rows = torch.arange(size) % tensor.shape[dim]
+            resized[place] = moved(tensor.index_select(dim, rows), generator)
+    return tuple(resized)
 
 
 def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -240,32 +282,6 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return tensor
     noise = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
     return tensor * (1 + noise / 16) + noise / 1024
-
-
-def is_within(limit: str, inputs: Mapping[str, Any]) -> bool:
-    """Return whether inputs by name, tensors or arrays, have sizes for which a limit holds."""
-    return bool(eval(limit, {"__builtins__": {"max": max, "min": min}}, dict(inputs)))
-
-
-def excludes_small_sizes_alone(limit: str, region: Region) -> bool:
-    """Return whether a limit on one size excludes only sizes up to `SMALL`, as far as larger sizes
-    tell; no rows are no size."""
-    axes = [
-        (key, dim)
-        for key, dims in varying_axes(region).items()
-        for dim in dims
-        if f"{key}.shape[{dim}]" in limit
-    ]
-    if len(axes) != 1:
-        return False
-    key, dim = axes[0]
-
-    def holds(size: int) -> bool:
-        sizes = torch.Size([1] * dim + [size])
-        return is_within(limit, {key: SimpleNamespace(shape=sizes)})
-
-    larger_sizes = (*range(SMALL + 1, 300), *(2**power for power in range(9, 40)))
-    return not all(map(holds, range(1, SMALL + 1))) and all(map(holds, larger_sizes))
 
 
 def change_values(sample: Sample, factor: float) -> Sample:
@@ -364,21 +380,6 @@ def open_shapes(region: Region) -> tuple[dict[int, Any], ...]:
     the samples."""
     axes = varying_axes(region)
     return tuple(dict.fromkeys(axes.get(key, ()), torch.export.Dim.AUTO) for key in region.inputs)
-
-
-def varying_axes(region: Region) -> dict[str, dict[int, str]]:
-    """Return the dimensions of the inputs that differ between the samples, each with a name, by
-    input."""
-    axes: dict[str, dict[int, str]] = {}
-    for key, *tensors in zip(region.inputs, *region.samples, strict=True):
-        dims = [
-            dim
-            for dim, size in enumerate(common_sizes([tensor.shape for tensor in tensors]))
-            if size is None
-        ]
-        if dims:
-            axes[key] = {dim: f"{key}_{dim}" for dim in dims}
-    return axes
 
 
 def first_line(problem: Exception) -> str:

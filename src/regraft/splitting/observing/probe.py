@@ -134,6 +134,8 @@ _VALUE_READERS = frozenset(
         torch.Tensor.__dlpack__,
         torch.Tensor.data_ptr,
         torch.Tensor.untyped_storage,
+        torch.Tensor.__repr__,
+        torch.Tensor.__format__,
     }
 )
 

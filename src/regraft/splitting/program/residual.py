@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+_SHOWN = 200  # characters of a region's limits in an error
 BEYOND_LIMITS = "no example has such sizes"  # in the error that a region raises beyond its limits
 
 
@@ -250,7 +251,7 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
         if isinstance(node, ast.Name) and node.id in host_names:
             node.id = host_names[node.id]
     path, line = region.place
-    region_limits = " and ".join(region.limits)
+    region_limits = " and ".join(region.limits)[:_SHOWN]
     reason = (
         f"{path}:{line}: {BEYOND_LIMITS}; Python code decides by sizes here, and this network was"
         f" split for {region_limits}: split again with an example call of this size"

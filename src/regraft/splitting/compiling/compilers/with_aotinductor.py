@@ -16,12 +16,12 @@ from regraft.splitting.compiling.artifacts import Artifacts, digest
 from regraft.splitting.compiling.compilers.package import EXPORTED, PACKAGED, package
 from regraft.splitting.compiling.compilers.protocol import Compiler
 from regraft.splitting.compiling.samples import (
-    Sample,
     Uncompilable,
     compare,
     first_line,
     trace_program,
 )
+from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule
 
