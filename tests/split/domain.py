@@ -210,3 +210,114 @@ class LargeSum(Words):
 
     def rare(self):
         return [torch.tensor([[2**53, 1, 1, 1, 2, 4]]), torch.tensor([[2**60, 3, 5, 7, 9, 11]])]
+
+
+class SizeAsAKey(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * {60: 2.0}.get(x.shape[0], 1.0)
+
+
+class SizeAsText(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * 2 if str(x.shape[0]).startswith("6") and x.shape[0] > 9 else x
+
+
+class RemainderAndThreshold(Rows):
+    """One guard differs between the samples, the other one does not."""
+
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[0] % 4 == 3 and x.shape[0] > 8 else x
+
+    def rare(self):
+        return [torch.randn(rows, 4) for rows in (8, 11, 15, 63, 259)]
+
+
+class BroadcastHides(nn.Module):
+    """A size of one leads to a decision on the other size."""
+
+    class Inner(nn.Module):
+        def forward(self, x, y):
+            if x.shape[0] == 1 and y.shape[0] == 3:
+                return 5 * x.sum(0)
+            return x.sum(0) + y.sum(0)
+
+    def __init__(self):
+        super().__init__()
+        self.inner = self.Inner()
+
+    def calls(self):
+        return [(torch.randn(n, 4), torch.randn(n, 4)) for n in (2, 4, 5, 6)]
+
+    def rare(self):
+        return [(torch.randn(1, 4), torch.randn(3, 4)), (torch.randn(1, 4), torch.randn(1, 4))]
+
+    def forward(self, x, y):
+        z = self.inner(x, y)
+        if x.sum() > 0:
+            return z + 1
+        return z
+
+
+class LengthsApart(BroadcastHides):
+    """One input is a row longer than the other."""
+
+    class Inner(nn.Module):
+        def forward(self, x, y):
+            z = x + y[1:]
+            return z * 2 if x.shape[0] > 10 else z
+
+    def calls(self):
+        return [(torch.randn(n, 4), torch.randn(n + 1, 4)) for n in (2, 4, 5, 6)]
+
+    def rare(self):
+        return [(torch.randn(n, 4), torch.randn(n + 1, 4)) for n in (1, 12, 100, 300)]
+
+
+class RowsOfAMask(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            kept = x[x > 0]
+            return kept.sum() if kept.shape[0] < 2 else 2 * kept.sum()
+
+    def calls(self):
+        return [(torch.randn(3, 4),) for _ in range(5)]
+
+    def rare(self):
+        return [
+            torch.full((3, 4), -1.0).index_fill(0, torch.tensor([0]), -2.0) + value
+            for value in (
+                torch.zeros(3, 4),
+                torch.eye(3, 4) * 9,
+                torch.eye(3, 4)[:1].expand(3, 4) * 9,
+            )
+        ]
+
+
+class ValueAsText(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids * 2 if "20000" in str(ids) else ids
+
+
+class ShiftedRight(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids >> 1
+
+
+class RoundedDown(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.div(x, 0.1, rounding_mode="floor")
+
+    def rare(self):
+        return [torch.tensor([[1.0, 0.3, -0.3, 0.7]]).expand(3, 4)]
+
+
+class ClampedToAFraction(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids.clamp(min=2.5)

@@ -23,12 +23,15 @@ NETWORKS = [
 ]
 # what is answered for every input, by islands or not, and what is refused; the others raise
 ANSWERED = {
+    domain.ClampedToAFraction,
     domain.FloorDivide,
     domain.FloorDivision,
     domain.FloorDivisionOfFloats,
     domain.LargeSum,
     domain.Remainder,
+    domain.RoundedDown,
     domain.RunningSum,
+    domain.ShiftedRight,
     domain.Sum,
     domain.TruncatedRemainder,
 }
@@ -37,7 +40,9 @@ REFUSED = {
     domain.ContainsInATensor,
     domain.ContainsInAnArray,
     domain.Padded,
+    domain.RowsOfAMask,
     domain.SmallestOfAnArray,
+    domain.ValueAsText,
 }
 
 
@@ -51,12 +56,13 @@ def outcomes(model: Any, **options: Any) -> list[str]:
         return []
     words = []
     for inputs in model.rare():
+        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
         try:
-            answer = result(inputs)
+            answer = result(*arguments)
         except Exception:  # noqa: BLE001 - whatever the host or the runtime raises
             words.append("raises")
         else:
-            words.append("differs" if difference(answer, model(inputs)) else "equal")
+            words.append("differs" if difference(answer, model(*arguments)) else "equal")
     return words
 
 

@@ -5,6 +5,7 @@ writes an operation that computes something else.
   torch takes the remainder first, so that `1.0 // 0.1` is 9.
 * torch adds up and multiplies whole numbers in 64 bits, ONNX in the type of the operand, and ONNX
   Runtime adds up those of 64 bits as floating-point numbers, which are exact up to 2**53.
+* torch clamps whole numbers to a fraction as floating-point numbers, the exporter rounds the bound.
 * torch's own `unflatten` has the sizes of the sample.
 """
 
@@ -20,6 +21,7 @@ import torch
 
 _UNFLATTENED = torch.Tensor.unflatten
 _DIVIDED = torch.div
+_CLAMPING = ("clamp", "clamp_min", "clamp_max", "clip")
 _ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
 _HALF = 2**32  # the factor of the upper half of a number of 64 bits
 _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32})
@@ -95,6 +97,19 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
     return accumulate
 
 
+def _as_fractions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that clamps whole numbers to fractions as floating-point numbers."""
+
+    @functools.wraps(function)
+    def clamp(tensor: torch.Tensor, *bounds: Any, **named_bounds: Any) -> Any:
+        fractions = [bound for bound in (*bounds, *named_bounds.values()) if type(bound) is float]
+        if fractions and not tensor.is_floating_point():
+            tensor = tensor.to(torch.result_type(tensor, fractions[0]))
+        return function(tensor, *bounds, **named_bounds)
+
+    return clamp
+
+
 def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Yield the owner, the name and the replacement of each function."""
     yield torch.Tensor, "unflatten", unflatten
@@ -106,6 +121,8 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.Tensor, "div", divide
     yield torch.Tensor, "__rshift__", shift_right
     for owner in (torch, torch.Tensor):
+        for name in _CLAMPING:
+            yield owner, name, _as_fractions(getattr(owner, name))
         for name in _ACCUMULATING:
             function = getattr(owner, name)
             yield owner, name, _in_64_bits(_exactly(function) if name == "sum" else function)
