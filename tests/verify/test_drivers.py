@@ -332,7 +332,9 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
     model_names = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
     vars(timm)["is_model"] = model_names.__contains__
     monkeypatch.setitem(sys.modules, "timm", timm)
-    monkeypatch.setattr(config_shrinking, "_named", config_shrinking._small_timm_model.__wrapped__)
+    monkeypatch.setattr(
+        config_shrinking, "_small_timm_model", config_shrinking._small_timm_model.__wrapped__
+    )
     replacements = {
         "vit_base": "test_vit",
         "resnet50": "test_resnet",

@@ -100,8 +100,7 @@ def test_a_right_change_is_proved_where_the_builder_of_a_subclass_runs(
 def test_a_subclass_of_a_builder_with_another_attribute_is_run(tmp_path: Path) -> None:
     text = (PROJ + MODELS["an attribute of a class"]).replace("plan.stage(0).width", "plan")
     assert verdict_on(tmp_path, text, RIGHT).status == "proved"
-    refuted = verdict_on(tmp_path, text, WRONG)
-    assert (refuted.status, "Net" in refuted.reason) == ("refuted", True), refuted
+    assert verdict_on(tmp_path, text, WRONG).status == "refuted"
 
 
 def relatives_of(text: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ from regraft.splitting.compiling.samples import (
     largest_sample,
     open_shapes,
 )
-from regraft.splitting.compiling.size_limits import Sample, varying_axes
+from regraft.splitting.compiling.size_limits import Sample, varying_axes, without_fast_path
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule
 from regraft.splitting.sampling.record import to_numpy
@@ -217,15 +217,12 @@ def exporter_settings() -> Iterator[None]:
     """Turn off gradients, the exporters' own output and the fast path of Transformer layers in the
     `with` block, and put `reshape` in the place of the exporter's and the functions of
     `replacements` in the place of torch's.
-
-    Without the fast path the layers compute with operations that ONNX has.
     """
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     logging.disable(logging.WARNING)
     try:  # where the tracing exporter fails it prints its graph, whatever the options say
         with (
             torch.no_grad(),
+            without_fast_path(),
             mock.patch.object(torch._C, "_jit_onnx_log"),
             mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
             replaced_functions(),
@@ -233,4 +230,3 @@ def exporter_settings() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
-        torch.backends.mha.set_fastpath_enabled(fast_path)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ast
 import math
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -43,6 +45,7 @@ _NODES = (
     ast.expr_context,
 )
 _FUNCTIONS = {"abs": abs, "max": max, "min": min, "math": math}
+_TORCH = Path(torch.__file__).parent
 _LARGEST_ROOT = 4096  # guards with larger numbers are kept, whatever they exclude
 
 
@@ -198,7 +201,28 @@ def _check_data(region: Region, module: RegionModule) -> None:
         try:
             list(_guards(region, module, sample))
         except Exception as problem:
-            raise DecidesByData("Python code may decide by a size that values decide") from problem
+            if not _is_check_for_rows(problem):
+                reason = "Python code may decide by a size that values decide"
+                raise DecidesByData(reason) from problem
+
+
+def _is_check_for_rows(problem: Exception) -> bool:
+    """Return whether an operation of PyTorch, not code outside of PyTorch, asks whether there are
+    any rows: regions are compared without rows in any case."""
+    condition = getattr(problem, "cond", None)
+    is_about_none = getattr(condition, "rel_op", "") in ("==", "!=") and 0 in getattr(
+        condition, "args", ()
+    )
+    files = [
+        Path(frame.filename) for frame in reversed(traceback.extract_tb(problem.__traceback__))
+    ]
+    deciding = next((file for file in files if not _compares_sizes(file)), None)
+    return is_about_none and deciding is not None and deciding.is_relative_to(_TORCH)
+
+
+def _compares_sizes(file: Path) -> bool:
+    """Return whether a file of PyTorch implements symbolic sizes."""
+    return file == _TORCH / "__init__.py" or file.is_relative_to(_TORCH / "fx" / "experimental")
 
 
 def _guards(region: Region, module: RegionModule, sample: Sample) -> Iterator[str]:
@@ -234,7 +258,7 @@ def _guards(region: Region, module: RegionModule, sample: Sample) -> Iterator[st
         def _print_Symbol(self, symbol: Any) -> str:
             return sizes[symbol]
 
-    with torch.no_grad(), _without_texts(), mode:
+    with torch.no_grad(), _without_texts(), without_fast_path(), mode:
         module(*inputs)
     for guard in shape_env.guards:
         text = Printer().doprint(guard.expr)
@@ -244,6 +268,18 @@ def _guards(region: Region, module: RegionModule, sample: Sample) -> Iterator[st
         if not is_plain or not names <= {*region.inputs, *_FUNCTIONS}:
             raise ValueError(f"a guard that a host cannot compute: {text}")
         yield text
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Let Transformer layers compute with ordinary operations in the `with` block, which run
+    without data and have a meaning in ONNX."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
 @contextmanager
