@@ -16,6 +16,7 @@ import secrets
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ _READ_AT_START = (
     *("TORCH", "PYTORCH", "TRITON", "CUDA", "NVIDIA", "HIP", "ROCR"),
 )
 _PATIENCE = 1.0  # seconds in which a launcher ends by itself
+_REUSE_SECONDS = 30.0  # half the time after which a launcher without work ends, so that none is met
 
 # The launcher's first program. It imports this package from its own folder, whose neighbours (the
 # parent's packages) must not shadow those of the launcher's interpreter. Old interpreters have to
@@ -62,6 +64,7 @@ class Launcher:
 
     def __init__(self, python: str, environment: Mapping[str, str], errors: IO[bytes]) -> None:
         self.key = _key(python, environment)
+        self.idle_since = time.monotonic()
         self._mark = secrets.token_hex(16)
         try:
             self._process = subprocess.Popen(
@@ -147,24 +150,30 @@ _lock = threading.Lock()
 def launcher_for(
     python: str, environment: Mapping[str, str], errors: IO[bytes]
 ) -> Iterator[Launcher]:
-    """Return a launcher that nobody uses, a new process where there is none for this interpreter
-    and environment; afterwards it waits for the next user."""
-    key = _key(python, environment)
-    with _lock:
-        matching = [launcher for launcher in _idle if launcher.key == key]
-        launcher = matching[-1] if matching else None
-        if launcher is not None:
-            _idle.remove(launcher)
-    if launcher is None or not launcher.is_running():
-        launcher = Launcher(python, environment, errors)
+    """Yield a launcher that nobody uses, a new process where there is none for this interpreter and
+    environment; afterwards it waits for the next user."""
+    launcher = _take_idle(_key(python, environment)) or Launcher(python, environment, errors)
     try:
         yield launcher
     except BaseException:
         launcher.end()
         raise
     if launcher.is_running():
+        launcher.idle_since = time.monotonic()
         with _lock:
             _idle.append(launcher)
+
+
+def _take_idle(key: tuple[object, ...]) -> Launcher | None:
+    """Return the launcher of this key that has waited for the shortest time, and take it out of the
+    list; None where there is none that will not end soon. Launchers that have ended are dropped."""
+    oldest = time.monotonic() - _REUSE_SECONDS
+    with _lock:
+        _idle[:] = [launcher for launcher in _idle if launcher.is_running()]
+        usable = [entry for entry in _idle if entry.key == key and entry.idle_since > oldest]
+        if usable:
+            _idle.remove(usable[-1])
+    return usable[-1] if usable else None
 
 
 def _key(python: str, environment: Mapping[str, str]) -> tuple[object, ...]:
