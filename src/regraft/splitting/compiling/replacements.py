@@ -19,6 +19,8 @@ from unittest import mock
 
 import torch
 
+TypeOf = Callable[..., torch.dtype | None]
+
 _UNFLATTENED = torch.Tensor.unflatten
 _DIVIDED = torch.div
 _CLAMPING = ("clamp", "clamp_min", "clamp_max", "clip")
@@ -71,15 +73,31 @@ def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
     return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
 
 
-def _in_64_bits(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that accumulates as torch does, on whole numbers of 64 bits."""
+def _converting(function: Callable[..., Any], type_of: TypeOf) -> Callable[..., Any]:
+    """Return a function that gives its first operand the type that `type_of` names for its
+    arguments, None for its own."""
 
     @functools.wraps(function)
-    def accumulate(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        is_narrow = tensor.dtype in _NARROW and kwargs.get("dtype") is None
-        return function(tensor.long() if is_narrow else tensor, *args, **kwargs)
+    def convert(*args: Any, **kwargs: Any) -> Any:
+        dtype = type_of(*args, **kwargs) if args else None
+        if dtype is None:
+            return function(*args, **kwargs)
+        return function(args[0].to(dtype), *args[1:], **kwargs)
 
-    return accumulate
+    return convert
+
+
+def _accumulating_type(tensor: torch.Tensor, *_: Any, **kwargs: Any) -> torch.dtype | None:
+    """Return the type in which torch accumulates narrow whole numbers."""
+    is_narrow = tensor.dtype in _NARROW and kwargs.get("dtype") is None
+    return torch.int64 if is_narrow else None
+
+
+def _clamping_type(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.dtype | None:
+    """Return the type to which torch clamps whole numbers whose bound is a fraction."""
+    fractions = [bound for bound in (*bounds, *named.values()) if type(bound) is float]
+    is_whole = not tensor.is_floating_point()
+    return torch.result_type(tensor, fractions[0]) if fractions and is_whole else None
 
 
 def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,27 +105,16 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
     of 2**21 numbers have an exact sum."""
 
     @functools.wraps(add_up)
-    def accumulate(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if tensor.dtype != torch.int64 or kwargs.get("dtype") is not None:
-            return add_up(tensor, *args, **kwargs)
+    def accumulate(*operands: Any, **kwargs: Any) -> Any:
+        is_whole = bool(operands) and operands[0].dtype == torch.int64
+        if not is_whole or kwargs.get("dtype") is not None:
+            return add_up(*operands, **kwargs)
+        tensor, *args = operands
         low = tensor & (_HALF - 1)
         high = _DIVIDED(tensor - low, _HALF, rounding_mode="trunc")
         return add_up(high, *args, **kwargs) * _HALF + add_up(low, *args, **kwargs)
 
     return accumulate
-
-
-def _as_fractions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that clamps whole numbers to fractions as floating-point numbers."""
-
-    @functools.wraps(function)
-    def clamp(tensor: torch.Tensor, *bounds: Any, **named_bounds: Any) -> Any:
-        fractions = [bound for bound in (*bounds, *named_bounds.values()) if type(bound) is float]
-        if fractions and not tensor.is_floating_point():
-            tensor = tensor.to(torch.result_type(tensor, fractions[0]))
-        return function(tensor, *bounds, **named_bounds)
-
-    return clamp
 
 
 def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
@@ -122,7 +129,8 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.Tensor, "__rshift__", shift_right
     for owner in (torch, torch.Tensor):
         for name in _CLAMPING:
-            yield owner, name, _as_fractions(getattr(owner, name))
+            yield owner, name, _converting(getattr(owner, name), _clamping_type)
         for name in _ACCUMULATING:
             function = getattr(owner, name)
-            yield owner, name, _in_64_bits(_exactly(function) if name == "sum" else function)
+            exact = _exactly(function) if name == "sum" else function
+            yield owner, name, _converting(exact, _accumulating_type)

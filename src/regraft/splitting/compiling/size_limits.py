@@ -20,7 +20,6 @@ from unittest import mock
 
 import torch
 
-from regraft.splitting.observing.probe import observe
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule, common_sizes
 
@@ -127,14 +126,16 @@ class SizeLimits:
         return all(is_within(text, {"size": size}) for size in (*range(1, bound), 10**6, 10**6 + 1))
 
 
-def limits_of(region: Region, module: RegionModule) -> SizeLimits:
-    """Return the limits of a region's sizes by the paths of its samples.
+def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> SizeLimits:
+    """Return the limits of a region's sizes by the paths of its samples; `sized_by_data`: values
+    decide sizes in it.
 
     Raises DecidesByData where Python code may decide by a size that values decide.
     """
     limits = SizeLimits(region, module)
     if not varying_axes(region):
-        _check_data(region, module)
+        if sized_by_data:
+            _check_data(region, module)
         limits.paths.append(())
         return limits
     try:
@@ -192,18 +193,14 @@ def _own_sizes(region: Region, sample: Sample) -> tuple[str, ...]:
 
 
 def _check_data(region: Region, module: RegionModule) -> None:
-    """Raise DecidesByData where values decide sizes in a region, and the region does not run
-    without knowing them."""
-    sample = region.samples[0]
-    with torch.no_grad():
-        is_sized_by_data = bool(sample) and bool(observe(lambda: module(*sample)).shapes)
-    if is_sized_by_data:
-        try:
-            list(_guards(region, module, sample))
-        except Exception as problem:
-            if not _is_check_for_rows(problem):
-                reason = "Python code may decide by a size that values decide"
-                raise DecidesByData(reason) from problem
+    """Raise DecidesByData where a region does not run without knowing the sizes that values
+    decide."""
+    try:
+        list(_guards(region, module, region.samples[0]))
+    except Exception as problem:
+        if not _is_check_for_rows(problem):
+            reason = "Python code may decide by a size that values decide"
+            raise DecidesByData(reason) from problem
 
 
 def _is_check_for_rows(problem: Exception) -> bool:

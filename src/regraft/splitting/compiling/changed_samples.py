@@ -1,0 +1,135 @@
+"""Samples that are made of a region's samples: with other numbers, other values and other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from regraft.splitting.compiling.size_limits import Sample, varying_axes
+from regraft.splitting.program.residual import Region
+
+WHOLE_NUMBERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+COMPARED_SIZES = (1, 2, 3, 17, 64, 257)  # sizes beside those of the samples
+EVERY_SIZE = 64  # the largest size up to which every size is compared where limits need it
+MAX_ELEMENTS = 1_000_000  # elements of an input that is made for a comparison
+
+Axis = tuple[int, int]  # the number of an input, and of a dimension
+
+
+def change_numbers(sample: Sample) -> Iterator[Sample]:
+    """Yield the sample with its single numbers a little larger, and a little smaller; nothing where
+    it has none."""
+    for step in (1, -1) if any(tensor.dim() == 0 for tensor in sample) else ():
+        yield tuple(
+            change_number(tensor, step) if tensor.dim() == 0 else tensor for tensor in sample
+        )
+
+
+def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
+    """Return a tensor of one number a little larger (step 1) or smaller (step -1), and the opposite
+    of a truth value."""
+    if number.dtype == torch.bool:
+        return ~number
+    return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
+
+
+def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Sample]:
+    """Yield the sample with the whole numbers of its tensors negated, and near the largest of their
+    type unless they may be sizes; nothing where it has none."""
+    for change in (torch.neg,) if may_be_sizes else (torch.neg, towards_largest):
+        changed = tuple(
+            change(tensor) if tensor.dim() and tensor.dtype in WHOLE_NUMBERS else tensor
+            for tensor in sample
+        )
+        if any(new is not old for new, old in zip(changed, sample, strict=True)):
+            yield changed
+
+
+def towards_largest(tensor: torch.Tensor) -> torch.Tensor:
+    """Return whole numbers that are as far apart as those of the tensor, the largest of which is
+    the largest of their type, or 2**60 for 64 bits: sums still fit."""
+    largest = 2**60 if tensor.dtype == torch.int64 else torch.iinfo(tensor.dtype).max
+    return tensor + (largest - tensor.max()) if tensor.numel() else tensor
+
+
+def resized_samples(region: Region, *, every_size: bool) -> Iterator[Sample]:
+    """Yield a sample with the sizes that differ between the samples replaced by each of
+    `COMPARED_SIZES`, or by every size up to `EVERY_SIZE`: all of them, and then each group of sizes
+    that are always equal alone.
+
+    Of all together, sizes whose difference is always the same keep it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    groups = axes_by_sizes(region)
+    if not groups:
+        return
+    sample = max(region.samples, key=lambda tensors: min(map(torch.Tensor.numel, tensors)))
+    first_sizes = next(iter(groups))
+    together = {
+        axis: constant_difference(sizes, first_sizes)
+        for sizes, axes in groups.items()
+        for axis in axes
+    }
+    alone = [dict.fromkeys(axes, 0) for axes in groups.values()] if len(groups) > 1 else []
+    for offsets in (together, *alone):
+        for size in range(1, EVERY_SIZE + 1) if every_size else COMPARED_SIZES:
+            sizes = {axis: size + offset for axis, offset in offsets.items()}
+            yield resize(sample, sizes, generator)
+
+
+def axes_by_sizes(region: Region) -> dict[tuple[int, ...], list[Axis]]:
+    """Return the axes whose size differs between the samples, by their sizes in the samples."""
+    groups: dict[tuple[int, ...], list[Axis]] = {}
+    axes = varying_axes(region)
+    for place, key in enumerate(region.inputs):
+        for dim in axes.get(key, ()):
+            sizes = tuple(sample[place].shape[dim] for sample in region.samples)
+            groups.setdefault(sizes, []).append((place, dim))
+    return groups
+
+
+def constant_difference(sizes: tuple[int, ...], first_sizes: tuple[int, ...]) -> int:
+    """Return by how much sizes exceed others if it is the same in all samples, else 0."""
+    differences = {size - first for size, first in zip(sizes, first_sizes, strict=True)}
+    return differences.pop() if len(differences) == 1 else 0
+
+
+def resize(sample: Sample, sizes: dict[Axis, int], generator: torch.Generator) -> Sample:
+    """Return a sample with other sizes along some axes; an axis keeps its size if the new one is
+    none, or too large.
+
+    Rows are repeated or left out; floating-point numbers move a little, so that none are equal.
+    """
+    resized = list(sample)
+    for (place, dim), size in sizes.items():
+        tensor = resized[place]
+        row_elements = tensor.numel() // max(tensor.shape[dim], 1)
+        if tensor.shape[dim] and size > 0 and row_elements * size <= MAX_ELEMENTS:
+            rows = torch.arange(size) % tensor.shape[dim]
+            resized[place] = moved(tensor.index_select(dim, rows), generator)
+    return tuple(resized)
+
+
+def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return floating-point numbers a little larger or smaller; other tensors unchanged."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
+    return tensor * (1 + noise / 16) + noise / 1024
+
+
+def change_values(sample: Sample, factor: float) -> Sample:
+    """Return the sample with values that may choose other rows.
+
+    Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise;
+    integers stay.
+    """
+    return tuple(
+        torch.full_like(tensor, factor > 0)
+        if tensor.dtype == torch.bool
+        else tensor * factor
+        if tensor.is_floating_point()
+        else tensor
+        for tensor in sample
+    )
