@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.verify.bindings import FRAGMENT, mentioned_names, plainly_assigned_names
+from regraft.verify.class_texts import edited_methods
 from regraft.verify.definitions import DefinitionBlock, definition_blocks
 from regraft.verify.frames import frame_obstacle
 from regraft.verify.module_level import (
@@ -18,7 +19,7 @@ from regraft.verify.module_level import (
     module_entries,
     obstacles,
 )
-from regraft.verify.relatives import Family, Relative, edited_methods
+from regraft.verify.relatives import Family, Relative
 from regraft.verify.spans import (
     Span,
     changed_lines,

@@ -4,50 +4,28 @@ run as well."""
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from regraft.verify.attribute_changes import may_change_attribute
+from regraft.verify.bindings import mentioned_names
+from regraft.verify.class_texts import (
+    Definition,
+    attributes_read,
+    base_names,
+    bound_names,
+    inherits_only_from,
+    is_constant,
+    method_name,
+    named_words,
+    only_names_reach,
+    target_names,
+    used_names,
+)
 from regraft.verify.constructions import Construction, constructions_in
 
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 SUBCLASS, BUILDER, MODIFIER = "inherits from it", "builds it", "can modify it"
-
-# Attributes whose replacement changes any module, whatever attributes the text of the module
-# mentions.
-_ALWAYS = frozenset(
-    {"forward", "__call__", "__class__", "__dict__", "_modules", "_parameters", "_buffers"}
-)
-_SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
-_REGISTERING = frozenset(
-    {"add_module", "register_module", "set_submodule", "register_parameter", "register_buffer"}
-)
-_CHANGING = frozenset(
-    {"append", "insert", "extend", "pop", "clear", "update", "__setitem__", "__delitem__"}
-)
-_WRAPPING = frozenset(
-    {"weight_norm", "spectral_norm", "register_parametrization", "remove_weight_norm"}
-)
-
-# Private methods that `nn.Module` itself calls.
-_CALLED_BY_MODULE = frozenset(
-    {
-        "_apply",
-        "_call_impl",
-        "_wrapped_call_impl",
-        "_slow_forward",
-        "_get_name",
-        "_named_members",
-        "_infer_parameters",
-        "_load_from_state_dict",
-        "_save_to_state_dict",
-        "_get_backward_hooks",
-        "_get_backward_pre_hooks",
-        "_maybe_warn_non_full_backward_hook",
-        "_replicate_for_data_parallel",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +65,11 @@ class Family:
         for name, node in definitions.items():
             self._names.setdefault(_plain_name(name), set()).update(used_names(node))
         self._attributes = {
-            name: frozenset(_read_attributes(node)) for name, node in definitions.items()
+            name: frozenset(attributes_read(node)) for name, node in definitions.items()
         }
         for statement in tree.body:
-            for target in _targets(statement):
-                self._names.setdefault(target, set()).update(_names(statement))
+            for target in target_names(statement):
+                self._names.setdefault(target, set()).update(mentioned_names(statement))
         self._classes = {
             _plain_name(name)
             for name, node in definitions.items()
@@ -202,10 +180,9 @@ class Family:
         if target == cls:
             return nodes[0]
         adds_nothing = not nodes[0].decorator_list and all(
-            isinstance(statement, ast.Pass) or _is_constant(statement)
-            for statement in nodes[0].body
+            isinstance(statement, ast.Pass) or is_constant(statement) for statement in nodes[0].body
         )
-        base = self._as_built(cls, cls) if _inherits_only_from(nodes[0], cls) else None
+        base = self._as_built(cls, cls) if inherits_only_from(nodes[0], cls) else None
         if base is None or not adds_nothing:
             return None
         return ast.ClassDef(target, base.bases, base.keywords, base.body, base.decorator_list)
@@ -218,7 +195,7 @@ class Family:
             node.decorator_list
             or node.keywords
             or len(node.bases) > 1
-            or not attributes.isdisjoint(_bound_names(node))
+            or not attributes.isdisjoint(bound_names(node))
             for node in nodes
             if isinstance(node, ast.ClassDef)
         )
@@ -241,7 +218,7 @@ class Family:
         while pending:
             name = pending.pop()
             for node in (n for key, n in self._nodes.items() if _plain_name(key) == name):
-                bases = self._closure(_bases(node)) if isinstance(node, ast.ClassDef) else set()
+                bases = self._closure(base_names(node)) if isinstance(node, ast.ClassDef) else set()
                 pending |= (bases & self._classes) - ancestors
                 ancestors |= bases & self._classes
         return ancestors
@@ -259,7 +236,7 @@ class Family:
                     attributes.update(
                         n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)
                     )
-                    pending.extend(_bases(node) if isinstance(node, ast.ClassDef) else ())
+                    pending.extend(base_names(node) if isinstance(node, ast.ClassDef) else ())
         return frozenset(attributes)
 
     def _avoids_edited_methods(
@@ -270,23 +247,23 @@ class Family:
         its methods."""
         parent = self._nodes[changed]
         cls = _plain_name(changed)
-        if not _inherits_only_from(subclass, cls) or not isinstance(parent, ast.ClassDef):
+        if not inherits_only_from(subclass, cls) or not isinstance(parent, ast.ClassDef):
             return False
         assert isinstance(subclass, ast.ClassDef)
-        own_methods = {_method_name(node) for node in subclass.body}
+        own_methods = {method_name(node) for node in subclass.body}
         inherited_edits = edited - own_methods
-        if inherited_edits and not _only_names_reach(inherited_edits, parent):
+        if inherited_edits and not only_names_reach(inherited_edits, parent):
             return False
         own_parts = (*subclass.body, *subclass.decorator_list)
-        mentioned_words = {word for node in own_parts for word in _words(node)}
+        mentioned_words = {word for node in own_parts for word in named_words(node)}
         overridden_methods = own_methods - mentioned_words
         inherited_parts = [
-            part for part in parent.body if _method_name(part) not in edited | overridden_methods
+            part for part in parent.body if method_name(part) not in edited | overridden_methods
         ]
-        if any(cls in _names(node) for node in (*subclass.body, *inherited_parts)):
+        if any(cls in mentioned_names(node) for node in (*subclass.body, *inherited_parts)):
             return False
         if inherited_edits:
-            mentioned_words.update(*map(_words, inherited_parts))
+            mentioned_words.update(*map(named_words, inherited_parts))
         return not edited & mentioned_words
 
     def _never_refers(self, node: Definition, cls: str, own_name: str) -> bool:
@@ -313,7 +290,7 @@ class Family:
             next_subclasses = {
                 _plain_name(name)
                 for name, node in self._nodes.items()
-                if isinstance(node, ast.ClassDef) and family & self._closure(_bases(node))
+                if isinstance(node, ast.ClassDef) and family & self._closure(base_names(node))
             }
             if next_subclasses <= family:
                 return subclasses
@@ -352,7 +329,7 @@ class Family:
             isinstance(child, ast.ClassDef) for child in ast.walk(node)
         )
         return defines_class or any(
-            _may_change_attribute(code, mentioned | _ALWAYS) for code in (node, *helpers)
+            may_change_attribute(code, mentioned) for code in (node, *helpers)
         )
 
 
@@ -371,238 +348,3 @@ def _relative(
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
     last = node.end_lineno or node.lineno
     return Relative(_plain_name(name), why, first, last, constructions)
-
-
-def edited_methods(old_class: Definition | None, new_class: Definition) -> frozenset[str] | None:
-    """Return the names of the methods in which two versions of a class differ; None if they also
-    differ elsewhere, are no classes (the old one may be None) or define a method twice."""
-    if not isinstance(old_class, ast.ClassDef) or not isinstance(new_class, ast.ClassDef):
-        return None
-    versions = []
-    for node in (old_class, new_class):
-        methods = [part for part in node.body if _method_name(part)]
-        dump_by_method = {_method_name(part): ast.dump(part) for part in methods}
-        if len(dump_by_method) != len(methods):
-            return None
-        other_parts = [part for part in node.body if part not in methods]
-        versions.append(
-            (
-                [
-                    ast.dump(part)
-                    for part in (*node.bases, *node.keywords, *node.decorator_list, *other_parts)
-                ],
-                dump_by_method,
-            )
-        )
-    (old_shell, old_methods), (new_shell, new_methods) = versions
-    return (
-        frozenset(
-            name
-            for name in {*old_methods, *new_methods}
-            if old_methods.get(name) != new_methods.get(name)
-        )
-        if old_shell == new_shell
-        else None
-    )
-
-
-def _method_name(node: ast.AST) -> str:
-    """Return the name of a method definition, "" for any other node."""
-    return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
-
-
-def _read_attributes(node: ast.AST) -> Iterator[str]:
-    """Yield the attributes that a node reads, also by `getattr`; those of `super()`, which no
-    subclass redefines, are left out."""
-    for child in ast.walk(node):
-        match child:
-            case ast.Attribute(value=ast.Call(func=ast.Name("super"))):
-                continue
-            case ast.Attribute(attr=name, ctx=ast.Load()):
-                yield name
-            case ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant(str(name)), *_]):
-                yield name
-
-
-def _bound_names(cls: ast.ClassDef) -> set[str]:
-    """Return the names that the body of a class binds, methods and nested classes included."""
-    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    methods = {node.name for node in cls.body if isinstance(node, definitions)}
-    statements = [
-        node
-        for node in cls.body
-        if not isinstance(node, definitions)
-        and not (isinstance(node, ast.AnnAssign) and node.value is None)
-    ]
-    return methods | {
-        name.id
-        for statement in statements
-        for name in ast.walk(statement)
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    }
-
-
-def _is_constant(statement: ast.stmt) -> bool:
-    """Return whether a statement is a constant alone: documentation or an ellipsis."""
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _inherits_only_from(subclass: Definition, cls: str) -> bool:
-    """Return whether a definition is a class whose only base is `cls`, without keywords."""
-    return (
-        isinstance(subclass, ast.ClassDef)
-        and not subclass.keywords
-        and [ast.unparse(base) for base in subclass.bases] == [cls]
-    )
-
-
-def _only_names_reach(methods: frozenset[str], cls: ast.ClassDef) -> bool:
-    """Return whether only code that names these methods of a class runs them: its only base is
-    `nn.Module`, which does not call them."""
-    return [ast.unparse(base) for base in cls.bases] == ["nn.Module"] and all(
-        map(_is_called_by_name_only, methods)
-    )
-
-
-def _is_called_by_name_only(method: str) -> bool:
-    """Return whether only code that names a method runs it: neither Python nor `nn.Module` calls
-    it."""
-    return (
-        method.startswith("_") and not method.startswith("__") and method not in _CALLED_BY_MODULE
-    )
-
-
-def _words(node: ast.AST) -> Iterator[str]:
-    """Yield attributes and the words of string constants, through which a method can be named;
-    documentation is left out.
-    """
-    documentation = {
-        id(statement.value) for statement in ast.walk(node) if isinstance(statement, ast.Expr)
-    }
-    for child in ast.walk(node):
-        if isinstance(child, ast.Attribute):
-            yield child.attr
-        elif (
-            isinstance(child, ast.Constant)
-            and isinstance(child.value, str)
-            and id(child) not in documentation
-        ):
-            yield from re.findall(r"\w+", child.value)
-
-
-def _names(node: ast.AST) -> set[str]:
-    """Return the variables that a node mentions."""
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-
-
-def used_names(node: ast.AST) -> set[str]:
-    """Return the variables that a node mentions, without those that are only the class of a type
-    test."""
-    return _names(node) - _type_test_names(node)
-
-
-def _type_test_names(node: ast.AST) -> set[str]:
-    """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no
-    object is built of them.
-    """
-    calls = [
-        call
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-    ]
-    tested_types = [
-        call.args[1]
-        for call in calls
-        if _names(call.func) & {"isinstance", "issubclass"} and len(call.args) > 1
-    ]
-    test_nodes = {id(n) for tested_type in tested_types for n in ast.walk(tested_type)}
-    elsewhere = {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in test_nodes
-    }
-    return {name for tested_type in tested_types for name in _names(tested_type)} - elsewhere
-
-
-def _bases(node: ast.ClassDef) -> set[str]:
-    """Return the names in the bases and keywords of a class statement."""
-    return {
-        name
-        for base in (*node.bases, *(keyword.value for keyword in node.keywords))
-        for name in _names(base)
-    }
-
-
-def _targets(statement: ast.stmt) -> Iterator[str]:
-    """Yield the variables in the targets of an assignment, also those of `x.y = ...`; nothing for
-    another statement."""
-    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        yield from (name for target in targets for name in _names(target))
-
-
-def _may_change_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether code can change one of the attributes on an object other than its own
-    `self`."""
-    return any(
-        _stores_attribute(child, attributes) or _changes_by_call(child, attributes)
-        for child in ast.walk(node)
-    )
-
-
-def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether a node assigns or deletes one of the attributes, or an element of it, on an
-    object other than `self`.
-    """
-    if isinstance(node, ast.Attribute):
-        is_dictionary = node.attr in ("__dict__", "_modules", "_parameters", "_buffers")
-        return (is_dictionary or not isinstance(node.ctx, ast.Load)) and _is_foreign_attribute(
-            node, attributes
-        )
-    return (
-        isinstance(node, ast.Subscript)
-        and not isinstance(node.ctx, ast.Load)
-        and _is_foreign_attribute(node.value, attributes)
-    )
-
-
-def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether a node is a call that can change one of the attributes of an object other than
-    `self`."""
-    if not isinstance(node, ast.Call):
-        return False
-    function = node.func
-    name = (
-        function.id
-        if isinstance(function, ast.Name)
-        else function.attr
-        if isinstance(function, ast.Attribute)
-        else ""
-    )
-    if name in _SETTERS:
-        return _sets_by_name(node, attributes)
-    if name in _WRAPPING or name == "vars":
-        return True
-    if not isinstance(function, ast.Attribute):
-        return False
-    registers_hook = name.startswith("register_") and name.endswith("hook")
-    if name in _REGISTERING or registers_hook:
-        return not _is_self(function.value)
-    return name in _CHANGING and _is_foreign_attribute(function.value, attributes)
-
-
-def _sets_by_name(call: ast.Call, attributes: frozenset[str]) -> bool:
-    """Return whether `setattr(object, name, ...)` can set one of the attributes of an object other
-    than `self`."""
-    if len(call.args) < 2 or _is_self(call.args[0]):
-        return False
-    name = call.args[1]
-    return not isinstance(name, ast.Constant) or name.value in attributes
-
-
-def _is_foreign_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether a node is one of the attributes of an object other than `self`."""
-    return isinstance(node, ast.Attribute) and node.attr in attributes and not _is_self(node.value)
-
-
-def _is_self(node: ast.AST) -> bool:
-    """Return whether a node is the name `self`."""
-    return isinstance(node, ast.Name) and node.id == "self"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from regraft.verify.bindings import mentioned_names
 from regraft.verify.child.checks.attributes import read_attributes
 from regraft.verify.syntax import name_of
 
@@ -267,10 +268,10 @@ def _origins(value: ast.expr, code: _Code) -> frozenset[str]:
             case _:
                 continue
         for target, assigned in pairs:
-            for variable in _names(target):
-                names_by_variable.setdefault(variable, set()).update(_names(assigned))
+            for variable in mentioned_names(target):
+                names_by_variable.setdefault(variable, set()).update(mentioned_names(assigned))
     reached: set[str] = set()
-    pending = _names(value)
+    pending = set(mentioned_names(value))
     while pending:
         name = pending.pop()
         reached.add(name)
@@ -278,11 +279,6 @@ def _origins(value: ast.expr, code: _Code) -> frozenset[str]:
     arguments = code.node.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return frozenset({argument.arg for argument in parameters} - {code.receiver}) & reached
-
-
-def _names(node: ast.AST) -> set[str]:
-    """Return the variables that a node mentions."""
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def _initial_value(

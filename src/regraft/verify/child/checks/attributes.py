@@ -45,12 +45,14 @@ def reset_calls(
         value: Any = vars(module).get(name) if module is not None else None
         if not is_reset(name, module):
             continue
-        if opposites:
-            new_values = opposite_numbers(name, value)
-        else:
-            new_values = ((not value) if isinstance(value, bool) else 0.5 * value + 0.25,)
+        new_values = opposite_numbers(name, value) if opposites else (other_value(value),)
         for new_value in new_values:
             yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
+
+
+def other_value(value: bool | float) -> bool | float:
+    """Return another value for a switch or a factor."""
+    return (not value) if isinstance(value, bool) else 0.5 * value + 0.25
 
 
 def is_reset(name: str, module: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from regraft.verify.child.checks.attribute_stores import LateStore, late_stores
-from regraft.verify.child.checks.attributes import ATTRIBUTES, LABEL, is_reset
+from regraft.verify.child.checks.attributes import ATTRIBUTES, LABEL, is_reset, other_value
 from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.drivers.source_hints import compared_strings
 from regraft.verify.child.tree import Call
@@ -64,12 +64,10 @@ def _plain_values(module: Any, names: Collection[str]) -> dict[str, Any]:
 
 def _other_values(name: str, value: Any, module: Any, scope: ModuleType | None) -> tuple[Any, ...]:
     """Return other values for an attribute, () where none is known."""
-    if isinstance(value, bool):
-        return (not value,)
+    if isinstance(value, bool | float):
+        return (other_value(value),)
     if isinstance(value, int):
         return tuple(number for number in dict.fromkeys((value + 1, 0)) if number != value)
-    if isinstance(value, float):
-        return (0.5 * value + 0.25,)
     if isinstance(value, str) and scope is not None:
         strings = dict.fromkeys(
             (
