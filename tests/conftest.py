@@ -33,6 +33,12 @@ def own_random_numbers() -> None:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the test's own directory the working directory: reproducers are written below it."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], Path]:
     """Write a dedented text to a file of the test's own directory."""
 

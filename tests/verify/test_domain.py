@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from verdicts import verdict_on
 
-from regraft.verify import Verdict, verify
+from regraft.verify import verify
 
 torch = pytest.importorskip("torch")
 
@@ -19,6 +20,8 @@ from regraft.verify.child.checks.sizes import BATCH, LONG, resized_calls  # noqa
 from regraft.verify.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
 from regraft.verify.child.modes import MODES  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("here")
 
 NORM = """\
 import torch
@@ -56,21 +59,6 @@ RIGHT = {
         f"{RETURN} * 2 / (2 + (x.shape[1] > LIMIT) - (x.shape[1] > LIMIT))"
     ),
 }
-
-
-def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
-    """Return the verdict on a changed text."""
-    assert before in text
-    path = tmp_path / "norm.py"
-    path.write_text(text)
-    (verdict,) = verify(path, text.replace(before, after).encode(), effort="default")
-    return verdict
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 @pytest.mark.parametrize("case", WRONG)

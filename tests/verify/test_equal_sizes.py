@@ -8,9 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.verify import Verdict, verify  # noqa: E402
+from verdicts import verdict_on  # noqa: E402
+
 from regraft.verify.child.checks.single_axes import single_axis_calls  # noqa: E402
 from regraft.verify.child.tree import Call, shapes  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("here")
 
 IMAGES = """\
 import torch
@@ -120,21 +123,6 @@ CASES = {
         f"value{EXPANDED}",
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
-
-
-def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
-    """Return the verdict on a changed text."""
-    assert before in text
-    path = tmp_path / "model.py"
-    path.write_text(text)
-    (verdict,) = verify(path, text.replace(before, after).encode(), effort="default")
-    return verdict
 
 
 @pytest.mark.parametrize("case", CASES)

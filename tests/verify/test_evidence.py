@@ -26,6 +26,8 @@ from regraft.verify.child.compare import Largest
 from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.replay import Outcome
 
+pytestmark = pytest.mark.usefixtures("here")
+
 NORM = """\
 import os
 import torch
@@ -87,12 +89,6 @@ def _remembering():
 
 _result = _remembering()
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 def verdicts(tmp_path: Path, changed: str, original: str = NORM) -> tuple[Verdict, ...]:

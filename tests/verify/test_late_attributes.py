@@ -11,8 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify import Verdict, verify
+from verdicts import verdict_on
+
 from regraft.verify.child.checks.attribute_stores import late_stores
+
+pytestmark = pytest.mark.usefixtures("here")
 
 PROJ = """\
 import torch
@@ -80,21 +83,6 @@ CASES = {
         "self.state = 'tanh'",
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
-
-
-def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
-    """Return the verdict on a changed text."""
-    assert before in text
-    path = tmp_path / "model.py"
-    path.write_text(text)
-    (verdict,) = verify(path, text.replace(before, after).encode())
-    return verdict
 
 
 @pytest.mark.parametrize("case", CASES)

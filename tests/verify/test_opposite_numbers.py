@@ -9,9 +9,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify import Verdict, verify
+from verdicts import verdict_on
+
 from regraft.verify.child.drivers.config_variations import opposite_values
 from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
+
+pytestmark = pytest.mark.usefixtures("here")
 
 LAYER = """\
 import math
@@ -55,32 +58,17 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
-
-
-def verdict_on(tmp_path: Path, before: str, after: str) -> Verdict:
-    """Return the verdict on a changed text."""
-    assert before in LAYER
-    path = tmp_path / "model.py"
-    path.write_text(LAYER)
-    (verdict,) = verify(path, LAYER.replace(before, after).encode(), effort="default")
-    return verdict
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_become_negative_and_zero(case: str, tmp_path: Path) -> None:
     before, wrong, _ = CASES[case]
-    verdict = verdict_on(tmp_path, before, wrong)
+    verdict = verdict_on(tmp_path, LAYER, before, wrong)
     assert verdict.status == "refuted", verdict
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_right_change_is_proved_for_negative_numbers(case: str, tmp_path: Path) -> None:
     before, _, right = CASES[case]
-    verdict = verdict_on(tmp_path, before, right)
+    verdict = verdict_on(tmp_path, LAYER, before, right)
     assert verdict.status == "proved", verdict
 
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from verdicts import verdict_on
 
-from regraft.verify import Verdict, verify
+from regraft.verify import verify
 
 pytest.importorskip("torch")
 
@@ -24,6 +25,8 @@ from regraft.verify.child.drivers.config_variations import second_values
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import HALF, ZERO
 from regraft.verify.child.weights import change_parameters
+
+pytestmark = pytest.mark.usefixtures("here")
 
 MODEL = """\
 import torch
@@ -115,30 +118,15 @@ RIGHT = {
 }
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
-
-
-def verdict_on(tmp_path: Path, before: str, after: str) -> Verdict:
-    """Return the verdict on a changed text."""
-    assert before in MODEL
-    path = tmp_path / "model.py"
-    path.write_text(MODEL)
-    (verdict,) = verify(path, MODEL.replace(before, after).encode(), effort="default")
-    return verdict
-
-
 @pytest.mark.parametrize("case", WRONG)
 def test_a_change_that_acts_for_other_options_is_refuted(case: str, tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, *WRONG[case])
+    verdict = verdict_on(tmp_path, MODEL, *WRONG[case])
     assert verdict.status == "refuted", verdict
 
 
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_change_is_proved(case: str, tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, *RIGHT[case])
+    verdict = verdict_on(tmp_path, MODEL, *RIGHT[case])
     assert verdict.status == "proved", verdict
 
 

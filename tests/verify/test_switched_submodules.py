@@ -18,6 +18,8 @@ from regraft.verify.child.modes import (
     with_switched_submodules,
 )
 
+pytestmark = pytest.mark.usefixtures("here")
+
 HEAD = """\
 import torch
 from torch import nn
@@ -74,12 +76,6 @@ CASES = {
         "F.dropout(self.fc(x), self.drop.p, self.drop.training)",
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -10,8 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify import Verdict, verify
+from verdicts import verdict_on
+
 from regraft.verify.child.checks.deciding_parameters import deciding_parameters
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ATTENTION = """\
 import math
@@ -144,21 +147,6 @@ class Norm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x / (x.norm(dim=-1, keepdim=True) + 1e-8))
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
-
-
-def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
-    """Return the verdict on a changed text."""
-    assert before in text
-    path = tmp_path / "model.py"
-    path.write_text(text)
-    (verdict,) = verify(path, text.replace(before, after).encode())
-    return verdict
 
 
 @pytest.mark.parametrize("case", REFUTED)

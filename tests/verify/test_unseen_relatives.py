@@ -12,6 +12,8 @@ pytest.importorskip("torch")
 from regraft.verify import Verdict, verify
 from regraft.verify.changes import find_changes
 
+pytestmark = pytest.mark.usefixtures("here")
+
 PROJ = """\
 import torch
 from torch import nn
@@ -61,12 +63,6 @@ MODELS = {
     + NET.format("Proj(plan.stage(0).width, gain=self.gain)")
     + "\n\nclass Net(Base):\n    gain = -1.0\n",
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 def verdict_on(tmp_path: Path, text: str, after: str) -> Verdict:

@@ -10,6 +10,8 @@ import pytest
 
 from regraft.verify import Verdict, verify
 
+pytestmark = pytest.mark.usefixtures("here")
+
 torch = pytest.importorskip("torch")
 
 HEAD = """
@@ -340,12 +342,6 @@ def run(folder: Path, samples: Samples, **options: Any) -> dict[str, Verdict]:
         verdict.definition: verdict
         for verdict in verify(path, changed.encode(), time_limit=120, **options)
     }
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the test's own directory the working directory."""
-    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
 
 
 @pytest.mark.parametrize(
