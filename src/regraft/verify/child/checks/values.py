@@ -20,10 +20,11 @@ RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("tiny numbers", (1e-8, -1e-8, 1e-30)),
 )
 HUGE = (1e4, -1e4, 1e5, -1e5)
-# Kinds of calls: gradients of the first are compared roughly, those of the others not at all.
-# Softmax of huge scores is saturated, and the gradients that kernels compute for it there are
-# rounding errors.
-VALUES, EXTREME, UNDEFINED = "values", "extreme values", "values that are not finite"
+# Kinds of calls: gradients of the first are compared roughly, those of the second exactly, those of
+# the others not at all. Softmax of huge scores is saturated, and the gradients that kernels compute
+# for it there are rounding errors.
+VALUES, ZERO_ROWS = "values", "rows of zeros"
+EXTREME, UNDEFINED = "extreme values", "values that are not finite"
 _SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
 _TOKENS = 6  # the most tokens with a name that are tried
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
@@ -44,6 +45,7 @@ def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) 
         *RARE,
     ):
         yield _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
+    yield _clear_first_rows(call)
     yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
     if not finite:
         for label, value in NOT_FINITE:
@@ -117,6 +119,24 @@ def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: 
         return elements.view(leaf.shape)
 
     return map_call(call, replace_in_leaf, f"values: {label}", VALUES)
+
+
+def _clear_first_rows(call: Call) -> Call:
+    """Return a call whose floating point tensors are zero at the first index of their first axis.
+
+    A norm of such a row is zero, and its gradient is undefined unless the code adds an epsilon.
+    Tensors with one axis and masks stay as they are.
+    """
+
+    def clear_leaf(leaf: Any) -> Any:
+        is_matrix = isinstance(leaf, torch.Tensor) and leaf.dim() > 1 and leaf.numel()
+        if not is_matrix or not leaf.is_floating_point() or is_mask(leaf):
+            return leaf
+        cleared = leaf.clone()
+        cleared[:1] = 0.0
+        return cleared
+
+    return map_call(call, clear_leaf, "values: the first row is zero", ZERO_ROWS)
 
 
 def _make_tiny(call: Call) -> Call:
