@@ -321,3 +321,104 @@ class ClampedToAFraction(Words):
     class Inner(nn.Module):
         def forward(self, ids):
             return ids.clamp(min=2.5)
+
+
+class AskedForItsClass(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            rows = x.shape[0]
+            return x * 2 if isinstance(rows, int) and rows > 250 else x
+
+
+class AskedForItsType(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            rows = x.shape[0]
+            return x * 2 if type(rows) is int and rows > 250 else x
+
+
+class SqueezedMask(Rows):
+    class Inner(nn.Module):
+        def forward(self, x):
+            chosen = x[:, 0][x[:, 0] > 0].squeeze()
+            return x * (chosen.dim() + 1)
+
+    def calls(self):
+        return [(rows_with(positive),) for positive in (2, 3, 4, 5)]
+
+    def rare(self):
+        return [rows_with(1), rows_with(6)]
+
+
+class Floats(nn.Module):
+    """A network of numbers with a decision on their sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = self.Inner()
+
+    def calls(self):
+        return [(torch.randn(2, 6),) for _ in range(6)]
+
+    def rare(self):
+        return [
+            torch.tensor([[1e4, -1e4, 0.0, 3.0, 900.0, 1.0], [-0.0, 0.0, 1.0, -1.0, 1e-30, 2.0]])
+        ]
+
+    def forward(self, x):
+        y = self.inner(x)
+        if x.sum() > 0:
+            return y + 1
+        return y
+
+
+class AddedInTheExponent(Floats):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.logaddexp(x, x.flip(1))
+
+
+class RunningSumInTheExponent(Floats):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x.logcumsumexp(1)
+
+
+class SignOfZero(Floats):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.signbit(x).float() + x
+
+
+class StridesDecide(Floats):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * 2 if not x.is_contiguous() else x
+
+    def rare(self):
+        return [torch.randn(6, 2).t()]
+
+
+class GradientsDecide(StridesDecide):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.requires_grad else x
+
+    def rare(self):
+        return [torch.randn(2, 6).requires_grad_()]
+
+
+class OffsetDecides(StridesDecide):
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.storage_offset() else x
+
+    def rare(self):
+        return [torch.randn(3, 6)[1:]]
+
+
+def rows_with(positive):
+    """Return six rows, of which `positive` have a positive first number."""
+    x = -torch.rand(6, 4) - 0.1
+    x[:positive, 0] *= -1
+    return x

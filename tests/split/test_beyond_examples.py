@@ -35,8 +35,18 @@ ANSWERED = {
     domain.Sum,
     domain.TruncatedRemainder,
 }
-EAGER = {domain.Product}  # what ONNX Runtime computes otherwise
+# what ONNX Runtime computes otherwise, or what ONNX has no operation for
+EAGER = {
+    domain.AddedInTheExponent,
+    domain.Product,
+    domain.RunningSumInTheExponent,
+    domain.SignOfZero,
+}
 REFUSED = {
+    domain.GradientsDecide,
+    domain.OffsetDecides,
+    domain.SqueezedMask,
+    domain.StridesDecide,
     domain.ContainsInATensor,
     domain.ContainsInAnArray,
     domain.Padded,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from regraft.splitting.observing.scratch import Attribute, record_stores
 from regraft.splitting.observing.state import State
 from regraft.splitting.program.literals import literal
 from regraft.splitting.sampling.record import to_numpy
+
+_FLAG_CALLS = 4  # example calls that are run with inputs of equal values and other properties
 
 
 def locate(model: torch.nn.Module) -> str:
@@ -163,7 +165,57 @@ def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) 
         raise Unsplittable(
             path, line, "the first call gives something else than the same call later"
         )
+    check_flags(model, path, list(zip(calls, results, strict=True))[:_FLAG_CALLS])
     return scratch
+
+
+def check_flags(model: torch.nn.Module, path: str, calls: list[tuple[dict[str, Any], Any]]) -> None:
+    """Raise Unsplittable where the results of all calls are others for inputs of equal values that
+    require gradients, or lie elsewhere in memory.
+
+    calls: the arguments and the result of each. Of a network with decisions, a single result may be
+    another by rounding. What the network does not take is left out.
+    """
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    for change, words in (
+        (_in_another_layout, "memory layout"),
+        (_with_gradients, "requires_grad"),
+    ):
+        if all(_differs(model, call, result, change) for call, result in calls):
+            reason = f"the result depends on the {words} of the inputs, not on their values alone"
+            raise Unsplittable(path, line, reason)
+
+
+def _differs(
+    model: torch.nn.Module,
+    call: dict[str, Any],
+    expected: Any,
+    change: Callable[[torch.Tensor], torch.Tensor],
+) -> bool:
+    """Return whether a call with changed tensors gives something else; False where it raises."""
+    changed = {
+        key: change(value) if isinstance(value, torch.Tensor) else value
+        for key, value in call.items()
+    }
+    try:
+        with torch.no_grad():
+            result = model(**changed)
+    except Exception:  # noqa: BLE001 - whatever the network raises for such inputs
+        return False
+    return bool(difference(result, expected))
+
+
+def _in_another_layout(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an equal tensor that is every second element of its storage, from the second on."""
+    return torch.stack([tensor, tensor], dim=-1)[..., 1]
+
+
+def _with_gradients(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an equal tensor that requires gradients, if it holds floating-point numbers."""
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
+
+
+_CHANGE_BY_FLAG = {"memory layout": _in_another_layout, "requires_grad": _with_gradients}
 
 
 def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from regraft.splitting.program.residual import Region
 WHOLE_NUMBERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 COMPARED_SIZES = (1, 2, 3, 17, 64, 257)  # sizes beside those of the samples
 EVERY_SIZE = 64  # the largest size up to which every size is compared where limits need it
+LARGE = 1e4  # exponential functions overflow, squares do not
 MAX_ELEMENTS = 1_000_000  # elements of an input that is made for a comparison
 
 Axis = tuple[int, int]  # the number of an input, and of a dimension
@@ -44,6 +45,29 @@ def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Samp
         )
         if any(new is not old for new, old in zip(changed, sample, strict=True)):
             yield changed
+
+
+def enlarge_floats(sample: Sample) -> Sample:
+    """Return the sample with the absolute value of the largest floating-point number of each tensor
+    `LARGE`."""
+    return tuple(
+        tensor * (LARGE / tensor.abs().max().clamp(min=1 / LARGE))
+        if tensor.is_floating_point() and tensor.numel()
+        else tensor
+        for tensor in sample
+    )
+
+
+def clear_floats(sample: Sample) -> Sample:
+    """Return the sample with zeros of both signs among its floating-point numbers: two of three."""
+    return tuple(_with_zeros(tensor) if tensor.is_floating_point() else tensor for tensor in sample)
+
+
+def _with_zeros(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the numbers with every third zero, and the next number negative zero."""
+    numbers = tensor.clone(memory_format=torch.contiguous_format).view(-1)
+    numbers[::3], numbers[1::3] = 0.0, -0.0
+    return numbers.view(tensor.shape)
 
 
 def towards_largest(tensor: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,8 @@ from regraft.splitting.compiling.samples import (
     largest_sample,
     open_shapes,
 )
-from regraft.splitting.compiling.size_limits import Sample, varying_axes, without_fast_path
+from regraft.splitting.compiling.size_limits import Sample, varying_axes
+from regraft.splitting.compiling.symbolic_run import without_fast_path
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule
 from regraft.splitting.sampling.record import to_numpy

@@ -15,6 +15,8 @@ from regraft.splitting.compiling.changed_samples import (
     change_numbers,
     change_values,
     change_whole_numbers,
+    clear_floats,
+    enlarge_floats,
     resized_samples,
 )
 from regraft.splitting.compiling.size_limits import (
@@ -78,6 +80,9 @@ def compare_values(
         compare_changed(module, run, change_values(first, factor), name, describe)
     for changed in change_whole_numbers(first, may_be_sizes=sized_by_data):
         compare_changed(module, run, changed, name, difference)
+    if not sized_by_data:
+        compare_changed(module, run, clear_floats(first), name, difference)
+        compare_changed(module, run, enlarge_floats(first), name, difference_in_size)
     compare_sizes(region, module, run, name, sized_by_data)
 
 
@@ -168,19 +173,18 @@ def no_difference(_: Any, __: Any) -> str:
 
 
 def difference_in_size(got: Any, expected: Any) -> str:
-    """Describe how sizes differ, or where one result is NaN and the other is not; "" where neither
-    is so.
+    """Describe how sizes differ, or that one result is NaN or infinite and the other is not; ""
+    where neither is so.
 
     A mean over no rows is NaN.
     """
     sizes = [[tuple(tensor.shape) for tensor in results] for results in (got, expected)]
     if sizes[0] != sizes[1]:
         return f"sizes {sizes[0]} instead of {sizes[1]}"
-    equal_nans = all(
-        torch.equal(result.isnan(), reference.isnan())
-        for result, reference in zip(got, expected, strict=True)
-    )
-    return "" if equal_nans else "numbers instead of NaN, or NaN instead of numbers"
+    for name, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
+        if not all(map(torch.equal, map(test, got), map(test, expected))):
+            return f"numbers instead of {name}, or {name} instead of numbers"
+    return ""
 
 
 # Factors of values that choose other rows, and the function that describes what may not differ

@@ -9,42 +9,24 @@ compared. Where no guards can be had, it is right for the sizes that were compar
 from __future__ import annotations
 
 import ast
-import math
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
+from regraft.splitting.compiling.symbolic_run import (
+    GUARD_FUNCTIONS,
+    TORCH_FOLDER,
+    symbolic_guards,
+)
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.explore import RegionModule, common_sizes
 
 Sample = tuple[torch.Tensor, ...]
 
-# What a guard may consist of, so that a host can compute it.
-_NODES = (
-    ast.Expression,
-    ast.Compare,
-    ast.BoolOp,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.Subscript,
-    ast.Attribute,
-    ast.Name,
-    ast.Constant,
-    ast.Call,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-    ast.expr_context,
-)
-_FUNCTIONS = {"abs": abs, "max": max, "min": min, "math": math}
-_TORCH = Path(torch.__file__).parent
 _LARGEST_ROOT = 4096  # guards with larger numbers are kept, whatever they exclude
 
 
@@ -80,7 +62,8 @@ class SizeLimits:
 
     def path_of(self, sample: Sample) -> tuple[str, ...]:
         """Return the guards of a sample's path; raises whatever PyTorch cannot run without data."""
-        return tuple(dict.fromkeys(_guards(self.region, self.module, sample)))
+        axes = varying_axes(self.region)
+        return tuple(dict.fromkeys(symbolic_guards(self.region, self.module, sample, axes)))
 
     def conditions(self) -> list[str]:
         """Return the limits as conditions that all have to hold; [] where they exclude nothing."""
@@ -133,9 +116,9 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
     Raises DecidesByData where Python code may decide by a size that values decide.
     """
     limits = SizeLimits(region, module)
+    if sized_by_data:
+        _check_data(region, module)
     if not varying_axes(region):
-        if sized_by_data:
-            _check_data(region, module)
         limits.paths.append(())
         return limits
     try:
@@ -149,7 +132,7 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
 def is_within(condition: str, inputs: Mapping[str, Any]) -> bool:
     """Return whether inputs by name, tensors or arrays, have sizes for which a condition holds."""
     try:
-        return bool(eval(condition, {"__builtins__": {}, **_FUNCTIONS}, dict(inputs)))
+        return bool(eval(condition, {"__builtins__": {}, **GUARD_FUNCTIONS}, dict(inputs)))
     except ArithmeticError:  # a quotient of sizes that are no path's
         return False
 
@@ -196,7 +179,7 @@ def _check_data(region: Region, module: RegionModule) -> None:
     """Raise DecidesByData where a region does not run without knowing the sizes that values
     decide."""
     try:
-        list(_guards(region, module, region.samples[0]))
+        list(symbolic_guards(region, module, region.samples[0], {}))
     except Exception as problem:
         if not _is_check_for_rows(problem):
             reason = "Python code may decide by a size that values decide"
@@ -214,82 +197,11 @@ def _is_check_for_rows(problem: Exception) -> bool:
         Path(frame.filename) for frame in reversed(traceback.extract_tb(problem.__traceback__))
     ]
     deciding = next((file for file in files if not _compares_sizes(file)), None)
-    return is_about_none and deciding is not None and deciding.is_relative_to(_TORCH)
+    return is_about_none and deciding is not None and deciding.is_relative_to(TORCH_FOLDER)
 
 
 def _compares_sizes(file: Path) -> bool:
     """Return whether a file of PyTorch implements symbolic sizes."""
-    return file == _TORCH / "__init__.py" or file.is_relative_to(_TORCH / "fx" / "experimental")
-
-
-def _guards(region: Region, module: RegionModule, sample: Sample) -> Iterator[str]:
-    """Yield the guards of a run in which the sizes that differ between samples are symbols.
-
-    Raises whatever PyTorch raises for an operation that it cannot run without data, and ValueError
-    for a guard that a host cannot compute.
-    """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-    from torch.utils._sympy.printers import PythonPrinter
-
-    axes = varying_axes(region)
-    shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
-    mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
-    inputs, sizes = [], {}
-    for key, tensor in zip(region.inputs, sample, strict=True):
-        open_dims = axes.get(key, {})
-        dims = [
-            DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC
-            for dim in range(tensor.dim())
-        ]
-        context = StatelessSymbolicContext(dynamic_sizes=dims)
-        symbolic_input = mode.from_tensor(tensor, symbolic_context=context)
-        inputs.append(symbolic_input)
-        sizes.update(
-            {symbolic_input.shape[dim].node.expr: f"{key}.shape[{dim}]" for dim in open_dims}
-        )
-
-    class Printer(PythonPrinter):  # type: ignore[misc]
-        """Prints the size of an input in the place of its symbol."""
-
-        def _print_Symbol(self, symbol: Any) -> str:
-            return sizes[symbol]
-
-    with torch.no_grad(), _without_texts(), without_fast_path(), mode:
-        module(*inputs)
-    for guard in shape_env.guards:
-        text = Printer().doprint(guard.expr)
-        tree = ast.parse(text, mode="eval")
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        is_plain = all(isinstance(node, _NODES) for node in ast.walk(tree))
-        if not is_plain or not names <= {*region.inputs, *_FUNCTIONS}:
-            raise ValueError(f"a guard that a host cannot compute: {text}")
-        yield text
-
-
-@contextmanager
-def without_fast_path() -> Iterator[None]:
-    """Let Transformer layers compute with ordinary operations in the `with` block, which run
-    without data and have a meaning in ONNX."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
-@contextmanager
-def _without_texts() -> Iterator[None]:
-    """Let a symbolic size that becomes text raise TypeError in the `with` block: as text it decides
-    without a guard."""
-
-    def refuse(*_: Any) -> str:
-        raise TypeError("a symbolic size as text")
-
-    with (
-        mock.patch.object(torch.SymInt, "__str__", refuse, create=True),
-        mock.patch.object(torch.SymInt, "__repr__", refuse),
-        mock.patch.object(torch.SymInt, "__format__", refuse, create=True),
-    ):
-        yield
+    return file == TORCH_FOLDER / "__init__.py" or file.is_relative_to(
+        TORCH_FOLDER / "fx" / "experimental"
+    )

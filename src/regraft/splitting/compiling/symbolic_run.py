@@ -1,0 +1,190 @@
+"""Runs of a region in which sizes are symbols: each decision of Python code on a size is a guard.
+
+PyTorch's symbolic sizes are no whole numbers to Python. Code that asks for their type, or for
+their text, would decide without a guard; such questions are answered as for whole numbers, or end
+the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.explore import RegionModule
+
+# What a guard may consist of, so that a host can compute it.
+GUARD_FUNCTIONS = {"abs": abs, "max": max, "min": min, "math": math}
+_NODES = (
+    ast.Expression,
+    ast.Compare,
+    ast.BoolOp,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Subscript,
+    ast.Attribute,
+    ast.Name,
+    ast.Constant,
+    ast.Call,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+)
+TORCH_FOLDER = Path(torch.__file__).parent
+_SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
+_REGRAFT = Path(__file__).parents[2]
+# what runs with symbolic sizes on PyTorch's behalf
+_LIBRARIES = ("sympy", "mpmath", "numpy", "typing_extensions.py")
+_IMPLEMENTATION = (TORCH_FOLDER, _REGRAFT, *map(_SITE_PACKAGES.joinpath, _LIBRARIES))
+_SQUEEZES = (torch.squeeze, torch.Tensor.squeeze, torch.Tensor.squeeze_)
+
+
+def symbolic_guards(
+    region: Region,
+    module: RegionModule,
+    sample: tuple[torch.Tensor, ...],
+    axes: Mapping[str, Mapping[int, str]],
+) -> Iterator[str]:
+    """Yield the guards of a run on a sample, as Python expressions on the shapes of the inputs.
+
+    axes: the dimensions that are symbols, by input. Raises whatever PyTorch raises for an operation
+    that it cannot run without data, TypeError where code asks for the text or the type of a
+    symbolic size, and ValueError for a guard that a host cannot compute.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+    from torch.utils._sympy.printers import PythonPrinter
+
+    shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
+    mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+    inputs, sizes = [], {}
+    for key, tensor in zip(region.inputs, sample, strict=True):
+        open_dims = axes.get(key, {})
+        dims = [
+            DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC
+            for dim in range(tensor.dim())
+        ]
+        context = StatelessSymbolicContext(dynamic_sizes=dims)
+        symbolic_input = mode.from_tensor(tensor, symbolic_context=context)
+        inputs.append(symbolic_input)
+        sizes.update(
+            {symbolic_input.shape[dim].node.expr: f"{key}.shape[{dim}]" for dim in open_dims}
+        )
+
+    class Printer(PythonPrinter):  # type: ignore[misc]
+        """Prints the size of an input in the place of its symbol."""
+
+        def _print_Symbol(self, symbol: Any) -> str:
+            return sizes[symbol]
+
+    with (
+        torch.no_grad(),
+        _without_texts(),
+        _sizes_as_whole_numbers(),
+        without_fast_path(),
+        _DecidedSqueezes(),
+        mode,
+    ):
+        module(*inputs)
+    for guard in shape_env.guards:
+        text = Printer().doprint(guard.expr)
+        tree = ast.parse(text, mode="eval")
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        is_plain = all(isinstance(node, _NODES) for node in ast.walk(tree))
+        if not is_plain or not names <= {*region.inputs, *GUARD_FUNCTIONS}:
+            raise ValueError(f"a guard that a host cannot compute: {text}")
+        yield text
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Let Transformer layers compute with ordinary operations in the `with` block, which run
+    without data and have a meaning in ONNX."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextmanager
+def _without_texts() -> Iterator[None]:
+    """Let a symbolic size that becomes text raise TypeError in the `with` block: as text it decides
+    without a guard."""
+
+    def refuse(*_: Any) -> str:
+        raise TypeError("a symbolic size as text")
+
+    with (
+        mock.patch.object(torch.SymInt, "__str__", refuse, create=True),
+        mock.patch.object(torch.SymInt, "__repr__", refuse),
+        mock.patch.object(torch.SymInt, "__format__", refuse, create=True),
+    ):
+        yield
+
+
+@contextmanager
+def _sizes_as_whole_numbers() -> Iterator[None]:
+    """Let `isinstance` take symbolic sizes for whole numbers in the `with` block, but in PyTorch's
+    own code; raise TypeError at its end where code used `type`, which cannot be answered so."""
+    is_instance = builtins.isinstance
+    asking: set[CodeType] = set()
+
+    def isinstance_of_size(value: Any, classes: Any) -> bool:
+        if is_instance(value, classes):
+            return True
+        is_size = type(value) is torch.SymInt and _is_of_network(sys._getframe(1).f_code)
+        return is_size and is_instance(0, classes)
+
+    def note_code(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and "type" in frame.f_code.co_names:
+            asking.add(frame.f_code)
+
+    profiler = sys.getprofile()
+    with mock.patch.object(builtins, "isinstance", isinstance_of_size):
+        sys.setprofile(note_code)
+        try:
+            yield
+        finally:
+            sys.setprofile(profiler)
+    if any(map(_is_of_network, asking)):
+        raise TypeError("code asks for a type, which is another for a symbolic size")
+
+
+def _is_of_network(code: CodeType) -> bool:
+    """Return whether code is no part of PyTorch, its libraries, Regraft, or Python and its standard
+    library."""
+    if code.co_filename.startswith("<frozen"):
+        return False
+    file = Path(code.co_filename)
+    is_library = file.is_relative_to(_STANDARD_LIBRARY) and not file.is_relative_to(_SITE_PACKAGES)
+    return not is_library and not any(map(file.is_relative_to, _IMPLEMENTATION))
+
+
+class _DecidedSqueezes(TorchFunctionMode):  # type: ignore[misc]
+    """Raises TypeError where a `squeeze` without dimensions leaves a size that values decide: the
+    number of dimensions then depends on values."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+        has_dim = len(args) > 1 or bool(kwargs)
+        if func in _SQUEEZES and not has_dim and free_unbacked_symbols(args[0].shape):
+            raise TypeError("a size that values decide is squeezed")
+        return func(*args, **(kwargs or {}))
