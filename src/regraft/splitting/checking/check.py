@@ -130,8 +130,8 @@ class DecisionCheck:
         self.result.rounding.append(f"input {number}: {mismatch}")
 
     def excuse_decision(self, number: int, call: dict[str, Any], position: int) -> None:
-        """Add an input whose decision at `position` of the trace differs at its threshold to those
-        at a threshold.
+        """Note in the result, under `at_threshold`, an input whose decision at `position` of the
+        trace differs from the original's.
 
         Raises Unsplittable where the values compared are not at the threshold.
         """

@@ -104,8 +104,12 @@ class SizeLimits:
         return " or ".join(dict.fromkeys(alternatives))
 
     def _excludes_nothing(self, condition: str) -> bool:
-        """Return whether a condition, on one size and without quotients, holds for all sizes: for
-        all up to the roots of its polynomials."""
+        """Return whether a condition holds for every value of the one size in it.
+
+        The condition is tried on all sizes up to the largest root that its polynomials can have,
+        and on two large ones. The answer is False for conditions on several sizes, with quotients
+        or calls, or with numbers beyond `_LARGEST_ROOT`.
+        """
         tree = ast.parse(condition, mode="eval")
         sizes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
         is_polynomial = all(
@@ -183,7 +187,8 @@ def _as_ranges(equalities: list[str]) -> str:
 
 
 def _own_sizes(region: Region, sample: Sample) -> tuple[str, ...]:
-    """Return the conditions that sizes are those of a sample."""
+    """Return the conditions, such as `x.shape[0] == 3`, that the sizes that differ between the
+    region's samples are those of `sample`."""
     axes = varying_axes(region)
     return tuple(
         f"{key}.shape[{dim}] == {tensor.shape[dim]}"

@@ -215,7 +215,8 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
 
 
 def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Value]:
-    """Return the positional arguments with dictionaries written in place as the host's displays."""
+    """Return the positional arguments of a call, those that are dictionary displays as displays of
+    the host; all unchanged where an argument has a star."""
     if len(call.node.args) != len(call.args):
         return call.args
     return [

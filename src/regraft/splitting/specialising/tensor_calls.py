@@ -55,8 +55,8 @@ def compare_tensors(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each
-    element."""
+    """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each element;
+    refuse tensors whose shapes or dtypes differ, or may differ."""
     examples = [
         example
         for argument in args
@@ -101,8 +101,12 @@ def call_size(
 def convert_to_tensor(
     state: Specialisation, node: ast.AST, args: list[Value], keywords: dict[str, Value]
 ) -> tuple[ast.expr, list[Value]]:
-    """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor
-    of the dtype."""
+    """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor of
+    the dtype.
+
+    Refuses a dtype that is not constant, other keywords and devices, and a list of unknown length
+    without a dtype unless the list holds floats.
+    """
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
     if (
