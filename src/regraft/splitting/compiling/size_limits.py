@@ -95,8 +95,8 @@ class SizeLimits:
         return [*common, choice] if choice and not self._excludes_nothing(choice) else common
 
     def _choice_beside(self, common: list[str]) -> str:
-        """Return the condition that the further conditions of one of the paths hold; "" where a
-        path has none."""
+        """Return the condition that, for one of the paths, all conditions beside the `common` ones
+        hold: `(a) and (b) or (c)`; "" where a path has no others."""
         further = [[text for text in path if text not in common] for path in self.paths]
         if not all(further):
             return ""

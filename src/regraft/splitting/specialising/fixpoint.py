@@ -236,8 +236,8 @@ def carry_over_type(
 
 
 def can_widen(value: Value, end: Value) -> bool:
-    """Return whether a tensor that may differ in sizes is a tensor, or its constant, afterwards,
-    too."""
+    """Return whether an iteration can change a value only in sizes, which opening them allows: at
+    the end the value is a tensor, or may be the constant that the value at the start may be."""
     if isinstance(end, TensorValue):
         return isinstance(value, (TensorValue, EitherValue))
     return (

@@ -237,7 +237,8 @@ def note_extension(state: Specialisation, base: Value, extension: Value) -> None
 def finish_without_result(
     state: Specialisation, call: MethodCall, value: ComputedValue, code: ast.Call
 ) -> Value:
-    """Return None as the result of a method; the host runs the method if it changes its list."""
+    """Return the None that a method gives: a constant if the method changes its list, which the
+    host then does in a step of its own, else a value of the host."""
     if call.method_name not in MUTATORS:
         return convert_to_host(value)
     state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))

@@ -157,7 +157,8 @@ def concatenate_list(
 
 
 def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -> None:
-    """Refuse a container of the host as an operand of a tensor operation."""
+    """Refuse as operands of a tensor operation values of the host other than numbers, slices and
+    displays."""
     for operand in operands:
         is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
             operand.code, ast.Slice
@@ -293,8 +294,8 @@ def module_decides(
 def run_as_operation(
     state: Specialisation, node: ast.Call, code: ast.Call, operands: list[Value]
 ) -> Value | None:
-    """Run a function that reads no tensor's value and gives tensors as one operation; else
-    return None."""
+    """Run a function that reads no tensor's value and gives tensors, or a constant, as one
+    operation; else return None."""
     has_containers = any(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands

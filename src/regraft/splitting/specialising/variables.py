@@ -124,7 +124,7 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
 
 
 def store_either(state: Specialisation, key: str, value: EitherValue) -> None:
-    """Let the host assign a value of two kinds to a name."""
+    """Let the host copy a value of two kinds, which is under a name, to a further name."""
     assert isinstance(value.code, ast.Name)
     state.copied_from[key] = value.code.id
     append_assignment(state, key, value.code, False)

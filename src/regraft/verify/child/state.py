@@ -89,8 +89,8 @@ def _save(value: Any, home: str, depth: int = _DEPTH) -> _Saved:
 
 
 def _is_own_object(value: Any, home: str) -> bool:
-    """Return whether a value is an object of a class of the file, whose attributes count as state
-    of the file."""
+    """Return whether a value is an object, but no module, of a class of the file, whose attributes
+    count as state of the file."""
     return (
         type(value).__module__ == home
         and hasattr(value, "__dict__")

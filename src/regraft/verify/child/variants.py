@@ -88,8 +88,8 @@ def _with_index_beyond(tensor: Any) -> Any:
 
 
 def _restride(tensor: Any) -> Any:
-    """Return a tensor of the same values that is not contiguous, if it has two dimensions
-    or more."""
+    """Return a tensor of equal values with the first and the last dimension swapped in memory, if
+    it has two dimensions or more; a smaller tensor as it is."""
     return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
 
 
