@@ -283,7 +283,9 @@ class GuardedRewriter(RangeRewriter):
         )
 
     def _is_stable(self, name: ast.Name, time: int) -> bool:
-        """Return whether a name certainly has the value before the range that it has at `time`."""
+        """Return whether a name certainly has one value at the start of the range and at `time`;
+        False for a name that a function declares `global`, and for one whose value at the start is
+        unknown."""
         body = self.match.body
         if name.id in self.imports.names.rebound:
             return False

@@ -194,8 +194,8 @@ class MultipleOutputRewriter(Rewriter):
                 )
 
     def _all_assigned(self, statements: list[Statement]) -> bool:
-        """Return whether the statements are adjacent and each is `name = <layer call>` with a name
-        of its own."""
+        """Return whether the statements are adjacent, each is `name = <layer call>` with a name of
+        its own, and there is one for each root of the match."""
         names = {target_name(statement.node) for statement in statements}
         are_plain = all(
             isinstance(statement.node, ast.Assign)

@@ -355,8 +355,8 @@ class Renderer:
         return self.imports.source.segment(node.expr)
 
     def _can_change_attributes(self, first: int, last: int) -> bool:
-        """Return whether a node that is not matched and runs between two times may change
-        attributes."""
+        """Return whether a call or store with an effect, that is not matched and may run, stands
+        between two times."""
         return any(
             node.effect and node.op in ("call", "py.store") and self.can_run(node)
             for node in self.match.between(first, last)

@@ -206,8 +206,8 @@ class Rewriter(StatementRewriter):
                 raise self._withholding("a call inside the expression would be lost", node)
 
     def _is_lost(self, node: Node, span: Span, repeated: Sequence[Span]) -> bool:
-        """Return whether a node with an effect stands in a replaced span, but in none that the
-        kernel call repeats."""
+        """Return whether an unmatched node with an effect stands in a replaced span, but in none
+        that the kernel call repeats."""
         if node in self.matched or not isinstance(node.expr, ast.expr):
             return False
         node_span = self.source.span(node.expr)

@@ -19,7 +19,7 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _preceding_statements(self) -> list[ast.stmt]:
-        """The statements of the root's block up to the root's.
+        """Return the statements of the root's block up to the root's.
 
         Raises Withheld where that is the head of a statement.
         """
@@ -33,7 +33,7 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _statement_numbers(self) -> dict[int, int]:
-        """The index in `_preceding_statements` of each syntax node, by `id`."""
+        """Return the index in `_preceding_statements` of each syntax node, by `id`."""
         return {
             id(ast_node): number
             for number, outer in enumerate(self._preceding_statements)
@@ -52,12 +52,12 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _range_statements(self) -> list[ast.stmt]:
-        """The statements from the first matched one to the root's."""
+        """Return the statements from the first matched one to the root's."""
         return self._preceding_statements[min(map(self._statement_number, self.match.nodes)) :]
 
     @cached_property
     def _range_nodes(self) -> list[Node]:
-        """The nodes of the body, matched or not, whose expressions lie in the range of
+        """Return the nodes of the body, matched or not, whose expressions lie in the range of
         statements."""
         first = len(self._preceding_statements) - len(self._range_statements)
         return [
@@ -68,20 +68,20 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _range_start(self) -> int:
-        """The time of the first node of the range."""
+        """Return the time of the first node of the range."""
         return min(node.time for node in self._range_nodes)
 
     # the conditions
 
     @cached_property
     def _entry_guard(self) -> Guard:
-        """The condition under which the range is reached."""
+        """Return the condition under which the range is reached."""
         return self.match.body.entered[self._range_statements[0]]
 
     @cached_property
     def _needed_guards(self) -> tuple[Guard, ...]:
-        """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in
-        order of time; nodes that the kernel skips by itself are left out."""
+        """Return the guards of the match's conditions and nodes that `_entry_guard` does not imply,
+        in order of time; nodes that the kernel skips by itself are left out."""
         skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
         parts = [
             part
@@ -109,7 +109,7 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _fast_guard(self) -> Guard:
-        """The condition under which the kernel runs."""
+        """Return the condition under which the kernel runs."""
         result = self._entry_guard
         for part in self._needed_guards:
             result = guards.conjoin(result, part)

@@ -67,9 +67,11 @@ class StatementRewriter(MatchChecks):
         return any(matched_node.expr is node.value for matched_node in self.match.nodes)
 
     def _reduced_value(self, statement: Statement) -> Value | None:
-        """Return the one input of the pattern that a statement computes besides matched nodes.
+        """Return the input of the pattern whose expression contains all that a statement computes
+        besides matched nodes: this expression remains when the statement is reduced.
 
-        Return None where there is none, or where the kernel call can repeat its text; raise
+        Return None, for a statement that can be deleted, where it computes only matched nodes and
+        nodes that only these use, or where the kernel call can repeat the text of the inputs. Raise
         Withheld where the statement computes more.
         """
         unmatched_nodes = [

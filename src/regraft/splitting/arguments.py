@@ -117,8 +117,8 @@ class Packed:
 def check_unchanged(
     model: nn.Module, path: str, calls: list[dict[str, Any]], packed: Packed
 ) -> None:
-    """Refuse a network that changes a list or dictionary that it is given, because the caller would
-    see it."""
+    """Run the network on the calls, and refuse it with Unsplittable where it fails, or changes a
+    list or dictionary that it gets, because the caller would see the change."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     for number, call in enumerate(calls):
         # snapshots keep their objects alive

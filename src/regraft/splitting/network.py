@@ -35,7 +35,7 @@ class Network:
 
     @property
     def tensor_inputs(self) -> list[str]:
-        """The names of the parameters that take tensors."""
+        """Return the names of the parameters that take tensors."""
         return [key for key, value in self.calls[0].items() if isinstance(value, torch.Tensor)]
 
 
@@ -79,7 +79,7 @@ class Program:
 
     @cached_property
     def modules(self) -> list[RegionModule]:
-        """The regions as modules of torch."""
+        """Return the regions as modules of torch."""
         return [self.module_of(region) for region in self.regions]
 
     def module_of(self, region: Region) -> RegionModule:
@@ -88,10 +88,10 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The name of the network's class."""
+        """Return the name of the network's class."""
         return type(self.network.model).__name__
 
     @property
     def inputs(self) -> list[str]:
-        """The names of forward's parameters."""
+        """Return the names of forward's parameters."""
         return list(self.network.calls[0])

@@ -240,8 +240,8 @@ class _Partitioner:
         return reads(node) - self.outside
 
     def drop_unneeded(self, steps: list[Step]) -> list[Step]:
-        """Return the steps without regions that have no outputs, and without statements that nobody
-        needs."""
+        """Return the steps without regions that have no outputs, at any depth; strip the statements
+        that nobody needs from the other regions, and append these to `self.regions`."""
         result: list[Step] = []
         for step in steps:
             if isinstance(step, RegionStep):

@@ -62,12 +62,12 @@ class Options:
 
     @property
     def emitter(self) -> Emitter:
-        """The emitter of the artefact."""
+        """Return the emitter of the artefact."""
         return EMITTERS[self.artefact]
 
     @property
     def in_words(self) -> tuple[str, ...]:
-        """The options as text, equal in every process that splits with them."""
+        """Return the options as text, equal in every process that splits with them."""
         compiler = self.compiler
         return compiler.name, compiler.version, self.unseen, self.artefact, str(self.measure)
 
@@ -131,7 +131,8 @@ def require_one_sample(network: Network) -> None:
 
 
 def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:
-    """Return the network of this key in the cache; None where it is not there, or is damaged."""
+    """Return the network of this key in the cache; None without a key, and where the network is not
+    there or is damaged."""
     directory = find_network(key) if key is not None else None
     if directory is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):

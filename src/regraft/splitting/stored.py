@@ -185,7 +185,8 @@ def find_network(key: str) -> Path | None:
 
 
 def keep_network(key: str, directory: Path) -> None:
-    """Copy a directory into the cache; without a cache, or where it cannot be written, nothing is
+    """Copy a directory into the cache in place of an earlier copy, and delete the oldest networks
+    beyond `MAX_NETWORKS`; without a cache, or where the copy cannot be written, nothing is
     copied."""
     root = cache_root()
     if root is None:

@@ -117,8 +117,8 @@ def _decode(text: bytes) -> str:
 
 
 def imported_packages(tree: ast.Module) -> frozenset[str]:
-    """Return the packages that top-level `import` statements bind by their own names and nothing
-    else binds."""
+    """Return the packages that top-level `import` statements without `as` bind by their own names
+    and nothing else in the file binds."""
     aliases = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
     count_by_package = Counter(
         alias.name.partition(".")[0] for alias in aliases if not alias.asname

@@ -65,7 +65,7 @@ def edited_methods(old_class: Definition | None, new_class: Definition) -> froze
 
 
 def method_name(node: ast.AST) -> str:
-    """Return the name of a method definition, "" for any other node."""
+    """Return the name of a function definition, async or not, "" for any other node."""
     return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
 
 
@@ -83,7 +83,8 @@ def attributes_read(node: ast.AST) -> Iterator[str]:
 
 
 def bound_names(cls: ast.ClassDef) -> set[str]:
-    """Return the names that the body of a class binds, methods and nested classes included."""
+    """Return the names that the body of a class binds: methods, nested classes and assigned
+    variables, also within `if` and `for`; an annotation without a value binds nothing."""
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     methods = {node.name for node in cls.body if isinstance(node, definitions)}
     statements = [

@@ -109,8 +109,9 @@ def _weak_inputs(findings: _Findings) -> str:
 
 
 def _missing_condition(findings: _Findings) -> str:
-    """Return a sentence for the first required condition that the comparisons did not
-    cover, or ""."""
+    """Return a sentence for the first condition of a proof that the comparisons did not meet: both
+    modes, two seeds, two shapes, and the half-precision formats that a model of the original can
+    run in; "" where all are met."""
     record = findings.record
     if set(record["modes"]) != {"eval", "train"}:
         return f"compared in {' and '.join(record['modes'])} mode only{findings.skipped}"

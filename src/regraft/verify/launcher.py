@@ -135,7 +135,8 @@ class Launcher:
         return self._process.poll() is None
 
     def _read_answers(self) -> None:
-        """Put the launcher's answers into the queue, then None once it has ended."""
+        """Put the launcher's answers, one number a line, into the queue, then None once the
+        launcher has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._answers.put(int(line))
@@ -151,7 +152,10 @@ def launcher_for(
     python: str, environment: Mapping[str, str], errors: IO[bytes]
 ) -> Iterator[Launcher]:
     """Yield a launcher that nobody uses, a new process where there is none for this interpreter and
-    environment; afterwards it waits for the next user."""
+    environment.
+
+    Afterwards the launcher waits for the next user; an error in the `with` block ends the process.
+    """
     launcher = _take_idle(_key(python, environment)) or Launcher(python, environment, errors)
     try:
         yield launcher

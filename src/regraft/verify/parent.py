@@ -190,8 +190,9 @@ class _Job:
         definition that ended a child.
 
         A definition that ended a child is excluded from the next one, and a step of the original
-        that crashed it is avoided. Raises VerifyError for an interpreter without torch and for a
-        driver that cannot be loaded.
+        that crashed it is avoided. No further child starts where neither is to blame, after
+        `_RETRIES` of them, or after the time limit. Raises VerifyError for an interpreter without
+        torch and for a driver that cannot be loaded.
         """
         deadline = time.monotonic() + _CLOCK * self.time_limit
         fatal_definitions: dict[str, str] = {}

@@ -242,9 +242,14 @@ class Family:
     def _avoids_edited_methods(
         self, subclass: Definition, changed: str, edited: frozenset[str]
     ) -> bool:
-        """Return whether a subclass certainly runs none of the edited methods: it has its own, or
-        nothing in it names them. False for a class with further bases or one that names its base in
-        its methods."""
+        """Return whether a subclass certainly runs none of the edited methods of the class
+        `changed`.
+
+        The subclass has to name no edited method, and to override all but private methods of a
+        class right below `nn.Module`, which no inherited part may name. The answer is False for a
+        class with further bases, and where the subclass or an inherited part names the class
+        `changed`.
+        """
         parent = self._nodes[changed]
         cls = _plain_name(changed)
         if not inherits_only_from(subclass, cls) or not isinstance(parent, ast.ClassDef):

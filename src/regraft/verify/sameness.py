@@ -190,8 +190,8 @@ def _looks_into_errors(tree: ast.Module) -> bool:
 
 
 def _text_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
-    """Return the names of the builtin errors whose argument is only a text and whose name no file
-    of `trees` binds; none where a file imports all names of another."""
+    """Return the names of the builtin errors, except those whose arguments decide more, that no
+    file of `trees` binds; none where a file imports all names of another."""
     bound = frozenset().union(*map(bound_names, trees))
     if "*" in bound:
         return frozenset()

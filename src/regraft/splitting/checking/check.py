@@ -48,7 +48,8 @@ class DecisionCheck:
         self.result = CheckResult()
 
     def run(self) -> CheckResult:
-        """Compare on as many inputs as are needed, and return the result."""
+        """Compare on inputs until enough are compared, then on inputs of extreme values until each
+        side in `infinite_sides` is taken; return the result."""
         for number, call in enumerate(examples(self.original.calls)):
             is_extreme = number >= self.first_extreme
             if is_extreme or self.has_enough_inputs(number):
@@ -130,8 +131,8 @@ class DecisionCheck:
         self.result.rounding.append(f"input {number}: {mismatch}")
 
     def excuse_decision(self, number: int, call: dict[str, Any], position: int) -> None:
-        """Add an input whose decision at `position` of the trace differs at its threshold to those
-        at a threshold.
+        """Note in the result, under `at_threshold`, an input whose decision at `position` of the
+        trace differs from the original's.
 
         Raises Unsplittable where the values compared are not at the threshold.
         """

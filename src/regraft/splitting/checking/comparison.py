@@ -72,7 +72,8 @@ class Original:
         attempt(lambda: self.recorder.record(self.steps, call, near=True))
 
     def refuse(self, reason: str) -> Unsplittable:
-        """Return the refusal of the whole network, to be raised by the caller."""
+        """Return the error, for the caller to raise, that refuses the network as such, at line 0 of
+        its file."""
         return Unsplittable(self.recorder.path, 0, reason)
 
 

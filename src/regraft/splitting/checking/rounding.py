@@ -103,7 +103,8 @@ def in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -> An
 def run_with_weights(
     model: torch.nn.Module, call: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Any:
-    """Return the original's result with other weights and buffers; None if it raises."""
+    """Return the original's result with `change` applied to the floating weights and buffers, which
+    the model itself does not get; None where the original raises."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     try:
         with torch.no_grad():

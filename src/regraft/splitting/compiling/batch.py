@@ -213,11 +213,11 @@ def run_trials(region: Region, program: Program) -> list[Variables]:
 
 
 def mixes(region: Region, statement: ast.stmt, trials: list[Variables], program: Program) -> bool:
-    """Return whether a statement mixes samples: its results for a batch are not those for each
-    sample.
+    """Return whether a statement mixes samples: its results for all samples at once are not those
+    for each sample in `trials`.
 
-    Also true of a statement that raises for a batch, or whose results have as many rows as the data
-    decide.
+    Also true of a statement that raises for all samples at once, or whose results have as many rows
+    as the data decide.
     """
     inputs = tuple(sorted(reads(statement) & trials[0].keys()))
     outputs = tuple(sorted(writes(statement)))

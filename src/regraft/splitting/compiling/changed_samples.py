@@ -28,8 +28,8 @@ def change_numbers(sample: Sample) -> Iterator[Sample]:
 
 
 def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
-    """Return a tensor of one number a little larger (step 1) or smaller (step -1), and the opposite
-    of a truth value."""
+    """Return a tensor of one number a little larger (step 1) or smaller (step -1): whole numbers by
+    1, floats by a quarter and 0.5; the opposite of a truth value."""
     if number.dtype == torch.bool:
         return ~number
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2

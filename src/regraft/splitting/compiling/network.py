@@ -32,7 +32,7 @@ class CompiledNetwork:
 
     @property
     def directory(self) -> Path:
-        """The directory of the files."""
+        """Return the directory of the files."""
         return Path(self.folder.name)
 
 

@@ -83,8 +83,8 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
 
 
 def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> bytes:
-    """Return the model with casts to torch's types where its results have others: `any` of uint8,
-    for one, gives truth values in ONNX."""
+    """Return the model with casts of those results whose types differ from torch's for the first
+    sample: `any` of uint8, for one, gives truth values in ONNX."""
     model = onnx.load_from_string(model_bytes)
     with torch.no_grad():
         results = module(*region.samples[0])
@@ -188,8 +188,8 @@ def export_region(region: Region, module: RegionModule) -> bytes:
 
 
 def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:
-    """Return the model with names by position, so that models of equal structure are equal
-    bytes."""
+    """Return the model with inputs, outputs, weights and other values named by position, so that
+    models of equal structure are equal bytes."""
     model = onnx.load_from_string(model_bytes)
     rename(model.graph, {key: f"i{number}" for number, key in enumerate(region.inputs)})
     return bytes(model.SerializeToString(deterministic=True))

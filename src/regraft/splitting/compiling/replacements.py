@@ -65,8 +65,8 @@ def shift_right(value: Any, bits: Any) -> Any:
 
 
 def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
-    """Unflatten as torch does, but to sizes that the tracing exporter sees: torch's own are those
-    of the sample."""
+    """Unflatten an axis as torch does, but to sizes that the tracing exporter sees: torch's own are
+    those of the sample. Named axes, and tensors without dimensions, go to torch."""
     if not isinstance(dim, int) or tensor.dim() == 0:
         return _UNFLATTENED(tensor, dim, sizes)
     dim %= tensor.dim()
@@ -94,15 +94,19 @@ def _accumulating_type(tensor: torch.Tensor, *_: Any, **kwargs: Any) -> torch.dt
 
 
 def _clamping_type(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.dtype | None:
-    """Return the type to which torch clamps whole numbers whose bound is a fraction."""
+    """Return the type to which torch clamps whole numbers where a bound is a fraction; None for
+    other bounds and for tensors of floats."""
     fractions = [bound for bound in (*bounds, *named.values()) if type(bound) is float]
     is_whole = not tensor.is_floating_point()
     return torch.result_type(tensor, fractions[0]) if fractions and is_whole else None
 
 
 def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that adds up the halves of whole numbers of 64 bits apart; the lower halves
-    of 2**21 numbers have an exact sum."""
+    """Return a function that, for tensors of int64, calls `add_up` on the upper and the lower 32
+    bits apart: an operator that computes in floats has an exact sum of up to 2**21 lower halves.
+
+    Other tensors, and calls that name a dtype, go to `add_up` unchanged.
+    """
 
     @functools.wraps(add_up)
     def accumulate(*operands: Any, **kwargs: Any) -> Any:

@@ -78,8 +78,8 @@ class SizeLimits:
         return [*common, choice] if choice and not self._excludes_nothing(choice) else common
 
     def _choice_beside(self, common: list[str]) -> str:
-        """Return the condition that the further conditions of one of the paths hold; "" where a
-        path has none."""
+        """Return the condition that, for one of the paths, all conditions beside the `common` ones
+        hold: `(a) and (b) or (c)`; "" where a path has no others."""
         further = [[text for text in path if text not in common] for path in self.paths]
         if not all(further):
             return ""
@@ -87,8 +87,12 @@ class SizeLimits:
         return " or ".join(dict.fromkeys(alternatives))
 
     def _excludes_nothing(self, condition: str) -> bool:
-        """Return whether a condition, on one size and without quotients, holds for all sizes: for
-        all up to the roots of its polynomials."""
+        """Return whether a condition holds for every value of the one size in it.
+
+        The condition is tried on all sizes up to the largest root that its polynomials can have,
+        and on two large ones. The answer is False for conditions on several sizes, with quotients
+        or calls, or with numbers beyond `_LARGEST_ROOT`.
+        """
         tree = ast.parse(condition, mode="eval")
         sizes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
         is_polynomial = all(
@@ -166,7 +170,8 @@ def _as_ranges(equalities: list[str]) -> str:
 
 
 def _own_sizes(region: Region, sample: Sample) -> tuple[str, ...]:
-    """Return the conditions that sizes are those of a sample."""
+    """Return the conditions, such as `x.shape[0] == 3`, that the sizes that differ between the
+    region's samples are those of `sample`."""
     axes = varying_axes(region)
     return tuple(
         f"{key}.shape[{dim}] == {tensor.shape[dim]}"

@@ -163,11 +163,13 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         self.orders_equals = self.orders_equals or has_equal_neighbours(ordered)
 
     def note_argmax(self, args: Any, result: Any) -> None:
-        """Note a choice of the largest of several values where the second is as large."""
+        """Note a choice of one index, that of the largest of several values, where the second is
+        about as large."""
         self.note_extreme(args[0], result, descending=True)
 
     def note_argmin(self, args: Any, result: Any) -> None:
-        """Note a choice of the smallest of several values where the second is as small."""
+        """Note a choice of one index, that of the smallest of several values, where the second is
+        about as small."""
         self.note_extreme(args[0], result, descending=False)
 
     def note_extreme(self, values: torch.Tensor, result: Any, descending: bool) -> None:

@@ -18,7 +18,9 @@ from regraft.splitting.specialising.variables import save_from_stores, store_nam
 
 
 def store(state: Specialisation, target: ast.expr, value: Value) -> None:
-    """Assign a value to a target of the source."""
+    """Assign a value to a target of the source: a name, an element, several targets, or an
+    attribute of a module or of an object that forward makes; refuse the attributes of other
+    objects."""
     if isinstance(target, (ast.Tuple, ast.List)):
         unpack(state, target, value)
     elif isinstance(target, ast.Subscript):

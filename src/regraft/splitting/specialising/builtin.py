@@ -154,7 +154,10 @@ def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate sum(), max() or min() of a list of tensors; refuse numbers of several types."""
+    """Evaluate sum(), max() or min() of a list of tensors; refuse numbers of several types.
+
+    Returns None for numbers of one type, which need nothing special.
+    """
     if len(call.operands) == 1 and holds_tensor(call.operands[0].example):
         return reduce_list(state, call.node, call.function_name, call.operands[0], call.code)
     if not call.tensors and has_mixed_types(call.operands):
@@ -242,8 +245,12 @@ BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
 def test_type_of_number(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value], code: ast.Call
 ) -> Value:
-    """Evaluate isinstance() or type() of a number of the host: the host tests what the example
-    does not say."""
+    """Evaluate isinstance() or type() of a number of the host: a constant where the types that the
+    number may have decide, else a truth value that the host finds by isinstance().
+
+    Refuses type() where several types are possible, isinstance() of other classes than int, float
+    and bool, and the value of `and` or `or`.
+    """
     if is_truth_of_operand(operands[0]):
         raise state.refuse(
             node,

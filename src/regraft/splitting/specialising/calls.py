@@ -220,7 +220,8 @@ def call_record_class(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_module(state: Specialisation, call: Call) -> Value | None:
-    """Call a module: as one operation, unless it decides by values."""
+    """Call a module as one operation, or follow its forward where the module decides by values or
+    takes objects to be followed; None for another function."""
     module = call.function
     if not isinstance(module, torch.nn.Module):
         return None

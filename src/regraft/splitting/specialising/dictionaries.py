@@ -68,7 +68,8 @@ def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value
 def set_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value | None = None
 ) -> Value:
-    """Evaluate `d.setdefault(key, value)`."""
+    """Evaluate `d.setdefault(key, value)`: store the value, or None, where the key is absent, and
+    return the element under the key."""
     if look_up_place(state, node, owner, ("item", key.example)) is None:
         set_place(state, node, owner, ("item", key.example), value or state.static(None))
     return get_item(state, node, owner, key)

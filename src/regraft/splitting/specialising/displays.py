@@ -87,8 +87,11 @@ def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
 def write_object(
     state: Specialisation, node: ast.AST, value: Value, field_values: dict[Any, Value]
 ) -> Value:
-    """Return an object that forward returns as a call of its class, which the host makes with
-    its fields."""
+    """Return an object that forward returns as a call of its class, which the host makes with the
+    fields in `field_values`.
+
+    Refuses classes and fields that the host cannot make, and names that something else has.
+    """
     object_class = type(value.example)
     has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
     # a mapping holds items, too

@@ -42,7 +42,12 @@ def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:
 
 
 def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
-    """Return the value of a variable of the functions around, a global or a built-in function."""
+    """Return the value of a variable of the functions around, a global or a built-in function;
+    refuse a name that none of them has, or whose type the paths here disagree on.
+
+    A constant that no input decides becomes static. A name that some paths do not assign is
+    asserted to be assigned.
+    """
     frame: Frame | None = state.frame
     while frame is not None:
         key = frame.prefix + node.id

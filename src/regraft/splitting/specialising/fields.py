@@ -158,9 +158,11 @@ def access_field(
     attribute: str,
     defaults: list[Value],
 ) -> Value:
-    """Evaluate getattr() or hasattr() of a record and a known name; refuse setattr().
+    """Evaluate getattr() or hasattr() of a record and a known name; raise the error of
+    `record_error` for setattr().
 
-    defaults: the third argument, if there is one.
+    defaults: the third argument of getattr(), if there is one, which is the result where the record
+    has no such name.
     """
     record_class = type(record.example)
     if function is setattr:

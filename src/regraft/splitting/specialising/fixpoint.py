@@ -236,8 +236,8 @@ def carry_over_type(
 
 
 def can_widen(value: Value, end: Value) -> bool:
-    """Return whether a tensor that may differ in sizes is a tensor, or its constant, afterwards,
-    too."""
+    """Return whether an iteration can change a value only in sizes, which opening them allows: at
+    the end the value is a tensor, or may be the constant that the value at the start may be."""
     if isinstance(end, TensorValue):
         return isinstance(value, (TensorValue, EitherValue))
     return (
@@ -248,8 +248,8 @@ def can_widen(value: Value, end: Value) -> bool:
 
 
 def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
-    """Return the value of a name whose type an iteration changes: none after the first iteration;
-    before, the loop is refused."""
+    """Return a LostValue for a name whose type an iteration changes, where the first iteration of
+    the loop was peeled off; refuse any other loop with NotSettled."""
     if getattr(node, "peeled", False):
         return LostValue(name(key))
     raise state.refuse(

@@ -95,7 +95,8 @@ def get_typed_element(state: Specialisation, node: ast.Subscript, base: Value, p
 def check_element_types(
     state: Specialisation, node: ast.Subscript, base: Value, index: Value
 ) -> None:
-    """Refuse an element at an unknown position of a container whose elements have several types."""
+    """Refuse an element at a position that is known only at run time of a container whose elements
+    in the example have several types."""
     is_container = isinstance(base.example, (list, tuple, dict))
     if not is_container or isinstance(index, StaticValue) or index.example is None:
         return

@@ -30,7 +30,7 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def name_prefixes(key: str) -> set[str]:
-    """Return a name, and the names of which it may be an element."""
+    """Return a name, and the names of which it may be an element: `a__0__1`, `a__0` and `a`."""
     parts = key.split("__")
     return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
@@ -85,10 +85,11 @@ def is_variable(state: Specialisation, key: str) -> bool:
 def join_partial(
     state: Specialisation, key: str, path_values: list[tuple[list[Step], Value]]
 ) -> Names:
-    """Return the joined value, by name, of a variable that some paths do not assign; empty if
-    there is none.
+    """Return the joined value, by name, of a variable that some paths do not assign, marked as
+    partial; empty where a path deletes the variable, or the value is an object without a literal.
 
-    Reading the variable on these paths raises, as it does in the original.
+    The host holds a constant. Reading the variable on the paths that lack a value raises, as in the
+    original.
     """
     if name_prefixes(key) & state.deleted_names:
         return {}  # the host still holds it

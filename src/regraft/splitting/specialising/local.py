@@ -26,11 +26,11 @@ def stand_in(
     keyword_defaults: list[Any],
     scope: dict[str, Any],
 ) -> Any:
-    """Return a function with the same name and signature as the definition, which raises NotRun
-    when it is called.
+    """Return a function with the name and signature of the definition, which raises NotRun when
+    called.
 
     defaults, keyword_defaults: the values of the positional and of the keyword-only defaults.
-    scope: the globals.
+    scope: the globals of the definition, of which the function gets only `__name__`.
     """
     parameters = copy.deepcopy(node.args)
     for parameter in [

@@ -166,7 +166,11 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
 
 
 def pair_elements(values: Value) -> list[tuple[Any, Any]]:
-    """Return the elements of the host's values in both worlds; empty where neither has any."""
+    """Return the elements of the host's values in both worlds.
+
+    Where the example has none, those of the second world stand for both; where neither has any, the
+    start of a range does, else the list is empty.
+    """
     pairs = [(example, twin) for example, twin in list_parts(values)] or [
         (example, example) for example in values.second_example
     ]
@@ -187,8 +191,11 @@ def append_loop_not_entered(state: Specialisation, node: ast.For, code: ast.expr
 def write_loop_variable(
     state: Specialisation, node: ast.For, element: Value
 ) -> tuple[ast.For, ast.Name]:
-    """Return the loop with one name as its target, and the name; its body unpacks the source's
-    target from it."""
+    """Return the loop with one name as its target, and the name.
+
+    A loop over one name stays as it is, unless the name has another type before the loop; any other
+    gets a fresh name, from which the body assigns the source's target.
+    """
     target = node.target
     if isinstance(target, ast.Name) and not holds_another_type(
         state, state.frame.prefix + target.id, element
@@ -235,7 +242,10 @@ def execute_break(state: Specialisation, node: ast.Break) -> None:
 
 
 def execute_continue(state: Specialisation, node: ast.Continue) -> None:
-    """End the path with `continue`, and note it as a way to the next iteration."""
+    """End the path with `continue`, and note the path as a way to the next iteration.
+
+    Refuses `continue` within `with` or `try` in a loop whose iterations are followed one by one.
+    """
     if state.loops[-1].unrolled:
         raise state.refuse(
             node, "continue inside with or try, in a loop that is unrolled, is not supported"

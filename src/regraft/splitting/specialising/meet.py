@@ -44,10 +44,11 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
 
 
 def counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
-    """Return a name that holds an object of one class on both paths, on each path one of the path's
-    own.
+    """Return a name that refers, on both paths, to an object that forward makes, of one class but
+    made by each path itself.
 
-    Returns None where there is no such name, or a value of `names` holds an object.
+    first, names: what names refer to at the ends of the paths. Returns None where there is no such
+    name, and where a value of `names`, such as a tuple, has an object of forward in it.
     """
     for key in first.keys() & names.keys():
         first_object, second_object = first[key].example, names[key].example

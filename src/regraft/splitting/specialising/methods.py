@@ -215,7 +215,8 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
 
 
 def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Value]:
-    """Return the positional arguments with dictionaries written in place as the host's displays."""
+    """Return the positional arguments of a call, those that are dictionary displays as displays of
+    the host; all unchanged where an argument has a star."""
     if len(call.node.args) != len(call.args):
         return call.args
     return [
@@ -236,7 +237,8 @@ def note_extension(state: Specialisation, base: Value, extension: Value) -> None
 def finish_without_result(
     state: Specialisation, call: MethodCall, value: ComputedValue, code: ast.Call
 ) -> Value:
-    """Return None as the result of a method; the host runs the method if it changes its list."""
+    """Return the None that a method gives: a constant if the method changes its list, which the
+    host then does in a step of its own, else a value of the host."""
     if call.method_name not in MUTATORS:
         return convert_to_host(value)
     state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))

@@ -128,7 +128,10 @@ def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
 
 
 def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate setattr() of a module."""
+    """Evaluate setattr() of a module with a constant name; None for other objects and names.
+
+    Raises NewAttribute for an attribute that is no variable of a call yet.
+    """
     if not isinstance(call.first, torch.nn.Module) or type(call.second) is not str:
         return None
     store_scratch(state, call.node, call.first, call.second, call.args[2])
@@ -149,7 +152,7 @@ def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def measure_object(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate len() of an object."""
+    """Evaluate len() of an object by a call of its `__len__`."""
     method = find_special_method(state, call.node, call.first, "__len__")
     return invoke(state, call.node, method, [], {})
 

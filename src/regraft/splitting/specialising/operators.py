@@ -159,7 +159,8 @@ def compare_identity(state: Specialisation, operation: Operation) -> Value | Non
 
 
 def is_unique_object(value: Value) -> bool:
-    """Return whether a value is known to be None, or one object that is no plain constant."""
+    """Return whether a value is known now, and is None or an object that has no literal, such as a
+    module or a class; False for tensors."""
     if not isinstance(value, StaticValue) or isinstance(value.example, torch.Tensor):
         return False
     return value.example is None or literal(value.example) is None
@@ -212,7 +213,8 @@ def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def check_power(state: Specialisation, operation: Operation) -> Value | None:
-    """Refuse a power of whole numbers whose exponent, which the host computes, may be negative."""
+    """Refuse a power of whole numbers whose exponent, which the host computes, may be negative;
+    return None for any other power."""
     exponent = operation.operands[1]
     is_integral = all(isinstance(operand.example, int) for operand in operation.operands)
     if (

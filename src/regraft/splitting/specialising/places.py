@@ -148,7 +148,8 @@ def read_scratch(
 def store_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of a module; raise Found if it is no variable of a call yet."""
+    """Assign to an attribute of a module; raise NewAttribute if the attribute is no variable of a
+    call yet, and refuse layers, weights, buffers, and attributes of the class."""
     path = state.paths.get(id(module))
     if isinstance(value, StaticValue) and is_reassigned(module, attribute, value.example):
         return

@@ -131,8 +131,12 @@ def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: An
 
 
 def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorValue) -> TensorValue:
-    """Return the value with the sizes open that a number decides which the host reads, such as
-    `int(x)`."""
+    """Return the value with those sizes open that depend on a number read from a tensor, such as
+    `x[:n]` with `n = int(t)`.
+
+    The code runs once more with all such numbers one larger, and one smaller: sizes that then
+    differ are opened. Raises Unsplittable where a number decides the sizes of several results.
+    """
     numbers = [
         key for key in reads(value.code) if key in state.names and is_read_number(state.names[key])
     ]
@@ -255,8 +259,11 @@ def read_number(state: Specialisation, value: Value) -> HostValue:
 def run_operation(
     state: Specialisation, node: ast.expr, code: ast.expr, operands: list[Value]
 ) -> Value:
-    """Run an operation and return its value: a tensor if an operand is one, and static if all
-    operands are."""
+    """Run an operation and return its value: a tensor where the result holds one, else a value of
+    the host where an operand is one, else a constant.
+
+    Refuses a result other than None that the host would need from tensors.
+    """
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):
         return value

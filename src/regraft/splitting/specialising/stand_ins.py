@@ -177,7 +177,8 @@ def get_place_name(state: Specialisation, stand_in: Any, place: Place) -> str:
 def look_up_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place
 ) -> Value | None:
-    """Return the value in a place; None if the object has no such place."""
+    """Return the value in a place; None if the object has no such place. Refuses a value whose type
+    the paths here disagree on."""
     matches = [candidate for candidate in get_places(state, node, stand_in) if candidate == place]
     if not matches:
         return None

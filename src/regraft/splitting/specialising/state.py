@@ -224,8 +224,8 @@ class Specialisation:
         return value
 
     def track_changes(self, run: Callable[[], T]) -> tuple[T, set[str]]:
-        """Return the result of `run`, and the names that change in it without an assignment to them
-        in the source."""
+        """Return the result of `run`, and the names that `run` changes without an assignment to
+        them in the source, as a change in place does; changes noted before stay noted."""
         outer_changes, self.changed_names = self.changed_names, set()
         result = run()
         changes, self.changed_names = self.changed_names, outer_changes | self.changed_names
@@ -261,7 +261,8 @@ class Specialisation:
         return self.last_number
 
     def reserve_names(self, definition: ast.AST, prefix: str) -> None:
-        """Reserve the names of a function, so that names that are made here differ from them."""
+        """Reserve the names of a function, with `prefix`, and the numbers in names such as `t3`, so
+        that fresh names differ from both."""
         source_names = {
             node.id if isinstance(node, ast.Name) else node.arg
             for node in ast.walk(definition)
@@ -292,7 +293,10 @@ class Specialisation:
         return name(alias)
 
     def bind_name(self, key: str, value: Value) -> Value:
-        """Bind a name to a value, and return the value under this name."""
+        """Bind a name to a value, note its open sizes, and return the value under this name.
+
+        A tensor is marked as constant if no input decides the value or what its expression reads.
+        """
         if isinstance(value.example, torch.Tensor) and value.twin is not NO_TWIN:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
         # else from outside

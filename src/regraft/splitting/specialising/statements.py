@@ -130,7 +130,8 @@ def execute_assert(state: Specialisation, node: ast.Assert) -> None:
 
 
 def execute_raise(state: Specialisation, node: ast.Raise) -> None:
-    """Let the host raise one of Python's own errors."""
+    """Let the host raise one of Python's own errors, such as `raise ValueError("...")`; refuse
+    other errors, causes, keywords, and arguments that are no constants of the host."""
     call = (
         node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
     )
@@ -202,7 +203,12 @@ def execute_assign(state: Specialisation, node: ast.Assign) -> None:
 
 
 def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None:
-    """Specialise `x += y`: a tensor or list changes in place, anything else is assigned anew."""
+    """Specialise `x += y`: a tensor changes in place under all its names, a list is extended,
+    anything else is assigned anew.
+
+    A tensor `@=` is assigned anew, too. Refuses a target whose evaluation changes something, an
+    object or list that changes otherwise than by `+=`, and a tensor in a container.
+    """
     target = node.target
     load = copy.copy(target)
     load.ctx = ast.Load()

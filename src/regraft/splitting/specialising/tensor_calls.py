@@ -55,8 +55,8 @@ def compare_tensors(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each
-    element."""
+    """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each element;
+    refuse tensors whose shapes or dtypes differ, or may differ."""
     examples = [
         example
         for argument in args
@@ -101,8 +101,12 @@ def call_size(
 def convert_to_tensor(
     state: Specialisation, node: ast.AST, args: list[Value], keywords: dict[str, Value]
 ) -> tuple[ast.expr, list[Value]]:
-    """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor
-    of the dtype."""
+    """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor of
+    the dtype.
+
+    Refuses a dtype that is not constant, other keywords and devices, and a list of unknown length
+    without a dtype unless the list holds floats.
+    """
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
     if (
@@ -153,7 +157,8 @@ def concatenate_list(
 
 
 def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -> None:
-    """Refuse a container of the host as an operand of a tensor operation."""
+    """Refuse as operands of a tensor operation values of the host other than numbers, slices and
+    displays."""
     for operand in operands:
         is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
             operand.code, ast.Slice
@@ -289,8 +294,8 @@ def module_decides(
 def run_as_operation(
     state: Specialisation, node: ast.Call, code: ast.Call, operands: list[Value]
 ) -> Value | None:
-    """Run a function that reads no tensor's value and gives tensors as one operation; else
-    return None."""
+    """Run a function that reads no tensor's value and gives tensors, or a constant, as one
+    operation; else return None."""
     has_containers = any(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands

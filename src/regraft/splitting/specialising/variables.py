@@ -73,8 +73,8 @@ def is_size(state: Specialisation, value: Value) -> bool:
 
 
 def bind_number(state: Specialisation, value: Value) -> Value:
-    """Return the value; a number that the host reads gets a name, because it goes into a
-    region."""
+    """Return the value; a number of the host, which goes into a region, gets a fresh name, unless
+    the number has a name or is a size that the region computes."""
     if (
         not isinstance(value, HostValue)
         or not isinstance(value.example, (int, float))
@@ -124,7 +124,7 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
 
 
 def store_either(state: Specialisation, key: str, value: EitherValue) -> None:
-    """Let the host assign a value of two kinds to a name."""
+    """Let the host copy a value of two kinds, which is under a name, to a further name."""
     assert isinstance(value.code, ast.Name)
     state.copied_from[key] = value.code.id
     append_assignment(state, key, value.code, False)
@@ -207,8 +207,9 @@ def bind_fresh(state: Specialisation, value: Value) -> Value:
 
 
 def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> Value:
-    """Return an element of the right side, under a name of its own where the targets may change
-    what it reads."""
+    """Return an element of the right side under a name of its own, if the targets may change what
+    the element reads, or the element is a variable itself; any other element, and a static one, as
+    it is."""
     if isinstance(value, (StaticValue, LostValue)):
         return value
     stored_names = {state.frame.prefix + target_name for target_name in writes(target)}
@@ -235,7 +236,8 @@ def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Val
 
 
 def index_container(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
-    """Return the value of an index into a container of the host."""
+    """Run an index into a container of the host, and return the element: a tensor under a fresh
+    name, anything else as a value of the host."""
     value = run_code(state, node, code)
     is_tensor = isinstance(value.example, torch.Tensor)
     return state.bind_in_host(value) if is_tensor else convert_to_host(value)

@@ -98,7 +98,11 @@ def _compare_with_dropout(
 
 def _examine_lasting(subject: Subject, session: Session) -> None:
     """Compare the behaviour over time: over optimizer steps, in copies and pickles, in captured
-    graphs."""
+    graphs.
+
+    A difference refutes the definitions to blame; an agreement is noted in the records of the
+    subject's definitions.
+    """
     for check in (compare_training, compare_copies):
         first_pair = make_pair(subject, SEEDS[0], session)
         if first_pair is None or not session.ledger.unrefuted():

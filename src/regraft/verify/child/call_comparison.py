@@ -209,8 +209,8 @@ def _is_half_precision(outcome: Outcome) -> bool:
 
 
 def _farther_outcome(reference: Outcome, first: Outcome, second: Outcome) -> Outcome:
-    """Return the first outcome with the results and gradients of the second where these lie farther
-    from the reference."""
+    """Return the first outcome, but with each tensor among the results and gradients of the second
+    that lies farther from the reference; tensors of other shapes are not compared."""
     return replace(
         first,
         outputs=_farther_results(reference.outputs, first.outputs, second.outputs),

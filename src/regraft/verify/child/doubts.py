@@ -126,8 +126,8 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
 
 
 def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:
-    """Return whether the original differs from itself in one of a few comparisons: it reads
-    uninitialised memory."""
+    """Return whether the original differs from itself in one of `RUNS` comparisons, as code does
+    that reads uninitialised memory."""
     original_twice = replace(sides, changed=sides.original, definition="")
     return any(
         isinstance(compare_runs(original_twice, call, plan, session), Difference)

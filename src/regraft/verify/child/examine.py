@@ -209,8 +209,11 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
 def _calls_to_replay(
     entry: Recorded, setting: Setting, session: Session, *, light: bool
 ) -> tuple[Call, ...]:
-    """Return the variants of a recorded call, the call itself first; with `light` the call
-    alone."""
+    """Return the variants of a recorded call, the call itself first; with `light` the call alone.
+
+    In the first setting, calls with other memory layouts follow, and where the session goes beyond
+    the recorded inputs, further calls.
+    """
     calls = variants(entry.call)
     if light:
         return calls[:1]

@@ -238,7 +238,8 @@ def _unpack_outcome(packed: Mapping[str, Any], unpack_leaf: Callable[[Any], Any]
 
 
 def _unpack_tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: list[int]) -> Any:
-    """Return the tensor at a position of a message."""
+    """Return the tensor of a shape whose bytes start at an offset of `buffer`; the tensor shares
+    the memory of the buffer, unless it is empty."""
     count = 1
     for size in shape:
         count *= size

@@ -156,8 +156,8 @@ class Ledger:
         return tuple(name for name, record in self.records.items() if record.refuted)
 
     def is_late(self) -> bool:
-        """Return whether this process has worked for as long as it may: the comparisons so far are
-        then the result."""
+        """Return whether this process has used up its processor time or its time on the clock: the
+        comparisons so far are then the result."""
         return time.process_time() > self.deadline or time.monotonic() > self.clock
 
     def deadline_within(self, seconds: float) -> float:

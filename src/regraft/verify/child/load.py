@@ -46,8 +46,8 @@ def load_original(path: Path) -> ModuleType:
 
 
 def load_changed(source: Path, original: Path) -> ModuleType:
-    """Import the changed text as a sibling module, so that its relative imports resolve as the
-    original's do."""
+    """Import the changed text in `source` as a sibling module of `original`, so that relative
+    imports resolve as the original's do."""
     _, name = package_of(original)
     return load_source(source, name + SUFFIX)
 

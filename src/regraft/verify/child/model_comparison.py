@@ -32,8 +32,11 @@ _JITTERED = 4  # runs of the original with other roundings of its parameters
 
 
 def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
-    """Compare the whole model on every call; refute the definitions that cause a difference.
-    `recorded` are the definitions with recorded calls.
+    """Compare the whole model on every call; refute the definitions that cause a difference, until
+    no difference or unrefuted definition is left.
+
+    recorded: the definitions with recorded calls. An equal comparison counts for them, and for each
+    definition whose changed lines have all run.
     """
     for call in setting.subject.calls(setting.seed):
         fitted_call = cast_to_format(call, setting)

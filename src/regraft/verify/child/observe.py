@@ -53,9 +53,8 @@ def flatten_log(log: Log) -> dict[str, Any]:
 
 
 def first_reordered_pair(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
-    """Return two submodules whose hooks first ran in one order in `before` and in the other order
-    in `after`; None for none.
-    """
+    """Return two submodules that stand next to each other in `before`, and in the other order in
+    `after`; None where there are none. Submodules in only one of the two are left out."""
     places = {path: number for number, path in enumerate(after)}
     for first, second in itertools.pairwise(path for path in before if path in places):
         if places[first] > places[second]:

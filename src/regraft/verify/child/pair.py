@@ -315,5 +315,5 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
 
 
 def _brief(error: BaseException) -> str:
-    """Return an error's class and message on one line."""
+    """Return an error's class and the first 300 characters of its message, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -406,8 +406,11 @@ class Session:
                 rebind(self.changed, other_name, value)
 
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
-        """Return the definitions that cause a difference by themselves, or all unrefuted ones where
-        none does; a single unrefuted one is returned without a check."""
+        """Return the unrefuted definitions with which `check` finds a difference while all others
+        are restored to the original; all unrefuted ones where none is guilty by itself.
+
+        A single unrefuted definition is returned without a check.
+        """
         names = self.ledger.unrefuted()
         if len(names) == 1:
             return names

@@ -64,7 +64,11 @@ class _Saved:
 
 
 def _save(value: Any, home: str, depth: int = _DEPTH) -> _Saved:
-    """Save a value with its content to some depth; `home` is the name of the file's module."""
+    """Save a value with a copy of its content: elements of containers and fields of objects of the
+    module `home`, down to `depth` levels.
+
+    Modules, classes and other objects are saved without content, to be bound again but not reset.
+    """
     if isinstance(value, torch.Tensor):
         return _Saved(value, value.detach().clone())
     if depth == 0 or isinstance(value, nn.Module | type):
@@ -85,8 +89,8 @@ def _save(value: Any, home: str, depth: int = _DEPTH) -> _Saved:
 
 
 def _is_own_object(value: Any, home: str) -> bool:
-    """Return whether a value is an object of a class of the file, whose attributes count as state
-    of the file."""
+    """Return whether a value is an object, but no module, of a class of the file, whose attributes
+    count as state of the file."""
     return (
         type(value).__module__ == home
         and hasattr(value, "__dict__")
@@ -334,9 +338,9 @@ def _leaves(
 def _comparable_leaf(
     leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None
 ) -> Any:
-    """Return a leaf in a form that can be compared between the versions: a tensor as a copy, a
-    float as a tensor if there is a number format, text without addresses and paths, anything else
-    as it is."""
+    """Return a leaf in a form that can be compared between the versions: a tensor detached and
+    copied, a float as a tensor in the number format unless `number_format` is None, text without
+    addresses and paths, anything else as it is."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     if isinstance(leaf, float) and number_format is not None:

@@ -177,7 +177,11 @@ def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> 
 
 def _check_backward(original: Target, changed: Target, call: Call) -> Difference | None:
     """Check that backward drops what forward dropped: the gradient predicts finite differences
-    under one seed. Return None where it does, or where the original's does not either."""
+    under one seed.
+
+    Return None where the changed version's does for two of three seeds, and where the original's
+    does not for a seed.
+    """
     mismatches = 0
     for seed in range(3):
         original_error = _prediction_error(original, call, seed)

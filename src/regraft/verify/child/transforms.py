@@ -67,7 +67,8 @@ def compare_transformed(
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not empty, at most 200 characters."""
+    """Return the first line of an error's text that is not empty, at most 200 characters; "" where
+    all lines are empty."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), "")[:200]
 

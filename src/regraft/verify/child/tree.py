@@ -70,7 +70,8 @@ def map_tensors(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: s
 
 
 def duplicate(leaf: Any) -> Any:
-    """Return a deep copy of a mutable object, or the object itself where it cannot be copied."""
+    """Return a deep copy of a leaf; the leaf itself where it is a plain constant, a class or a
+    dtype, or cannot be copied."""
     if leaf is None or isinstance(
         leaf, bool | int | float | str | torch.dtype | torch.device | type
     ):

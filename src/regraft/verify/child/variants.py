@@ -88,8 +88,8 @@ def _with_index_beyond(tensor: Any) -> Any:
 
 
 def _restride(tensor: Any) -> Any:
-    """Return a tensor of the same values that is not contiguous, if it has two dimensions
-    or more."""
+    """Return a tensor of equal values with the first and the last dimension swapped in memory, if
+    it has two dimensions or more; a smaller tensor as it is."""
     return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
 
 
@@ -114,7 +114,8 @@ def inputs_off_by_rounding(call: Call) -> Call:
 
 
 def move_by_rounding(tensor: Any, generator: Any) -> Any:
-    """Return a tensor with every number moved by about one unit in its last place, up or down."""
+    """Return a tensor of floats with every number multiplied by 1 + eps or 1 - eps of its format,
+    chosen at random."""
     signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
     return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)
 

@@ -50,7 +50,7 @@ class _Code:
 
     @property
     def receiver(self) -> str:
-        """The name of the parameter for the instance or class, "" for a plain function."""
+        """Return the name of the parameter for the instance or class, "" for a plain function."""
         arguments = [*self.node.args.posonlyargs, *self.node.args.args]
         is_static = any(name_of(entry) == "staticmethod" for entry in self.node.decorator_list)
         return arguments[0].arg if self.cls and arguments and not is_static else ""
@@ -168,7 +168,9 @@ def _mentioned_attributes(function: ast.AST) -> set[str]:
 
 
 def _stores(function: ast.AST) -> Iterator[_Store]:
-    """Yield the assignments of attributes in a function, also by `setattr` and `__dict__`."""
+    """Yield the assignments of attributes in a function, by `=`, `+=` or a loop, to `__dict__` or
+    `vars()`, and by `setattr`; a computed name and a `__dict__.update` are stores of the attribute
+    ""."""
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets, value):

@@ -151,8 +151,9 @@ def _is_namespace_call(node: ast.Call) -> bool:
 
 
 def required_results(node: ast.Call) -> tuple[str, ...]:
-    """Return what has to happen at a call that bounds its input or chooses between two; () for
-    other calls."""
+    """Return the events that a test has to see at a call, such as RAISED and LOWERED for `clamp`
+    with two finite bounds, RAISED and PASSED for `relu`, or CHOICE for `maximum`; () for other
+    calls."""
     if _has_starred(node):
         return ()
     name = _called_name(node)

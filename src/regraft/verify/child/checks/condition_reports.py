@@ -42,12 +42,12 @@ class Condition:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The results that the condition has to take and has not taken."""
+        """Return the results that the condition has to take and has not taken."""
         return tuple(result for result in self.required if result not in self.results)
 
     @property
     def sentence(self) -> str:
-        """A sentence that names the missing results."""
+        """Return a sentence that names the missing results."""
         return f"on line {self.line}, `{self.text}` never {' and never '.join(self.missing)}"
 
 

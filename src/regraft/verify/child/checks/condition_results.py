@@ -33,8 +33,11 @@ def truth_results(value: Any) -> Iterator[str]:
 
 
 def variety_results(value: Any, first_value: Any) -> Iterator[str]:
-    """Yield that a condition ran, and that it varied: its elements differ, or its value is not the
-    first one."""
+    """Yield `RAN`, and `VARIED` where the elements of a value differ, or the value is another than
+    `first_value`.
+
+    A tensor counts with its first element; a value that is no plain number, text or None as varied.
+    """
     yield RAN
     if isinstance(value, torch.Tensor):
         is_readable = _is_readable(value)
@@ -55,9 +58,11 @@ def _is_readable(tensor: torch.Tensor) -> bool:
 
 
 def choice_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
-    """Yield `RAN`, and the operands, first or second, that are the result.
+    """Yield `RAN`, the first result of `CHOICE` where `result` differs from the second operand, and
+    the second result of `CHOICE` where `result` differs from the first operand.
 
-    A call that is no choice between two, such as a minimum along a dimension, yields both.
+    A call that is no choice between two numbers or tensors, such as a minimum along a dimension,
+    yields both results of `CHOICE` only.
     """
     if len(operands) != 2 or not all(isinstance(value, NUMBERS) for value in (*operands, result)):
         yield from CHOICE

@@ -128,8 +128,12 @@ class Conditions:
         self._stacks.pop().close()
 
     def _prepare(self, change: Change, counterpart: ModuleType) -> None:
-        """Store the new conditions of a definition, if it has any, and its syntax tree in which
-        they report."""
+        """Store, for a definition, the conditions of its changed lines that occur more often than
+        in the counterpart, and a copy of the definition in which these conditions report their
+        results.
+
+        Stores nothing where no condition is new, or the definition is missing.
+        """
         name = change.definition
         node, counterpart_node = (
             definition_node(self._module, name),

@@ -41,7 +41,11 @@ class Constants:
 
 def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
     """Return the constants in the changed lines of versions of a definition, values of module
-    variables included, at most `_LIMIT` of a kind."""
+    variables included.
+
+    At most `_LIMIT` are sizes, whole numbers from 3 to 8192, and values, up to a million; one is a
+    count, a larger whole number.
+    """
     numbers: dict[float, None] = {}
     for change, module in versions:
         for node in changed_nodes(change, module):

@@ -58,7 +58,7 @@ class Option:
 
     @property
     def shown(self) -> str:
-        """The option as a reader of a message knows it."""
+        """Return the option in words for a message: `config.name`, or the constructor's name."""
         return f"config.{self.name}" if self.config else f"the constructor's {self.name}"
 
 

@@ -63,7 +63,9 @@ def _plain_values(module: Any, names: Collection[str]) -> dict[str, Any]:
 
 
 def _other_values(name: str, value: Any, module: Any, scope: ModuleType | None) -> tuple[Any, ...]:
-    """Return other values for an attribute, () where none is known."""
+    """Return other values for a plain attribute: the opposite of a flag, another float, an integer
+    one larger and 0, and at most `_STRINGS` strings with which the file compares the attribute or
+    looks it up; () for values of other types."""
     if isinstance(value, bool | float):
         return (other_value(value),)
     if isinstance(value, int):

@@ -41,8 +41,9 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -> Iterator[Call]:
-    """Yield a call whose additive masks also contain moderate numbers, and for each number in
-    `heads` a call whose masks differ by head; none without such masks."""
+    """Yield a call whose masks of floats have random numbers from -3 to 0 added, and for each
+    number in `heads` a call whose masks of shape (batch, 1, query, key) are expanded to as many
+    heads, with numbers that differ by head. Yields nothing without such masks."""
     masks = {
         id(value): value
         for name, value in names.items()
@@ -121,7 +122,9 @@ def _is_float_batch(tensor: Any) -> bool:
 
 
 def _is_mask(name: str, value: Any) -> bool:
-    """Return whether an argument is a mask, by its name and contents."""
+    """Return whether an argument of at least two dimensions is a mask: zeros and very low numbers
+    alone, or `mask` in its name and two values, all zeros, or booleans; at least two elements a
+    row."""
     if (
         not isinstance(value, torch.Tensor)
         or value.dim() < 2

@@ -99,7 +99,8 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """The name of the mutant in steps of the ledger, by which a later process avoids it."""
+        """Return the name of the mutant in steps of the ledger, by which a later process avoids
+        it."""
         return f"mutant of {self.definition}, {self.text}"
 
 

@@ -50,7 +50,8 @@ def laid_out_calls(call: Call) -> Iterator[Call]:
 
 
 def _transposed_in_memory(tensor: Any) -> Any:
-    """Return a tensor of equal values whose last two dimensions are swapped in memory."""
+    """Return a tensor of equal values whose last two dimensions are swapped in memory; a tensor of
+    fewer than two dimensions as it is."""
     return tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor
 
 

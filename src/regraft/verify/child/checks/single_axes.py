@@ -30,7 +30,7 @@ class _Size:
 
     @property
     def shorter(self) -> int:
-        """The size of the axes that are not chosen: their own, or 2 for a single head."""
+        """Return the size of the axes that are not chosen: their own, or 2 for a single head."""
         return max(self.size, 2)
 
     def choices(self) -> Iterator[tuple[Axis, ...]]:

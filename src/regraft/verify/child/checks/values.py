@@ -154,10 +154,10 @@ def _make_tiny(call: Call) -> Call:
 def _replace_integers(
     call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
 ) -> Call:
-    """Return a call in whose integer tensors each of the values stands in every fifth place, one
-    value after the other.
+    """Return a call in whose integer tensors the values replace every fifth number: the first value
+    at places 0, 5, 10 and so on, the second at 1, 6, 11.
 
-    With `tokens`, tensors that contain only smaller numbers stay as they are.
+    With `tokens`, a tensor whose largest number is below the largest value stays as it is.
     """
 
     def replace_in_leaf(leaf: Any) -> Any:
