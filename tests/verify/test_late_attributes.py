@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 
 from verdicts import verdict_on
 
+from regraft.verify import verify
 from regraft.verify.child.checks.attribute_stores import late_stores
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -132,6 +133,47 @@ def test_a_value_that_another_model_assigns_when_it_runs_counts(tmp_path: Path) 
     right = "y.reshape(len(y), self.state, -1).flatten(1)"
     verdict = verdict_on(tmp_path, text, result, right)
     assert verdict.status == "proved", verdict
+
+
+GATE = """\
+import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self, dim, kind="tanh"):
+        super().__init__()
+        self.fc = nn.Linear(dim, dim)
+        self.kind = kind
+
+    def set_kind(self, kind):
+        self.kind = kind
+
+    def forward(self, x):
+        y = self.fc(x)
+        return getattr(y, self.kind)()
+
+
+class Gates(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.first = Gate(dim)
+        self.second = Gate(dim, "relu")
+
+    def forward(self, x):
+        return self.second(self.first(x))
+"""
+
+
+def test_two_values_from_construction_are_enough_for_tested_rules(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(GATE)
+    result = "getattr(y, self.kind)()"
+    changed = GATE.replace(result, "getattr(torch.Tensor, self.kind)(y)").encode()
+    verdicts = {flag: verify(path, changed, by_rules=flag)[0] for flag in (False, True)}
+    words = "self.kind kept its value from construction, and set_kind assigns it"
+    assert (verdicts[False].status, words in verdicts[False].reason) == ("unproven", True)
+    assert verdicts[True].status == "proved", verdicts[True]
 
 
 STORES = """\

@@ -118,7 +118,7 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
-    yield from session.late.unvaried(change.definition, late, labels)
+    yield from session.late.unvaried(change.definition, late, labels, by_rules=session.by_rules)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
 

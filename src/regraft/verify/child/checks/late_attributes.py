@@ -123,11 +123,13 @@ def _strings(values: tuple[Any, ...]) -> Iterator[str]:
 
 class LateValues:
     """The attributes, as pairs of a definition and a name, that code assigns after construction:
-    those `seen` as plain values, and those that were `varied`."""
+    those `seen` as plain values, those that were `varied`, and the values from construction, each
+    as its repr, or as its type's name where it is not plain."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[str, str]] = set()
         self.varied: set[tuple[str, str]] = set()
+        self.constructed: dict[tuple[str, str], set[str]] = {}
 
     @contextmanager
     def watch(
@@ -144,6 +146,9 @@ class LateValues:
                 for name, value in _plain_values(part, stores).items()
             }
             self.seen.update((definition, name) for name in initial)
+            for name in stores:
+                value = initial.get(name) or type(getattr(part, name, None)).__name__
+                self.constructed.setdefault((definition, name), set()).add(value)
             hook = self._hook(definition, stores, initial)
             handles += [part.register_forward_pre_hook(hook), part.register_forward_hook(hook)]
         try:
@@ -165,14 +170,25 @@ class LateValues:
         return note
 
     def unvaried(
-        self, definition: str, stores: Mapping[str, LateStore], labels: Collection[str]
+        self,
+        definition: str,
+        stores: Mapping[str, LateStore],
+        labels: Collection[str],
+        *,
+        by_rules: bool,
     ) -> Iterator[str]:
         """Yield a sentence for each attribute that no comparison ran with another value; `labels`
-        are those of the calls for which attributes were set."""
+        are those of the calls for which attributes were set.
+
+        by_rules: tested rules made the change. They read the attributes that the original reads,
+        so that two values from construction are enough.
+        """
         assignments = [LABEL.fullmatch(label) for label in labels]
         names = {assignment[1] for assignment in assignments if assignment is not None}
         for name, store in stores.items():
             pair = definition, name
+            if by_rules and len(self.constructed.get(pair, ())) > 1:
+                continue
             if pair in self.seen - self.varied and name not in names:
                 yield (
                     f"self.{name} kept its value from construction, and {store.function} assigns it"
