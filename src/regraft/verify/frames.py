@@ -74,7 +74,7 @@ def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, 
     )
     for function in functions:
         for assignment in _lasting_assignments(function):
-            for name in _names_read_later(assignment.value) & stored_names(function):
+            for name in sorted(_names_read_later(assignment.value) & stored_names(function)):
                 reads[function.name, name] = assignment.lineno, _assignments(function, name)
     return reads
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +67,7 @@ def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
     generator = torch.Generator().manual_seed(seed)
 
     def move_weight(value: torch.Tensor) -> torch.Tensor:
-        sign = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+        sign = torch.randint(0, 2, value.shape, generator=generator).double() * 2 - 1
         return (value.double() * (1 + sign * torch.finfo(value.dtype).eps / 2)).to(value.dtype)
 
     return run_with_weights(model, call, move_weight)
@@ -147,4 +148,4 @@ def largest_difference(result: torch.Tensor, reference: torch.Tensor) -> float:
         if result.is_complex()
         else (result.double() - reference.double()).abs()
     )
-    return float(distance[~equal].double().nan_to_num(float("inf")).max())
+    return float(distance[~equal].double().nan_to_num(math.inf, math.inf).max())

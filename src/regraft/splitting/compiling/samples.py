@@ -3,6 +3,8 @@ leave open."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import time
 from collections.abc import Callable
@@ -256,9 +258,12 @@ def largest_sample(region: Region) -> Sample:
 
 
 def trace_program(region: Region, module: RegionModule) -> Any:
-    """Return the region as an exported program of torch.export, traced on its largest sample."""
+    """Return the region as an exported program of torch.export, traced on its largest sample.
+
+    Raises whatever torch.export raises; the graph that it prints then is dropped.
+    """
     shapes = (open_shapes(region),) if region.inputs else None
-    with torch.no_grad():
+    with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
         return torch.export.export(module, largest_sample(region), dynamic_shapes=shapes)
 
 

@@ -110,7 +110,7 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
         return
     if isinstance(value, TensorValue):
         value = split_result(state, value)
-    if value.fields:
+    if value.fields or isinstance(value, RecordValue):
         store_fields(state, key, value)
         return
     is_of_region = is_size(state, value)
