@@ -16,6 +16,7 @@ from regraft.splitting.program.values import (
     HostValue,
     LostValue,
     Names,
+    RecordValue,
     StaticValue,
     TensorValue,
     Value,
@@ -124,6 +125,8 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     kinds = {type(value) for value in values}
     if all(value.fields for value in values):
         return LostValue(name(key))  # its elements are joined
+    if kinds == {RecordValue} and len({type(value.example) for value in values}) == 1:
+        return first  # an object without fields
     if kinds == {StaticValue} and all(
         is_equal_constant(first.example, value.example) for value in values
     ):
