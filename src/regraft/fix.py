@@ -28,12 +28,18 @@ class Fix:
 
 
 def proved_fix(
-    report: FileReport, rules: Sequence[CompiledRule], verify: Verify, *, unproven: bool = False
+    report: FileReport,
+    rules: Sequence[CompiledRule],
+    verify: Verify,
+    *,
+    unproven: bool = False,
+    wanted: Callable[[Finding], bool] = lambda _: True,
 ) -> Fix:
     """Rewrite and verify a file, leaving out the definitions that are not proved, until all others
     are.
 
-    `unproven` also takes what is neither proved nor refuted. Raise RuleDefect and VerifyError.
+    `unproven` also takes what is neither proved nor refuted; only findings that are `wanted` are
+    rewritten. Raise RuleDefect and VerifyError.
     """
     assert report.source is not None
     allowed = ("proved", "unproven") if unproven else ("proved",)
@@ -42,7 +48,9 @@ def proved_fix(
         rewritten, applied = rewrite_file(
             report,
             rules,
-            wanted=lambda finding: left_out.keys().isdisjoint(changed_definitions(finding)),
+            wanted=lambda finding: (
+                wanted(finding) and left_out.keys().isdisjoint(changed_definitions(finding))
+            ),
         )
         verdicts = verify(rewritten) if applied else ()
         rejected = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from regraft.live.classes import Name, restore
+from regraft.live.example import Example, as_calls
 from regraft.live.installation import install
 from regraft.live.model_file import Settings, model_files
 from regraft.live.outcome import Optimization, Unchanged
@@ -28,6 +30,7 @@ class DifferentConditions(UserWarning):
 
 def optimize(
     model: Any,
+    example_inputs: Any = None,
     *,
     packs: Sequence[str] = (),
     select: Sequence[str] = (),
@@ -40,22 +43,25 @@ def optimize(
     """Rewrite the methods of a model's classes by the rules, in memory, for this model only.
 
     The modules stay the same objects with the same parameters, buffers and hooks; their files are
-    not touched. With `verify` a method is only rewritten if running its whole file in both
-    versions, in a child process, proves it. `packs`, `select` and `ignore` choose rules as on the
-    command line, `lock` names a file that `regraft bench --select` wrote. Without any of them these
-    are the rules of `regraft.lock.toml` in the working directory or its project, if there is one
-    (False: never), else those that need nothing but PyTorch. `unsafe` adds rules that change what
-    callers see.
+    not touched. With `verify` a method is only rewritten if running its file in both versions, in a
+    child process, proves it. The process runs a copy of this model on `example_inputs`, a call or a
+    list of calls (a call is a tuple of positional arguments, a dictionary of keywords or a single
+    tensor), and on inputs made of them; the proof is for this model. Without `example_inputs` it
+    builds small models of the file on its own. `packs`, `select` and `ignore` choose rules as on
+    the command line, `lock` names a file that `regraft bench --select` wrote. Without any of them
+    these are the rules of `regraft.lock.toml` in the working directory or its project, if there is
+    one (False: never), else those that need nothing but PyTorch. `unsafe` adds rules that change
+    what callers see.
 
     A copy of the model (`copy.copy`, `copy.deepcopy`) is rewritten as the model is. A pickle of it
     (`pickle.dumps`, `torch.save(model)`) holds the original classes, so it loads where Regraft is
     not installed; loading it warns that nothing of it is rewritten: call `optimize` on the loaded
     model again. A `state_dict` is that of the original.
 
-    Raises ValueError for rules that do not exist or do not load and for a lock that does not fit
-    them, VerifyError where nothing can be verified (no PyTorch for the child process). Warns with
-    NothingOptimized if nothing was changed, and with DifferentConditions if a lock was measured
-    with other versions or on another device.
+    Raises ValueError for rules that do not exist or do not load, for a lock that does not fit them,
+    and for a model that cannot be pickled for the process; VerifyError where nothing can be
+    verified (no PyTorch for the child process). Warns with NothingOptimized if nothing was changed,
+    and with DifferentConditions if a lock was measured with other versions or on another device.
     """
     chosen = [*packs, *select, *ignore]
     if chosen and lock not in (None, False):
@@ -65,7 +71,12 @@ def optimize(
     lock_path = _find_lock_file(lock, bool(chosen))
     rules = _load_rules([*packs, *select], ignore, lock_path, model)
     allowed = rules if unsafe else withhold_contract_rules(rules, "unsafe=True")
-    result = rewrite(model, allowed, verify, time_limit=time_limit)
+    with contextlib.ExitStack() as stack:
+        example = None
+        if verify and example_inputs is not None:
+            restore(model)
+            example = stack.enter_context(Example(model, as_calls(example_inputs)))
+        result = rewrite(model, allowed, verify, time_limit=time_limit, example=example)
     result.lock = lock_path
     if lock_path is not None:
         result.unchanged += [
@@ -98,12 +109,17 @@ def rewrite(
     *,
     time_limit: float = 300.0,
     without: Collection[Name] = (),
+    example: Example | None = None,
 ) -> Optimization:
     """Rewrite a model's methods by these rules, except in the definitions `without`, given by file
-    and name."""
+    and name.
+
+    example     the model, with calls, for the process that verifies; None where it is to build
+                models of its own
+    """
     restore(model)
     result = Optimization(model)
-    settings = Settings(verify, time_limit, without)
+    settings = Settings(verify, example, time_limit, without)
     files = model_files(model)
     for file in files:
         file.rewrite(rules, settings, result)

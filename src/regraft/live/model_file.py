@@ -7,7 +7,7 @@ import ast
 import sys
 import types
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from regraft.live.classes import (
     definitions_reaching,
     functions_of,
 )
+from regraft.live.example import Example
 from regraft.live.outcome import Optimization, Unchanged, dotted_name
-from regraft.scanning import CompiledRule, FileReport, RuleDefect, check_file, rewrite_file
+from regraft.scanning import CompiledRule, FileReport, Finding, RuleDefect, check_file, rewrite_file
 from regraft.scanning.rules import are_tested
 
 
@@ -31,11 +32,14 @@ class Settings:
     """The way in which files are rewritten.
 
     verify      whether only what running both versions proves is rewritten
+    example     the model, with calls, for the process that verifies; None where it is to build
+                models of its own
     time_limit  seconds of processor time to verify one file
     excluded    the definitions, by file and name, that are not rewritten without `verify`
     """
 
     verify: bool
+    example: Example | None
     time_limit: float
     excluded: Collection[Name]
 
@@ -128,13 +132,17 @@ class ModelFile:
         Raise RuleDefect where a rewrite does not stand.
         """
         if settings.verify:
-            verify = _verifier(self.path, settings.time_limit, are_tested(rules))
-            fix = proved_fix(report, rules, verify)
+            verify = self._verifier(settings, are_tested(rules))
+            fix = proved_fix(report, rules, verify, wanted=self._concerns_model)
             text, applied = fix.data, fix.applied
             for verdict in fix.left_out:
                 name = base_name(verdict.definition)
                 result.add_unchanged(self.path, name, f"{verdict.status}: {verdict.reason}")
                 result.unproved.add((self.path, name))
+            if settings.example is not None:
+                settings.example.is_needed |= any(
+                    verdict.status == "refuted" for verdict in fix.left_out
+                )
         else:
             excluded = {name for file, name in settings.excluded if file == self.path}
             text, applied = rewrite_file(
@@ -144,6 +152,31 @@ class ModelFile:
             rewritten_name = (finding.cls or "", finding.function.partition(".")[0])
             self._add_rules([rewritten_name], (finding.rule.id,))
         return text
+
+    def _concerns_model(self, finding: Finding) -> bool:
+        """Return whether a finding is in a function of the file, or in a class that the model
+        has."""
+        return not finding.cls or finding.cls.partition(".")[0] in self.classes
+
+    def _verifier(self, settings: Settings, tested: bool) -> Verify:
+        """Return the function that verifies a rewritten text of the file, or takes the verdict from
+        the cache. `tested` as in `Terms.by_rules`."""
+        from regraft.source.cache_key import cache_directory
+        from regraft.verify.types import Terms
+        from regraft.verify.verdict_cache import verify_with_cache
+
+        terms, driver = Terms().for_rules(tested=tested), None
+        if settings.example is not None:
+            terms = replace(terms, model_classes=tuple(sorted(self.classes)))
+            driver = settings.example.write_driver(self.module.__name__)
+        return lambda rewritten_text: verify_with_cache(
+            Path(self.path),
+            rewritten_text,
+            driver,
+            settings.time_limit,
+            root=cache_directory(),
+            terms=terms,
+        )
 
     def _add_callers(self, tree: ast.Module, names: Collection[Name]) -> set[Name]:
         """Return the definitions that call a changed function, and note the function's rules as
@@ -204,19 +237,6 @@ def _new_imports(before: ast.Module, after: ast.Module) -> list[ast.stmt]:
     old_statements = {ast.dump(node) for node in before.body}
     imports = [node for node in after.body if isinstance(node, ast.Import | ast.ImportFrom)]
     return [node for node in imports if ast.dump(node) not in old_statements]
-
-
-def _verifier(path: str, time_limit: float, tested: bool) -> Verify:
-    """Return the function that verifies a rewritten text of the file, or takes the verdict from the
-    cache. `tested` as in `Terms.by_rules`."""
-    from regraft.source.cache_key import cache_directory
-    from regraft.verify.types import Terms
-    from regraft.verify.verdict_cache import verify_with_cache
-
-    terms = Terms().for_rules(tested=tested)
-    return lambda rewritten_text: verify_with_cache(
-        Path(path), rewritten_text, time_limit=time_limit, root=cache_directory(), terms=terms
-    )
 
 
 def _code_objects(code: types.CodeType, prefix: str) -> Iterator[tuple[str, types.CodeType]]:

@@ -59,6 +59,7 @@ def verify(
     contract: Contract = "strict",
     keep: Collection[str] = (),
     by_rules: bool = False,
+    model_classes: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per
     changed definition.
@@ -75,8 +76,10 @@ def verify(
     `torch.fx`, "order" for the order of hooks) is evidence; the change is not proved where `keep`
     names the ability or the file's package applies the transform to the definition. `by_rules`: the
     built-in rules made the change; then a class by itself may stand in for classes that only build
-    it (docs/decisions/0015-parts-of-models.md). Reproducers of
-    differences are written below `.cache/regraft/reproducers` of the current folder.
+    it (docs/decisions/0015-parts-of-models.md). `model_classes`: the change applies to the model of
+    `driver` alone, which has these classes of the file; what other classes do with a changed class,
+    and other values of its options, do not matter then. Reproducers of differences are written
+    below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
     compile, or an interpreter without torch. A crash, a hang or a model that cannot be built is a
@@ -108,7 +111,7 @@ def verify(
         time_limit=time_limit,
         memory_limit=memory_limit,
         python=python,
-        terms=Terms(effort, contract, tuple(sorted(keep)), by_rules),
+        terms=Terms(effort, contract, tuple(sorted(keep)), by_rules, tuple(sorted(model_classes))),
         equal_programs=equal_programs,
         equal_if_returned=equal_if_returned - equal_programs,
     )
@@ -260,6 +263,7 @@ class _Job:
             "effort": self.terms.effort,
             "contract": self.terms.contract,
             "by rules": self.terms.by_rules,
+            "model classes": list(self.terms.model_classes),
             "same": (
                 self.terms.effort != "high"
                 and all(

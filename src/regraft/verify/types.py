@@ -34,13 +34,16 @@ class Terms:
     `effort` says how much is compared, `contract` whether everything that a caller can observe
     counts, and `keep` names the properties that a changed definition must not lose (keys of
     LOSSES). `by_rules`: only rules made the change that are tested to compute the same for all
-    values; an edit by anyone may do anything.
+    values; an edit by anyone may do anything. `model_classes`: the names of the classes of the file
+    that a living model has, to which alone the change applies; empty for a change of the file. What
+    other classes do with a changed class, and other values of its options, do not matter then.
     """
 
     effort: Effort = "default"
     contract: Contract = "strict"
     keep: tuple[str, ...] = ()
     by_rules: bool = False
+    model_classes: tuple[str, ...] = ()
 
     def for_rules(self, *, tested: bool) -> Terms:
         """Return these terms for a rewrite by rules; `tested` as in `by_rules`."""

@@ -61,6 +61,7 @@ def verify_with_cache(
         contract=terms.contract,
         keep=terms.keep,
         by_rules=terms.by_rules,
+        model_classes=terms.model_classes,
     )
     if cache_path is not None and not any(
         "time limit" in verdict.reason or "did not finish" in verdict.reason for verdict in verdicts

@@ -102,7 +102,7 @@ def _save_evidence(session: Session) -> None:
     ledger.constant_fields = {
         change.definition: list(unvaried_options(change.definition, session))
         for change in changes
-        if session.beyond
+        if session.beyond and not session.model_classes
     }
     if not ledger.is_late():  # the last comparisons were not cut short
         ledger.complete |= {
@@ -118,7 +118,8 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
-    yield from session.late.unvaried(change.definition, late, labels, by_rules=session.by_rules)
+    if not session.model_classes:
+        yield from session.late.unvaried(change.definition, late, labels, by_rules=session.by_rules)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
 
@@ -174,6 +175,7 @@ def _start_session(
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     session.by_rules = request["by rules"]
+    session.model_classes = frozenset(request["model classes"])
     if session.beyond:
         session.conditions = (
             Conditions(changed, changes, original),

@@ -28,7 +28,7 @@ from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
 from regraft.verify.constructions import Construction
-from regraft.verify.relatives import Relative
+from regraft.verify.relatives import BUILDER, Relative
 from regraft.verify.types import MODULE
 
 MODES = frozenset({"eval", "train"})
@@ -51,7 +51,9 @@ class Session:
     original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that
     runs in place of the changed version. `beyond` says whether definitions are also compared beyond
     their first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
-    attributes are compared, too, `by_rules` whether tested rules made the change, and
+    attributes are compared, too, `by_rules` whether tested rules made the change,
+    `model_classes` are the classes of the file that the only model has to which the change applies,
+    empty for a change of the file, and
     `only_same_programs` whether every change is the same program.
     `shared` is the state that the definitions of either version keep from one model to the next,
     `options` holds the values that constructor arguments and fields of configurations took, by
@@ -85,6 +87,7 @@ class Session:
     thorough: bool = False
     strict: bool = True
     by_rules: bool = False
+    model_classes: frozenset[str] = frozenset()
     only_same_programs: bool = False
     shared: list[SharedState] = field(default_factory=list)
     late: LateValues = field(default_factory=LateValues)
@@ -296,10 +299,20 @@ class Session:
         )
 
     def _missing_relatives(self, change: Change) -> tuple[Relative, ...]:
-        """Return the relatives of a change that have not taken part in comparisons."""
+        """Return the relatives of a change that have not taken part in comparisons; of a change for
+        one model without builders and the classes that the model does not have."""
         return tuple(
-            relative for relative in change.relatives if not self._has_taken_part(relative)
+            relative
+            for relative in change.relatives
+            if not self._has_taken_part(relative)
+            and not (self.model_classes and self._is_outside_model(relative))
         )
+
+    def _is_outside_model(self, relative: Relative) -> bool:
+        """Return whether a relative builds classes or is a class that the model does not have."""
+        definition = getattr(self.original, relative.name, None)
+        is_other_class = isinstance(definition, type) and relative.name not in self.model_classes
+        return is_other_class or relative.why == BUILDER
 
     def builders_not_run(self, change: Change) -> tuple[str, ...]:
         """Return the names of builders that never ran, whose constructions were tried instead."""

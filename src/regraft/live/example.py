@@ -1,0 +1,95 @@
+"""A living model and calls of it, for the process that verifies: a file, and drivers that load
+it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regraft.source.cache_key import cache_directory
+
+_MODEL = "model.pt"
+_BLOCK = 2**24  # bytes that are read at a time
+_DRIVER = """\
+import sys
+from pathlib import Path
+
+sys.path[:] = dict.fromkeys([*sys.path, *{path!r}])
+
+from regraft.verify.child.drivers.living_model import load_model
+
+
+def driver(module):
+    return load_model(Path(__file__).with_name({file!r}), {name!r}, module)
+"""
+
+
+def as_calls(example_inputs: Any) -> list[Any]:
+    """Return example inputs as a list of calls: a list as it is, anything else as the only call.
+
+    Raises ValueError for an empty list, and for calls that are no tuples, dictionaries or tensors.
+    """
+    calls = example_inputs if isinstance(example_inputs, list) else [example_inputs]
+    if not calls or not all(isinstance(call, tuple | Mapping | torch.Tensor) for call in calls):
+        raise ValueError(
+            "example_inputs is a call or a list of calls, each a tuple of arguments, a dictionary"
+            " of keywords or a tensor"
+        )
+    return calls
+
+
+def _digest(file: Path) -> str:
+    """Return the digest of a file, in hexadecimal digits."""
+    digest = hashlib.blake2b(digest_size=16)
+    with file.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Example:
+    """A model and calls in a folder of the user's cache, which is deleted at the end of the `with`
+    block unless `is_needed` is set.
+
+    The folder is named by their content, so that verdicts on equal models are found in the cache.
+    Raises ValueError for a model that cannot be pickled.
+    """
+
+    def __init__(self, model: Any, calls: list[Any]) -> None:
+        self.is_needed = False
+        root = (cache_directory() or Path(".cache", "regraft").absolute()) / "models"
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root) as folder:
+            file = Path(folder, _MODEL)
+            try:
+                torch.save((model, calls), file)
+            except Exception as problem:
+                raise ValueError(
+                    f"the model cannot be pickled ({type(problem).__name__}: {problem}), so that no"
+                    " other process can run it: leave example_inputs out"
+                ) from problem
+            self.folder = root / _digest(file)
+            self.folder.mkdir(exist_ok=True)
+            file.replace(self.folder / _MODEL)
+
+    def __enter__(self) -> Example:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.is_needed:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write_driver(self, name: str) -> str:
+        """Write the driver for a module of the model's classes, and return it as `verify` takes
+        it."""
+        file = self.folder / f"{name}.py"
+        path = [entry or str(Path.cwd()) for entry in sys.path]
+        file.write_text(_DRIVER.format(path=path, file=_MODEL, name=name), encoding="utf-8")
+        return f"{file}:driver"
