@@ -125,11 +125,7 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     kinds = {type(value) for value in values}
     if all(value.fields for value in values):
         return LostValue(name(key))  # its elements are joined
-    if kinds == {RecordValue} and len({type(value.example) for value in values}) == 1:
-        return first  # an object without fields
-    if kinds == {StaticValue} and all(
-        is_equal_constant(first.example, value.example) for value in values
-    ):
+    if are_equal_constants(values):
         return first
     tensors = [value for value in values if isinstance(value, TensorValue)]
     if len(tensors) == len(values):
@@ -140,6 +136,16 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     if fit_host_variable(values):
         return join_in_host(state, key, path_values)
     return LostValue(name(key))
+
+
+def are_equal_constants(values: list[Value]) -> bool:
+    """Return whether values are one constant, or objects of one class without fields."""
+    first, kinds = values[0], {type(value) for value in values}
+    if kinds == {RecordValue}:
+        return len({type(value.example) for value in values}) == 1
+    return kinds == {StaticValue} and all(
+        is_equal_constant(first.example, value.example) for value in values
+    )
 
 
 def find_longest(values: list[Value]) -> Value:
