@@ -125,7 +125,7 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     kinds = {type(value) for value in values}
     if all(value.fields for value in values):
         return LostValue(name(key))  # its elements are joined
-    if are_equal_constants(values):
+    if share_value(values):
         return first
     tensors = [value for value in values if isinstance(value, TensorValue)]
     if len(tensors) == len(values):
@@ -138,7 +138,7 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     return LostValue(name(key))
 
 
-def are_equal_constants(values: list[Value]) -> bool:
+def share_value(values: list[Value]) -> bool:
     """Return whether values are one constant, or objects of one class without fields."""
     first, kinds = values[0], {type(value) for value in values}
     if kinds == {RecordValue}:
