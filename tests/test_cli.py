@@ -464,6 +464,48 @@ def test_fix_leaves_out_what_is_not_proved(write: Write, tmp_path: Path) -> None
     assert (result.returncode, path.read_text().count("dropout_add_layer_norm(x")) == (0, 2)
 
 
+DRIVER = """\
+import torch
+
+
+def build(module):
+    options = type("Options", (), {"dim": 16})
+    model = torch.nn.Sequential(module.Plain(16), module.Strange(unguessable_thing=options))
+    return model, [(torch.randn(2, 16),), (torch.randn(3, 16),)]
+"""
+
+
+def test_a_driver_proves_what_cannot_be_built_without_it(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path, driver = write("m.py", TWO), write("driver.py", DRIVER)
+    result = regraft("check", "--fix", "--driver", f"{driver}:build", path, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+    assert path.read_text().count("dropout_add_layer_norm(x") == 2
+
+
+def test_a_driver_is_for_one_file(write: Write, tmp_path: Path) -> None:
+    paths = write("m.py", TWO), write("n.py", TWO)
+    for arguments in (paths, (tmp_path,)):
+        result = regraft("check", "--fix", "--driver", "driver.py:build", *arguments)
+        assert (result.returncode, "is for one file" in result.stderr) == (2, True)
+
+
+def test_fix_passes_over_tests_examples_and_vendored_code(write: Write, tmp_path: Path) -> None:
+    names = ("tests/net.py", "examples/net.py", "pkg/third_party/net.py", "pkg/test_net.py")
+    for name in names:
+        tmp_path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+    own, *secondary = [write(name, TWO) for name in ("pkg/net.py", *names)]
+    result = regraft("check", "--fix", "--no-verify", tmp_path)
+    assert own.read_text() != TWO
+    assert [path.read_text() for path in secondary] == [TWO] * len(names)
+    words = "4 files of tests, examples and vendored code not rewritten"
+    assert words in result.stdout
+    assert regraft("check", "--fix", "--no-verify", secondary[0]).returncode == 0
+    assert secondary[0].read_text() != TWO
+    regraft("check", "--fix", "--no-verify", tmp_path / "examples")
+    assert secondary[1].read_text() != TWO
+
+
 def test_without_verification_it_says_so(write: Write, tmp_path: Path) -> None:
     result = regraft("check", "--fix", "--no-verify", write("m.py", TWO), cwd=tmp_path)
     assert result.returncode == 0

@@ -15,6 +15,7 @@ import click
 from regraft.cli.fix import Policy, chosen_policy, home_of, rewrite
 from regraft.cli.shared import (
     DIRECTORIES,
+    DRIVER,
     IGNORE,
     KEEP,
     PATH,
@@ -29,6 +30,7 @@ from regraft.cli.shared import (
     lock_file,
 )
 from regraft.report.formats import FORMATS, ErrorsOnly, Output
+from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.report.machine import Collector
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --fix: also write what is not proved, but never what is refuted.",
 )
+@DRIVER
 @KEEP
 @PYTHON
 @UNSAFE
@@ -119,6 +122,7 @@ def check(
     out: Path | None,
     prove: bool | None,
     unproven: bool,
+    driver: str | None,
     keep: tuple[str, ...],
     python: str,
     unsafe: bool,
@@ -134,9 +138,10 @@ def check(
     Exits with 0 when there is nothing to do, 1 when there are findings, 2 when something could not
     be read.
     """
-    has_fix_options = any((prove, unproven, vendor, out, keep))
+    has_fix_options = any((prove, unproven, vendor, out, keep, driver))
     shows_vendored_diff = show_diff and vendor and not out
     _check_combination(show_diff, fix, has_fix_options and not shows_vendored_diff, form)
+    _check_driver(driver, paths)
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
@@ -144,11 +149,11 @@ def check(
     total = Collector(explain)
     total.errors += [as_error(problem) for problem in problems]
     output = (ErrorsOnly if show_diff else FORMATS[form])(STREAMS)
-    policy = chosen_policy(fix, prove, unproven, no_cache, python, out, keep)
+    policy = chosen_policy(fix, prove, unproven, no_cache, python, out, keep, driver)
     is_cached = not any((no_cache, show_diff, fix, explain))
     reports = _scan(paths, rules, explain, jobs, is_cached)
     if show_diff or fix:
-        settled = _rewrite_all(reports, rules, fix, policy, vendor, total, output)
+        settled = _rewrite_all(reports, rules, fix, policy, vendor, total, output, paths)
     else:
         settled = 0
         for report in reports:
@@ -168,11 +173,19 @@ def _check_combination(show_diff: bool, fix: bool, needs_fix: bool, form: str) -
     if show_diff and fix:
         raise click.UsageError("--diff and --fix exclude each other")
     if needs_fix and not fix:
-        raise click.UsageError("--out, --verify, --unproven, --keep and --vendor go with --fix")
+        raise click.UsageError(
+            "--out, --verify, --unproven, --driver, --keep and --vendor go with --fix"
+        )
     if show_diff and FORMATS[form].is_document:
         raise click.UsageError(
             f"--diff prints a diff, --output-format {form} prints a document: choose one"
         )
+
+
+def _check_driver(driver: str | None, paths: Sequence[Path]) -> None:
+    """Raise UsageError for a driver with more than one file."""
+    if driver and (len(paths) > 1 or paths[0].is_dir()):
+        raise click.UsageError("--driver is for one file: name the file that its model is in")
 
 
 def _add_report(report: FileReport, total: Collector, output: Output) -> None:
@@ -189,13 +202,21 @@ def _rewrite_all(
     vendor: bool,
     total: Collector,
     output: Output,
+    paths: Sequence[Path],
 ) -> int:
     """Report each file and show or write what the rules make of it; return the number of findings
-    that are settled."""
+    that are settled.
+
+    Files of tests, examples and vendored code below the `paths` are reported only.
+    """
+    from regraft.scanning import is_secondary
+
     settled = 0
     for report in reports:
         _add_report(report, total, output)
-        if report.findings:
+        if fix and report.findings and is_secondary(Path(report.file), paths):
+            policy.passed_over += 1
+        elif report.findings:
             patched = _with_patches(report, rules, vendor)
             rewritten_count, failures = rewrite(
                 patched, rules, fix, policy, vendor, quiet=output.is_document
@@ -228,10 +249,14 @@ def _install_remarks(total: Collector) -> Iterator[str]:
 
 
 def _verdict_remarks(fix: bool, policy: Policy) -> Iterator[str]:
-    """Yield the numbers of definitions by verdict, where any was verified."""
+    """Yield the numbers of definitions by verdict, where any was verified, and of files that were
+    passed over."""
     if fix and policy.prove and any(policy.counts.values()):
         counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
         yield f"definitions: {counts}"
+    if policy.passed_over:
+        files = count(policy.passed_over, "file")
+        yield f"{files} of tests, examples and vendored code not rewritten: name them to do so"
 
 
 def _scan(

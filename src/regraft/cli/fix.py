@@ -33,7 +33,9 @@ class Policy:
     python    the interpreter that runs both versions
     out       the directory for copies; None to write in place
     keep      losses that forbid a proof
+    driver    the function that builds the model and its calls; None to build models without it
     counts    number of definitions by verdict so far
+    passed_over  number of files of tests, examples and vendored code that were not rewritten
     """
 
     prove: bool
@@ -42,9 +44,11 @@ class Policy:
     python: str
     out: Path | None = None
     keep: tuple[str, ...] = ()
+    driver: str | None = None
     counts: dict[str, int] = field(
         default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0}
     )
+    passed_over: int = 0
 
 
 def chosen_policy(
@@ -55,13 +59,15 @@ def chosen_policy(
     python: str,
     out: Path | None,
     keep: tuple[str, ...] = (),
+    driver: str | None = None,
 ) -> Policy:
     """Return the policy that the options mean; exit where --verify is given and torch is not
     installed."""
     can_verify = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
     if fix and prove and not can_verify:
         stop("--verify needs torch, which is not installed in this environment")
-    return Policy(can_verify if prove is None else prove, unproven, not no_cache, python, out, keep)
+    proves = can_verify if prove is None else prove
+    return Policy(proves, unproven, not no_cache, python, out, keep, driver)
 
 
 def rewrite(
@@ -143,7 +149,7 @@ def _proved_rewrite(
         lambda changed: verdicts_of(
             Path(report.file),
             changed,
-            None,
+            policy.driver,
             300.0,
             policy.python,
             policy.cached,

@@ -106,6 +106,9 @@ def _loss_words(
     return words
 
 
+DRIVER = click.option(
+    "--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls."
+)
 KEEP = click.option(
     "--keep",
     metavar="script,fx,order",

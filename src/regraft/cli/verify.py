@@ -12,6 +12,7 @@ import click
 
 from regraft.cli.shared import (
     DIRECTORIES,
+    DRIVER,
     IGNORE,
     KEEP,
     PATH,
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 @IGNORE
 @DIRECTORIES
 @UNSAFE
-@click.option(
-    "--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls."
-)
+@DRIVER
 @PYTHON
 @click.option(
     "--time-limit",

@@ -1,7 +1,7 @@
 """Scanning: from files to findings, and from findings to a rewritten file."""
 
 from regraft.scanning.check import check_file, check_source, collected_between, failed, uncollected
-from regraft.scanning.files import python_files
+from regraft.scanning.files import is_secondary, python_files
 from regraft.scanning.findings import FileReport, Finding, Miss
 from regraft.scanning.fixpoint import RuleDefect, apply_patches, choose, rewrite_file
 from regraft.scanning.rules import CompiledRule, compile_rules, withhold_contract_rules
@@ -19,6 +19,7 @@ __all__ = [
     "collected_between",
     "compile_rules",
     "failed",
+    "is_secondary",
     "python_files",
     "rewrite_file",
     "uncollected",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,23 @@ from regraft.source.text import SourceError
 SKIPPED_DIRECTORIES = frozenset(
     {".git", ".venv", "venv", "__pycache__", "node_modules", ".cache", "build", "dist"}
 )
+# folders and files that are no model of the project's own
+_SECONDARY_FOLDERS = re.compile(
+    r"_?(tests?|testing|examples?|third_?party|vendor(ed)?|extern(al)?)", re.IGNORECASE
+)
+_SECONDARY_FILES = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
+
+
+def is_secondary(file: Path, paths: Sequence[Path]) -> bool:
+    """Return whether a file that is below one of the paths, and is none of them, belongs to tests,
+    examples or vendored code, by its name or that of a folder between."""
+    if file in paths:
+        return False
+    below = [file.relative_to(path) for path in paths if file.is_relative_to(path)]
+    folders = min((path.parts[:-1] for path in below), key=len, default=())
+    return bool(_SECONDARY_FILES.fullmatch(file.name)) or any(
+        map(_SECONDARY_FOLDERS.fullmatch, folders)
+    )
 
 
 def python_files(paths: Sequence[Path]) -> Iterator[Path | SourceError]:
