@@ -11,7 +11,7 @@ from regraft.verify.child.drivers.config_shrinking import is_layers
 from regraft.verify.child.drivers.field_tables import (
     BACKBONE,
     BACKBONE_FIELDS,
-    CONFIG_PARAMETERS,
+    CONFIG_FIELDS,
     DERIVED,
     HEAD_FIELDS,
     KIND_FLAGS,
@@ -200,7 +200,7 @@ def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     wants a mapping."""
     wants_mapping = re.search(r"no attribute '(get|items|keys|values)'", problem.text)
     for name in _unset_names(problem.small):
-        if wants_mapping or name in CONFIG_PARAMETERS:
+        if wants_mapping or name in CONFIG_FIELDS:
             yield {**problem.small, name: {}}
 
 

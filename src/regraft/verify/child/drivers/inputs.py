@@ -17,6 +17,7 @@ from torch import nn
 from regraft.verify.child.checks.arguments import signature_of
 from regraft.verify.child.drivers import attempts, described_shapes, input_repairs, labels
 from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.configuration_objects import config_of
 from regraft.verify.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.forward_inputs import (
     BESIDE_MAIN_INPUT,
@@ -136,7 +137,7 @@ def _accepted_when_completed(
         if isinstance(outcome, AcceptedInputs):
             return outcome
         failures.append(outcome)
-        candidate = input_repairs.complete_spec(outcome, slots, getattr(model, "config", None))
+        candidate = input_repairs.complete_spec(outcome, slots, config_of(model))
     return None
 
 
@@ -181,7 +182,7 @@ def width_of(model: Any) -> int:
 def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Return by name a guess for every parameter that holds a tensor, and for the plain ones that
     have no default."""
-    sizes = Sizes(getattr(model, "config", None), width)
+    sizes = Sizes(config_of(model), width)
     names = signature_of(model).parameters
     is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
     documented = described_shapes.documented_slots(model.forward, sizes)
@@ -204,7 +205,7 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
 def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
     """Return by name the slot of images for the first parameter whose name tells nothing, of a
     model without a configuration whose first layer is a convolution; {} for others."""
-    dims = () if hasattr(model, "config") else _image_dims(model, side)
+    dims = () if hasattr(getattr(model, "config", None), "to_dict") else _image_dims(model, side)
     for name, slot in slots.items() if dims else ():
         if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):
             return {name: replace(slot, dims=dims)}
