@@ -155,6 +155,22 @@ class Net(nn.Module):
     assert config_sources.config_parameters(parameters, module, text) == [name]
 
 
+def test_modules_of_which_attributes_are_read_are_no_configurations() -> None:
+    text = """
+class Wrapper(nn.Module):
+    def __init__(self, layer, base: nn.Linear, encoder, rank):
+        super().__init__()
+        self.layer, self.base, self.encoder = layer, base, encoder
+        self.down = nn.Linear(layer.in_features, layer.out_features)
+        self.up = nn.Linear(base.in_features, base.out_features)
+        self.size = encoder.width + encoder.table.weight.shape[0]
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    assert config_sources.config_names(text) == {"config"}
+
+
 def test_options_of_a_parser_in_the_repository_give_an_invented_configuration(
     tmp_path: Path,
 ) -> None:

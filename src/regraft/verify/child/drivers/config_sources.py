@@ -72,10 +72,11 @@ def config_names(source: str) -> frozenset[str]:
 def _reads_of_configs(source: str) -> tuple[frozenset[str], _Reads]:
     """Return the names that hold configurations in a source, and all that is read of them."""
     tree = ast.parse(source)
+    called_names = _called_names(tree)
     reads_by_name: dict[str, _Reads] = {}
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
-            for name, reads in _reads_of_parameters(function):
+            for name, reads in _reads_of_parameters(function, called_names):
                 reads_by_name.setdefault(name, _Reads()).merge(reads)
     reads_by_name.update({name: _Reads() for name in ("config",) if name not in reads_by_name})
     all_reads = _Reads()
@@ -85,29 +86,33 @@ def _reads_of_configs(source: str) -> tuple[frozenset[str], _Reads]:
     return frozenset(reads_by_name), all_reads
 
 
-def _reads_of_parameters(function: ast.FunctionDef) -> Iterator[tuple[str, _Reads]]:
+def _called_names(tree: ast.Module) -> frozenset[str]:
+    """Return the names of functions and methods that a file calls."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return frozenset(name_of(call.func) for call in calls)
+
+
+def _reads_of_parameters(
+    function: ast.FunctionDef, called_names: frozenset[str]
+) -> Iterator[tuple[str, _Reads]]:
     """Yield the parameters of a function that hold a configuration, with what is read of them.
 
-    Their name is a usual one, or a constructor reads several attributes of them and no more.
+    Their name is a usual one; or they have no annotation and no default, a constructor reads
+    several attributes of them, and nothing of the name is called.
     """
-    arguments = [*function.args.args, *function.args.kwonlyargs]
-    defaults_from = len(function.args.args) - len(function.args.defaults)
-    required = {argument.arg for argument in function.args.args[:defaults_from]}
-    required |= {
+    arguments = function.args
+    with_default = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    plain_names = {
         argument.arg
-        for argument, default in zip(
-            function.args.kwonlyargs, function.args.kw_defaults, strict=True
-        )
-        if default is None
+        for argument in arguments.args
+        if function.name == "__init__"
+        and argument.annotation is None
+        and argument not in with_default
+        and argument.arg not in called_names
     }
-    names = frozenset(argument.arg for argument in arguments) - {"self", "cls"}
-    for name, reads in _reads_of_names(function, names).items():
-        is_plain = (
-            function.name == "__init__"
-            and name in required
-            and reads.is_flat
-            and len(reads.attributes) >= _FEWEST
-        )
+    names = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
+    for name, reads in _reads_of_names(function, frozenset(names - {"self", "cls"})).items():
+        is_plain = name in plain_names and reads.is_flat and len(reads.attributes) >= _FEWEST
         if reads.attributes and (name in CONFIG_PARAMETERS or is_plain):
             yield name, reads
 
@@ -164,7 +169,9 @@ def config_parameters(
         parameter.name
         for parameter in parameters
         if parameter.default is parameter.empty
-        and (parameter.name in names or _annotated_class(parameter, module) is not None)
+        if parameter.name in names
+        or parameter.name.endswith("config")
+        or _annotated_class(parameter, module) is not None
     ]
 
 

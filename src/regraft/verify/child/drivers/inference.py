@@ -129,6 +129,8 @@ def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
 
     None where configurations built models of the file already.
     """
+    if facts.configs:
+        return []
     counts = Counter(name for names in _names_above_missing(facts, session) for name in names)
     classes = {
         name: cls
@@ -137,7 +139,7 @@ def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
         if cls.__module__ == session.original.__name__
         if takes_config(cls, session.original, facts.text)
     }
-    names = sorted(classes, key=lambda name: -counts[name]) if not facts.configs else []
+    names = sorted(classes, key=lambda name: -counts[name])
     return [classes[name] for name in names[:CONTAINERS]]
 
 

@@ -213,9 +213,13 @@ def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, 
 
 def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
     """Return by name the slot of token ids for the first parameter whose name tells nothing, of a
-    model whose first layer is a table of embeddings; {} for others."""
+    model whose first layer is a table of embeddings; {} for others, and for models of a library
+    that names its inputs."""
     first_layer, name = _first_layer(model), _first_unnamed(slots)
-    if not isinstance(first_layer, nn.Embedding) or name is None:
+    is_of_library = hasattr(getattr(model, "config", None), "to_dict")
+    if name is None or name == LAYER_INPUT or is_of_library:
+        return {}
+    if not isinstance(first_layer, nn.Embedding):
         return {}
     return {name: Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +18,13 @@ from typing import Any
 from regraft.verify.syntax import name_of
 
 _FILES = 300  # the most files of a repository that are looked at
+_FOLDERS = 500  # the most folders that are searched for them
 _BYTES = 400_000  # of a file
 _UP = 3  # folders above the file
-_ROOT_MARKS = (".git", "setup.py", "pyproject.toml", "setup.cfg", "README.md", "requirements.txt")
+# Files of a folder that contains a repository, and files of one that probably does.
+_ROOT_MARKS = (".git", "setup.py", "pyproject.toml", "setup.cfg")
+_LIKELY_MARKS = ("README.md", "requirements.txt")
+_OTHER_FOLDERS = frozenset({"site-packages", "node_modules", "venv", "build", "__pycache__"})
 _CODE_BLOCK = re.compile(r"^```(?:python|py)\s*$(.*?)^```\s*$", re.M | re.S)
 _OPTION_TYPES: Mapping[str, Any] = {"int": int, "float": float, "str": str}
 
@@ -53,26 +58,34 @@ def files_around(path: Path) -> tuple[Path, ...]:
 def _files_around(path: Path) -> tuple[Path, ...]:
     """Return `files_around` of a resolved path."""
     root = _root_of(path)
-    if root is None:
-        return (path,)
-    candidates = (
-        candidate
-        for pattern in ("*.py", "*.md")
-        for candidate in root.rglob(pattern)
-        if candidate != path and not any(part.startswith(".") for part in candidate.parts[1:-1])
-    )
-    near = sorted(candidates, key=lambda candidate: (candidate.parent != path.parent, candidate))
-    return (path, *near[: _FILES - 1])
+    neighbours = [file for file in _files_below(root) if file != path] if root is not None else []
+    neighbours.sort(key=lambda file: (file.parent != path.parent, file))
+    return (path, *neighbours[: _FILES - 1])
 
 
 def _root_of(path: Path) -> Path | None:
-    """Return the outermost folder, at most `_UP` above a file, that looks like a repository's; None
-    for a file in no such folder."""
+    """Return the folder of the repository that a file belongs to, at most `_UP` above it; None for
+    a file of an installed package, or in no such folder."""
+    if "site-packages" in path.parts:
+        return None
     folders = list(path.parents)[: _UP + 1]
-    marked = [folder for folder in folders if any((folder / mark).exists() for mark in _ROOT_MARKS)]
-    if marked and "site-packages" not in path.parts:
-        return marked[-1]
+    for marks in (_ROOT_MARKS, _LIKELY_MARKS):
+        for folder in folders:
+            if any((folder / mark).exists() for mark in marks):
+                return folder
     return None
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    """Yield the Python and Markdown files below a folder, without hidden folders and those of
+    other packages."""
+    for count, (folder, subfolders, names) in enumerate(os.walk(root)):
+        if count >= _FOLDERS:
+            return
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and name not in _OTHER_FOLDERS
+        )
+        yield from (Path(folder, name) for name in names if name.endswith((".py", ".md")))
 
 
 def statements_in(path: Path) -> tuple[Statement, ...]:
@@ -161,24 +174,32 @@ def _option(node: ast.Call) -> dict[str, Any]:
     names = [flag for flag in flags if isinstance(flag, str)]
     if not names:
         return {}
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     longest = max(names, key=lambda name: (name.startswith("--"), len(name)))
-    keywords = {keyword.arg: keyword.value for keyword in node.keywords}
-    defaults = list(_literal(keywords["default"], {})) if "default" in keywords else []
-    actions = list(_literal(keywords["action"], {})) if "action" in keywords else []
-    if not defaults and actions in (["store_true"], ["store_false"]):
-        defaults = [actions == ["store_false"]]
-    destinations = list(_literal(keywords["dest"], {})) if "dest" in keywords else []
-    name = destinations[0] if destinations else longest.lstrip("-").replace("-", "_")
-    kind = _OPTION_TYPES.get(name_of(keywords["type"])) if "type" in keywords else None
-    default = defaults[0] if defaults else None
-    return {name: kind(default) if kind and isinstance(default, int | float) else default}
+    name = _literal_keyword(keywords, "dest") or longest.lstrip("-").replace("-", "_")
+    return {name: _default_of_option(keywords)}
+
+
+def _default_of_option(keywords: Mapping[str, ast.expr]) -> Any:
+    """Return the default of an option with some keywords, in its type; None where it has none."""
+    default = _literal_keyword(keywords, "default")
+    action = _literal_keyword(keywords, "action")
+    if default is None and action in ("store_true", "store_false"):
+        return action == "store_false"
+    convert = _OPTION_TYPES.get(name_of(keywords["type"])) if "type" in keywords else None
+    return convert(default) if convert and isinstance(default, int | float) else default
+
+
+def _literal_keyword(keywords: Mapping[str, ast.expr], name: str) -> Any:
+    """Return the value of a keyword that is a literal; None where there is none."""
+    return next(_literal(keywords[name], {}), None) if name in keywords else None
 
 
 def calls_of(name: str, path: Path) -> Iterator[Statement]:
     """Yield the arguments of each call of a class or function in the files around a file."""
-    for other in files_around(path):
-        if name in text_of(other):
-            yield from (statement for statement in statements_in(other) if statement.called == name)
+    for file in files_around(path):
+        if name in text_of(file):
+            yield from (statement for statement in statements_in(file) if statement.called == name)
 
 
 def values_of(names: Collection[str], path: Path) -> dict[str, Any]:
@@ -188,9 +209,9 @@ def values_of(names: Collection[str], path: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     statements = [
         statement
-        for other in files_around(path)
-        if sum(name in text_of(other) for name in wanted) > len(wanted) // 3
-        for statement in statements_in(other)
+        for file in files_around(path)
+        if sum(name in text_of(file) for name in wanted) > len(wanted) // 3
+        for statement in statements_in(file)
     ]
     while wanted and statements:
         best = max(statements, key=lambda statement: len(wanted & statement.values.keys()))
