@@ -89,6 +89,10 @@ COMPLETIONS = {
     ),
     "fill_shape_by_length": InputCase(TOKENS, {"input_ids": Slot("ids", (BATCH, Dim(32)), 87)}),
     "lengthen_divided": InputCase(STATES, {"states": normal(BATCH, Dim(4, "length"), Dim(32))}),
+    "fit_chunks": InputCase(
+        {"img": normal(BATCH, Dim(3), Dim(32), Dim(32))},
+        {"img": normal(BATCH, Dim(3), Dim(224), Dim(224))},
+    ),
     "give_wanted_channels": InputCase(
         {"pixel_values": normal(BATCH, Dim(3), Dim(32), Dim(32))},
         {"pixel_values": normal(BATCH, Dim(5), Dim(32), Dim(32))},
@@ -172,6 +176,7 @@ FITS = {
         {"head_dim": 8, "hidden_size": 32}, {"head_dim": 64, "hidden_size": 32}
     ),
     "match_sizes": ConfigCase({"hidden_size": 32, "heads": 4}, {"hidden_size": 16, "heads": 4}),
+    "repeat_numbers": ConfigCase({"depths": 2}, {"depths": (2, 2)}),
     "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
     "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),
     "equalise_sizes": ConfigCase(SMALL_STAGES, {**SMALL_STAGES, "channel_list": [256, 32]}, STAGES),

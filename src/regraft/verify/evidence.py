@@ -13,6 +13,7 @@ HALVES = ("bfloat16", "float16")
 _FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 # the most gaps and reads of the surroundings that one reason lists
 _GAPS, _READS = 5, 3
+_NEXT_STEP = ". A driver can build it: regraft verify --driver MODULE:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,14 @@ class _Findings:
 
     @property
     def skipped(self) -> str:
-        """Return the first three of `skip_reasons` as text behind a colon, "" where there are
-        none."""
-        text = "; ".join(self.skip_reasons[:3])
+        """Return the first three of `skip_reasons` as text behind a colon, those about the
+        definition and its relatives first, "" where there are none."""
+        names = (
+            self.change.definition,
+            *(text.split(",")[0] for text in self.entries("strangers")),
+        )
+        ordered = sorted(self.skip_reasons, key=lambda reason: not reason.startswith(names))
+        text = "; ".join(ordered[:3])
         return f": {text}" if text else ""
 
 
@@ -65,7 +71,9 @@ def _early_end(findings: _Findings) -> str:
 
 def _absent_runs(findings: _Findings) -> str:
     """Return a sentence where no comparison of the definition ran, or ""."""
-    return "" if _ran(findings.record) else f"nothing brought it to life{findings.skipped}"
+    if _ran(findings.record):
+        return ""
+    return f"nothing brought it to life{findings.skipped}{_NEXT_STEP}"
 
 
 def _unrun_lines(findings: _Findings) -> str:
@@ -82,7 +90,7 @@ def _uncontrolled_reads(findings: _Findings) -> str:
 def _unrun_relatives(findings: _Findings) -> str:
     """Return the first five relatives of the definition that did not run, as text, or ""."""
     relatives = findings.entries("strangers")
-    return "; ".join(relatives[:5]) + findings.skipped if relatives else ""
+    return "; ".join(relatives[:5]) + findings.skipped + _NEXT_STEP if relatives else ""
 
 
 def _constant_fields(findings: _Findings) -> str:

@@ -141,7 +141,7 @@ def _start_session(
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {
             "what": "original",
-            "reason": f"the original does not import: {_brief(error)}",
+            "reason": f"the original does not import: {_brief(error)}{_cure_of(error)}",
         }
         return None
     replaced_by_original = functions.replaced_names()
@@ -234,6 +234,14 @@ def _compare_variables(session: Session, path: Path) -> None:
     for name in (MODULE,) if MODULE in names else names:
         if sentence:
             session.ledger.refute(name, f"after import {sentence}", {})
+
+
+def _cure_of(error: BaseException) -> str:
+    """Return what to do about a package that is missing; "" for other errors."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    package = error.name.partition(".")[0]
+    return f": install {package}, or name an interpreter that has it (--python)"
 
 
 def _brief(error: BaseException) -> str:

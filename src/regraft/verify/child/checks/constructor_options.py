@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,15 +19,15 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
 from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
-from regraft.verify.child.drivers import config_variations, source_hints, standalone_parts
-from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
-from regraft.verify.child.drivers.standalone_parts import (
-    Part,
-    accepts,
-    fields_of,
-    is_config,
-    with_fields,
+from regraft.verify.child.drivers import (
+    config_sources,
+    config_variations,
+    source_hints,
+    standalone_parts,
 )
+from regraft.verify.child.drivers.configuration_objects import fields_of, is_config, with_fields
+from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
+from regraft.verify.child.drivers.standalone_parts import Part, accepts
 from regraft.verify.child.session import Session
 from regraft.verify.syntax import name_of
 
@@ -288,11 +289,13 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
 def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
     """Yield the options that the changed lines of a definition in one module read, also through
     attributes."""
-    tree = syntax_tree(str(module.__file__))
+    path = str(module.__file__)
+    tree = syntax_tree(path)
     definition = next(
         (node for node in tree.body if getattr(node, "name", "") == change.definition), None
     )
-    construction = _Construction.of(definition, tree)
+    configs = config_sources.config_names(Path(path).read_text(encoding="utf-8", errors="replace"))
+    construction = _Construction.of(definition, tree, configs)
     for node in changed_nodes(change, module):
         yield from construction.options_in(node)
 
@@ -300,23 +303,35 @@ def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
 @dataclass(frozen=True, slots=True)
 class _Construction:
     """The constructor of a definition: its parameters, its lines, and the attributes that it and
-    the constructors of its base classes assign, with the parameters of all of these."""
+    the constructors of its base classes assign, with the parameters of all of these.
+
+    `configs` are the names that hold configurations in the file.
+    """
 
     parameters: frozenset[str]
     lines: range
     attributes: Mapping[str, ast.expr]
     all_parameters: frozenset[str]
+    configs: frozenset[str]
 
     @classmethod
-    def of(cls, definition: ast.AST | None, tree: ast.Module) -> _Construction:
+    def of(
+        cls, definition: ast.AST | None, tree: ast.Module, configs: frozenset[str]
+    ) -> _Construction:
         """Return the construction of a definition of a file."""
         classes = [definition, *_base_classes(definition, tree)]
         attributes = {
             name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
         }
-        all_parameters = frozenset(name for node in classes for name in _parameter_names(node))
+        all_parameters = frozenset(
+            name for node in classes for name in _parameter_names(node, configs)
+        )
         return cls(
-            _parameter_names(definition), _constructor_lines(definition), attributes, all_parameters
+            _parameter_names(definition, configs),
+            _constructor_lines(definition),
+            attributes,
+            all_parameters,
+            configs,
         )
 
     def options_in(self, node: ast.AST) -> Iterator[Option]:
@@ -324,27 +339,30 @@ class _Construction:
         match node:
             case ast.Name(name) if node.lineno in self.lines and name in self.parameters:
                 yield Option(name, False)
-            case ast.Attribute(owner, name) if _is_config(owner):
+            case ast.Attribute(owner, name) if self._is_config(owner):
                 yield Option(name, True)
             case ast.Attribute(owner, name) if name_of(owner) == "self" and name in self.attributes:
-                yield from _options_in_expression(self.attributes[name], self.all_parameters)
+                yield from self._options_in_expression(self.attributes[name])
 
+    def _options_in_expression(self, value: ast.expr) -> Iterator[Option]:
+        """Yield the options in an expression that an attribute is assigned; none where it calls or
+        makes something."""
+        match value:
+            case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if (
+                self._is_config(owner)
+            ):
+                yield Option(name, True)
+                return
+        if all(isinstance(node, _SIMPLE) for node in ast.walk(value)):
+            for node in ast.walk(value):
+                if isinstance(node, ast.Attribute) and self._is_config(node.value):
+                    yield Option(node.attr, True)
+                elif isinstance(node, ast.Name) and node.id in self.all_parameters:
+                    yield Option(node.id, False)
 
-def _options_in_expression(value: ast.expr, parameters: frozenset[str]) -> Iterator[Option]:
-    """Yield the options in an expression that an attribute is assigned; none where it calls or
-    makes something."""
-    match value:
-        case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if (
-            _is_config(owner)
-        ):
-            yield Option(name, True)
-            return
-    if all(isinstance(node, _SIMPLE) for node in ast.walk(value)):
-        for node in ast.walk(value):
-            if isinstance(node, ast.Attribute) and _is_config(node.value):
-                yield Option(node.attr, True)
-            elif isinstance(node, ast.Name) and node.id in parameters and not _is_config(node):
-                yield Option(node.id, False)
+    def _is_config(self, node: ast.expr) -> bool:
+        """Return whether an expression is named as a configuration."""
+        return _is_config_name(name_of(node), self.configs)
 
 
 def _base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
@@ -385,14 +403,14 @@ def _constructor_lines(node: ast.AST | None) -> range:
     return range(function.lineno, (function.end_lineno or function.lineno) + 1)
 
 
-def _parameter_names(node: ast.AST | None) -> frozenset[str]:
+def _parameter_names(node: ast.AST | None, configs: frozenset[str]) -> frozenset[str]:
     """Return the names of a constructor's parameters without `self` and configurations."""
     function = _constructor(node)
     if function is None:
         return frozenset()
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     return frozenset(
-        argument.arg for argument in arguments[1:] if not argument.arg.endswith("config")
+        argument.arg for argument in arguments[1:] if not _is_config_name(argument.arg, configs)
     )
 
 
@@ -404,10 +422,9 @@ def _assigned_attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]
                 yield attr, value
 
 
-def _is_config(node: ast.expr) -> bool:
-    """Return whether an expression is named as a configuration."""
-    name = name_of(node)
-    return name == "config" or name.endswith("_config")
+def _is_config_name(name: str, configs: frozenset[str]) -> bool:
+    """Return whether a name is that of a configuration: a usual one, or one of `configs`."""
+    return name == "config" or name.endswith("_config") or name in configs
 
 
 def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:

@@ -11,15 +11,9 @@ import torch
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import config_shrinking
+from regraft.verify.child.drivers.configuration_objects import fields_of, is_config, with_fields
 from regraft.verify.child.drivers.field_tables import NARROWEST
-from regraft.verify.child.drivers.standalone_parts import (
-    Part,
-    accepts,
-    fields_of,
-    is_config,
-    with_calls,
-    with_fields,
-)
+from regraft.verify.child.drivers.standalone_parts import Part, accepts, with_calls
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import is_mask, tensors

@@ -97,6 +97,12 @@ FITS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)",
     ),
     Repair(
+        r"\b(tuple|list|sequence)\b(?! index)|non-iterable int|type 'int' has no len"
+        r"|'int' object is not (subscriptable|iterable)",
+        fields.repeat_numbers,
+        "AssertionError: depths needs to be a tuple with the number of blocks at each stage",
+    ),
+    Repair(
         ANY_ERROR,
         fields.change_named_fields,
         "ValueError: `window` needs to be set",
@@ -158,6 +164,7 @@ FITS: _Table = (
 # The repairs that also answer an error of a class which is built from plain values.
 _OF_CONSTRUCTORS = (
     sizes.match_sizes,
+    fields.repeat_numbers,
     fields.change_named_fields,
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from regraft.verify.child.drivers import config_shrinking, inputs
-from regraft.verify.child.drivers.field_tables import (
-    ACTIVATION_PARAMETERS,
-    CONFIG_PARAMETERS,
-    HIDDEN,
+from regraft.verify.child.drivers import (
+    config_shrinking,
+    config_sources,
+    inputs,
+    stated_values,
 )
+from regraft.verify.child.drivers.configuration_objects import has_own_fields, is_config
+from regraft.verify.child.drivers.field_tables import ACTIVATION_PARAMETERS, HIDDEN
 from regraft.verify.child.drivers.guessed_values import value_for
 
 _PLAIN = (bool, int, float, str, list, tuple)
 CONFIGS = 6  # the most configurations from which a class that takes one is built
+EXAMPLES = 3  # the most calls in the repository whose arguments are tried
 
 
 class Guess(NamedTuple):
@@ -28,23 +31,63 @@ class Guess(NamedTuple):
 
 
 def guesses(
-    cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str, Any]
+    cls: type,
+    module: ModuleType,
+    source: str,
+    configs: tuple[Any, ...],
+    noted: Mapping[str, Any],
 ) -> Iterator[Guess]:
     """Yield guesses of a class's constructor values: for each configuration, an invented one last,
-    the defaults made small, then unchanged; then both with values for unset parameters.
+    the defaults made small, then unchanged; then both with values for unset parameters; then the
+    arguments of calls in the repository.
 
-    `source` is the file of the class, `configs` are configurations that built models of it, and
-    `noted` are values by parameter that the file itself gives.
+    `source` is the file of the class, which is imported as `module`, `configs` are configurations
+    that built models of it, and `noted` are values by parameter that the file itself gives.
     """
     parameters = _constructor_parameters(cls)
-    config_names = [p.name for p in parameters if _is_required(p) and p.name in CONFIG_PARAMETERS]
-    configs_to_try: list[Any] = [None]
-    if config_names:
-        first = next(p for p in parameters if p.name == config_names[0])
-        configs_to_try = [*_configs_for(first, configs), _invented_config(source)]
-    for config in configs_to_try:
+    path = Path(str(module.__file__))
+    config_names = config_sources.config_parameters(parameters, module, source)
+    for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
         fixed_values = {**noted, **dict.fromkeys(config_names, config)}
         yield from _guesses_with_config(parameters, config, fixed_values)
+    for values in _example_values(cls.__name__, parameters, path) if not config_names else ():
+        yield from _guesses_with_config(parameters, None, noted, values)
+
+
+def takes_config(cls: type, module: ModuleType, source: str) -> bool:
+    """Return whether the constructor of a class requires a configuration."""
+    return bool(config_sources.config_parameters(_constructor_parameters(cls), module, source))
+
+
+def _configs_to_try(
+    cls: type,
+    parameters: list[inspect.Parameter],
+    config_names: list[str],
+    module: ModuleType,
+    source: str,
+    configs: tuple[Any, ...],
+) -> Iterator[Any]:
+    """Yield configurations for a class: those that built models, those of a class of the file, an
+    invented one; None for a class that takes none."""
+    if not config_names:
+        yield None
+        return
+    path = Path(str(module.__file__))
+    first = next(parameter for parameter in parameters if parameter.name == config_names[0])
+    yield from _configs_for(first, configs)
+    yield from config_sources.own_configs(first, cls, module, path)
+    yield config_sources.invented_config(source, path)
+
+
+def _example_values(
+    name: str, parameters: list[inspect.Parameter], path: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield the literal arguments, by parameter, of calls of a class in the repository, those with
+    most arguments first, at most `EXAMPLES`."""
+    names = [parameter.name for parameter in parameters]
+    examples = [call.arguments(names) for call in stated_values.calls_of(name, path)]
+    distinct = {repr(sorted(example.items())): example for example in examples if example}
+    yield from sorted(distinct.values(), key=len, reverse=True)[:EXAMPLES]
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
@@ -53,11 +96,14 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _guesses_with_config(
-    parameters: list[inspect.Parameter], config: Any, fixed_values: Mapping[str, Any]
+    parameters: list[inspect.Parameter],
+    config: Any,
+    fixed_values: Mapping[str, Any],
+    stated: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Guess]:
     """Yield guesses that take values from a configuration: the defaults made small, then
-    unchanged; then the same with values for unset parameters."""
-    values = _values_of_parameters(parameters, config, fixed_values)
+    unchanged; then the same with values for unset parameters. `stated` are arguments of a call."""
+    values = {**_values_of_parameters(parameters, config, fixed_values), **stated}
     sizes = (*_shrunk_values(values), values)
     yield from (Guess(small_values, values) for small_values in sizes)
     suggested_values = _values_of_unset(parameters, values, config)
@@ -124,16 +170,28 @@ def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
 
 
 def shrink_values(values: Mapping[str, Any], scale: config_shrinking.Scale) -> dict[str, Any]:
-    """Return constructor values shrunk like a configuration; configurations and values that
-    shrinking drops stay as they are, and tuples stay tuples."""
-    small = config_shrinking.shrink(
-        {key: value for key, value in values.items() if not is_config(value)}, scale
-    )
-    new_values = {key: small.get(key, value) for key, value in values.items()}
-    return {
-        key: tuple(new_values[key]) if isinstance(value, tuple) else new_values[key]
+    """Return constructor values shrunk like a configuration, and configurations among them;
+    values that shrinking drops stay as they are, and tuples stay tuples.
+
+    A value that is also a field of a configuration is that of the small one.
+    """
+    small_configs = {
+        key: config_sources.shrink_config(value, scale)
         for key, value in values.items()
+        if is_config(value)
     }
+    plain = {key: value for key, value in values.items() if key not in small_configs}
+    small = config_shrinking.shrink(plain, scale)
+    shared = {
+        key: getattr(small_config, key)
+        for name, small_config in small_configs.items()
+        for key, value in plain.items()
+        if value is not None and has_own_fields(small_config)
+        if getattr(values[name], key, None) == value
+    }
+    tuples = {key: tuple(small[key]) for key, value in plain.items() if isinstance(value, tuple)}
+    new_values = {**values, **small, **tuples, **shared, **small_configs}
+    return {key: new_values[key] for key in values}
 
 
 def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
@@ -179,34 +237,3 @@ def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list
     return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[
         :CONFIGS
     ]
-
-
-def _invented_config(source: str) -> SimpleNamespace:
-    """Return an object with a guess for each attribute that a source reads from a configuration; an
-    attribute without a guess is None."""
-    values: dict[str, Any] = {}
-    for name in _config_attributes(source):
-        try:
-            values[name] = value_for(name)
-        except LookupError:
-            values[name] = (
-                # an attribute that the class may not read; a wrong guess shows when it is built
-                None
-            )
-    return SimpleNamespace(**values)
-
-
-def _config_attributes(source: str) -> tuple[str, ...]:
-    """Return the names of the attributes that a source reads from `config` or `self.config`,
-    sorted."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
-    return tuple(
-        sorted(
-            {node.attr for node in nodes if ast.unparse(node.value) in ("config", "self.config")}
-        )
-    )
-
-
-def is_config(value: Any) -> bool:
-    """Return whether a constructor value is a configuration, an invented one included."""
-    return isinstance(value, SimpleNamespace) or hasattr(value, "to_dict")

@@ -11,7 +11,7 @@ from regraft.verify.child.drivers.config_shrinking import is_layers
 from regraft.verify.child.drivers.field_tables import (
     BACKBONE,
     BACKBONE_FIELDS,
-    CONFIG_PARAMETERS,
+    CONFIG_FIELDS,
     DERIVED,
     HEAD_FIELDS,
     KIND_FLAGS,
@@ -29,6 +29,7 @@ from regraft.verify.child.drivers.field_tables import (
 )
 from regraft.verify.child.drivers.size_fixers import Change, Config, ConfigProblem
 
+_REPEATED = (2, 4)  # the lengths of tuples that are tried
 # The messages about a value that should be a list.
 _WANTS_LIST = re.compile(r"'NoneType' object is not (subscriptable|iterable)|'NoneType' has no len")
 
@@ -119,6 +120,22 @@ def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
     return (original,) if original != value else ()
 
 
+def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield tuples of a number, two and then four times, for a field that the error names, or its
+    line, and that has to be a list; then for all such fields together."""
+    small = problem.small
+    for text in (problem.text, problem.line):
+        names = [
+            name
+            for name, value in small.items()
+            if type(value) is int and re.search(rf"\b{re.escape(name)}\b", text)
+        ]
+        groups = [[name] for name in names] + ([names] if len(names) > 1 else [])
+        for group in groups:
+            for count in _REPEATED:
+                yield {**small, **{name: (small[name],) * count for name in group}}
+
+
 def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
     """Yield values for an attribute that the error says the configuration lacks; none if it has a
     value already."""
@@ -200,7 +217,7 @@ def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     wants a mapping."""
     wants_mapping = re.search(r"no attribute '(get|items|keys|values)'", problem.text)
     for name in _unset_names(problem.small):
-        if wants_mapping or name in CONFIG_PARAMETERS:
+        if wants_mapping or name in CONFIG_FIELDS:
             yield {**problem.small, name: {}}
 
 

@@ -112,7 +112,12 @@ LIST_ENDING = r"_(list|per_stage|per_layer)$"
 FEATURE_LIST_FIELDS = Names(r"features")
 # Configurations inside others have one of these names, or end as these do.
 CONFIG_FIELDS = Names(r"config$|^(encoder|decoder|text|vision)$")
-CONFIG_PARAMETERS = Names(r"config$")
+# Parameters of a constructor that hold a configuration, and classes of configurations that only
+# their names tell.
+CONFIG_PARAMETERS = Names(
+    r"(^|_)(configs?|cfg|conf|args|params|hparams|hps?|opts?|options|settings)$|config$"
+)
+CONFIG_CLASSES = Names(r"(Config|Cfg|Args|Arguments|Params|HParams|Options|Settings)$")
 # Rotary embeddings, and in them the sections that the width of half a head is divided into.
 ROTARY_FIELDS = Names(r"^rope")
 ROTARY_SECTIONS_FIELD = "mrope_section"
@@ -244,7 +249,7 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     (r"hidden_act|activation|act_fn|^act$", "gelu"),
     (r"scale|scaling|alpha|gamma_init", 0.5),
     # widths of layers
-    (r"size|dim|hidden|embed|channel|feature|width|d_model|^(d|h|n|c)$", HIDDEN),
+    (r"size|dim|hidden|emb|channel|feature|width|d_model|^(d|h|n|c)$", HIDDEN),
 )
 GUESSES_BY_TYPE: Mapping[str, Any] = {"int": HIDDEN, "float": 0.5, "bool": False, "str": "gelu"}
 

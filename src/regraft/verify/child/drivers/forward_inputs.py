@@ -51,7 +51,7 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"cu_seq_?lens", "bounds", ("length",)),
     (r"position_ids$", "range", ("batch", "length")),
     # text, and the weights of a function
-    (r"(_ids|^ids|_index|_indices)$", "ids", ("batch", "length")),
+    (r"(_ids|^ids|^idx|_index|_indices|^targets?)$", "ids", ("batch", "length")),
     (r"mask$", "mask", ("batch", "length")),
     (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
 )

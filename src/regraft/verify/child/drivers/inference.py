@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FunctionType, ModuleType
@@ -25,7 +26,18 @@ from regraft.verify.child.drivers import (
 from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.bringup import brief, raising_statements
 from regraft.verify.child.drivers.builders import Builder, builders
-from regraft.verify.child.drivers.constructors import Guess, guesses, is_config, shrink_values
+from regraft.verify.child.drivers.configuration_objects import (
+    fields_of,
+    has_own_fields,
+    is_config,
+    with_fields,
+)
+from regraft.verify.child.drivers.constructors import (
+    Guess,
+    guesses,
+    shrink_values,
+    takes_config,
+)
 from regraft.verify.child.drivers.instance_variations import FileFacts, variation_subjects
 from regraft.verify.child.drivers.instances import (
     Failure,
@@ -39,6 +51,7 @@ from regraft.verify.child.drivers.instances import (
 from regraft.verify.child.drivers.reach import class_names_in, reach
 from regraft.verify.child.session import Session, build_seeded
 
+CONTAINERS = 2  # the most classes that are tried because they contain several definitions
 CALLERS = 4  # the most classes that are tried for a definition that they use
 # Seconds for the search for inputs of a class, with all the values that build it.
 SEARCH_SECONDS = 20.0
@@ -92,6 +105,10 @@ class InferenceDriver:
         yield from yield_until_error(
             _built_subjects(facts, task), ledger, "functions that build models (inference)"
         )
+        for cls in _containing_classes(facts, session):
+            if any(cls.__name__ in names for names in _names_above_missing(facts, session)):
+                containing = _class_subjects(cls.__name__, cls, facts, session)
+                yield from yield_until_error(containing, ledger, f"{cls.__name__} (inference)")
         for change in session.uncovered_changes():
             yield from _change_subjects(change, facts, session)
         for relative in session.relatives_to_run():
@@ -104,6 +121,35 @@ class InferenceDriver:
 def _is_model_class(value: Any) -> TypeGuard[type]:
     """Return whether a value is a class of modules."""
     return isinstance(value, type) and issubclass(value, nn.Module)
+
+
+def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
+    """Return the classes that take a configuration and lead to several missing definitions, at most
+    `CONTAINERS`, those that lead to most first: all of these run in one model.
+
+    None where configurations built models of the file already.
+    """
+    if facts.configs:
+        return []
+    counts = Counter(name for names in _names_above_missing(facts, session) for name in names)
+    classes = {
+        name: cls
+        for name, cls in vars(session.original).items()
+        if counts[name] > 1 and _is_model_class(cls) and not hasattr(cls, "config_class")
+        if cls.__module__ == session.original.__name__
+        if takes_config(cls, session.original, facts.text)
+    }
+    names = sorted(classes, key=lambda name: -counts[name])
+    return [classes[name] for name in names[:CONTAINERS]]
+
+
+def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[str]]:
+    """Return for each definition and relative without a run the names that lead to it."""
+    missing = {change.definition for change in session.uncovered_changes()}
+    missing |= {relative.name for relative in session.relatives_to_run()}
+    return [
+        source_hints.names_leading_to(frozenset({name}), facts.text) for name in sorted(missing)
+    ]
 
 
 def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iterator[Subject]:
@@ -271,7 +317,7 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
     """
     deadline = time.process_time() + SEARCH_SECONDS
     failures: list[tuple[Failure, Guess]] = []
-    for guess in guesses(cls, facts.text, facts.configs, facts.noted):
+    for guess in guesses(cls, session.original, facts.text, facts.configs, facts.noted):
         instance = try_values(name, guess.values, session, 0.0)
         if isinstance(instance, Instance):
             return instance
@@ -307,12 +353,7 @@ def _repaired_instance(
     values: Mapping[str, Any] = guess.values
     best = failure
     while best.error is not None:
-        line = raising_statements(best.error, session.original)
-        plain_values = {key: value for key, value in values.items() if not is_config(value)}
-        repairs = config_repairs.constructor_repairs(
-            guess.original, plain_values, brief(best.error, 2000), line, facts.hints.choices
-        )
-        for change in repairs:
+        for change in _value_repairs(guess.original, values, best.error, facts, session):
             if time.process_time() > deadline:
                 return best
             instance = try_values(name, {**values, **change}, session, 0.0, best.spec)
@@ -328,6 +369,32 @@ def _repaired_instance(
         if best.built and best is not failure
         else best
     )
+
+
+def _value_repairs(
+    original: Mapping[str, Any],
+    values: Mapping[str, Any],
+    error: BaseException,
+    facts: FileFacts,
+    session: Session,
+) -> Iterator[dict[str, Any]]:
+    """Yield other values for a constructor that an error suggests: plain ones, then configurations
+    with other fields."""
+    line, text = raising_statements(error, session.original), brief(error, 2000)
+    plain_values = {key: value for key, value in values.items() if not is_config(value)}
+    yield from config_repairs.constructor_repairs(
+        original, plain_values, text, line, facts.hints.choices
+    )
+    for key, config in values.items():
+        if has_own_fields(config):
+            fields = fields_of(config)
+            for change in config_repairs.repairs(
+                fields_of(original[key]), fields, text, line, facts.hints.choices
+            ):
+                changed = {
+                    name: value for name, value in change.items() if fields.get(name) != value
+                }
+                yield {key: with_fields(config, changed)}
 
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:

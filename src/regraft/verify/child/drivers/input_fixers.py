@@ -107,6 +107,25 @@ def lengthen_divided(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
         yield with_changed_dims(problem.spec, lambda dim: longer_dims.get(dim, dim))
 
 
+def fit_chunks(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which the sides of images, and other fixed dimensions, are as many times as
+    large as chunks are, where a dimension in the model could not be divided into chunks."""
+    length, chunk = int(match[1]), int(match[2])
+    factor = chunk // math.gcd(length, chunk)
+    if length and factor > 1:
+        yield with_changed_dims(
+            problem.spec,
+            lambda dim: (
+                Dim(dim.factor * factor)
+                if not dim.of
+                and dim.factor > 1
+                and dim.factor % length == 0
+                and dim.factor * factor <= _LONGEST
+                else dim
+            ),
+        )
+
+
 def give_wanted_channels(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with the channels that a convolution asks for."""
     shape = tuple(map(int, match[1].split(",")))

@@ -64,6 +64,11 @@ COMPLETIONS: _Table = (
         "RuntimeError: shape '[3, 2, 0, 128]' is invalid for input of size 672",
     ),
     Repair(
+        r"can't divide axis of length (\d+) in chunks of (\d+)",
+        fixers.fit_chunks,
+        "EinopsError: Shape mismatch, can't divide axis of length 8 in chunks of 7",
+    ),
+    Repair(
         r"expected input\[([\d, ]+)\] to have (\d+) channels",
         fixers.give_wanted_channels,
         "RuntimeError: Given groups=1, weight of size [4, 5, 3, 3], expected input[3, 3, 32, 32]"

@@ -17,6 +17,7 @@ from torch import nn
 from regraft.verify.child.checks.arguments import signature_of
 from regraft.verify.child.drivers import attempts, described_shapes, input_repairs, labels
 from regraft.verify.child.drivers.attempts import Attempt
+from regraft.verify.child.drivers.configuration_objects import config_of
 from regraft.verify.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.forward_inputs import (
     BESIDE_MAIN_INPUT,
@@ -136,7 +137,7 @@ def _accepted_when_completed(
         if isinstance(outcome, AcceptedInputs):
             return outcome
         failures.append(outcome)
-        candidate = input_repairs.complete_spec(outcome, slots, getattr(model, "config", None))
+        candidate = input_repairs.complete_spec(outcome, slots, config_of(model))
     return None
 
 
@@ -181,7 +182,7 @@ def width_of(model: Any) -> int:
 def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Return by name a guess for every parameter that holds a tensor, and for the plain ones that
     have no default."""
-    sizes = Sizes(getattr(model, "config", None), width)
+    sizes = Sizes(config_of(model), width)
     names = signature_of(model).parameters
     is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
     documented = described_shapes.documented_slots(model.forward, sizes)
@@ -190,7 +191,8 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
         slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
         is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
         slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
-    return {**slots, **_first_image(model, slots, image), **_packed_images(slots, sizes)}
+    first = {**_first_image(model, slots, image), **_first_ids(model, slots)}
+    return {**slots, **first, **_packed_images(slots, sizes)}
 
 
 def _is_guessed(parameter: inspect.Parameter) -> bool:
@@ -204,11 +206,41 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
 def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
     """Return by name the slot of images for the first parameter whose name tells nothing, of a
     model without a configuration whose first layer is a convolution; {} for others."""
-    dims = () if hasattr(model, "config") else _image_dims(model, side)
-    for name, slot in slots.items() if dims else ():
-        if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):
-            return {name: replace(slot, dims=dims)}
-    return {}
+    dims = () if hasattr(getattr(model, "config", None), "to_dict") else _image_dims(model, side)
+    name = _first_unnamed(slots) if dims else None
+    return {} if name is None else {name: replace(slots[name], dims=dims)}
+
+
+def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return by name the slot of token ids for the first parameter whose name tells nothing, of a
+    model whose first layer is a table of embeddings; {} for others, and for models of a library
+    that names its inputs."""
+    first_layer, name = _first_layer(model), _first_unnamed(slots)
+    is_of_library = hasattr(getattr(model, "config", None), "to_dict")
+    if name is None or name == LAYER_INPUT or is_of_library:
+        return {}
+    if not isinstance(first_layer, nn.Embedding):
+        return {}
+    return {name: Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)}
+
+
+def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:
+    """Return the first parameter whose name tells nothing; None for none."""
+    return next(
+        (
+            name
+            for name, slot in slots.items()
+            if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH)
+        ),
+        None,
+    )
+
+
+def _first_layer(model: Any) -> Any:
+    """Return the first module with parameters and without submodules; None for none."""
+    return next(
+        (part for part in model.modules() if part._parameters and not [*part.children()]), None
+    )
 
 
 def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
@@ -226,9 +258,7 @@ def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
 
     `side` is the side or sides of the images where it is known.
     """
-    first_layer = next(
-        (part for part in model.modules() if part._parameters and not [*part.children()]), None
-    )
+    first_layer = _first_layer(model)
     if not isinstance(first_layer, nn.Conv2d):
         return ()
     stated_sides = (
@@ -236,7 +266,8 @@ def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
     )
     side = side or next((stated_side for stated_side in stated_sides if stated_side), IMAGE)
     sides = tuple(side) if isinstance(side, tuple | list) else (side,)
-    height, width = (sides * 2)[:2] if len(sides) < 2 else sides[-2:]
+    numbers = tuple(number for number in sides if type(number) is int) or (IMAGE,)
+    height, width = (numbers * 2)[:2] if len(numbers) < 2 else numbers[-2:]
     return BATCH, Dim(first_layer.in_channels), Dim(height), Dim(width)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 from regraft.verify.child.drivers import config_variations, further_calls, inputs, source_hints
 from regraft.verify.child.drivers.base import Subject, yield_until_error
-from regraft.verify.child.drivers.constructors import is_config
+from regraft.verify.child.drivers.configuration_objects import fields_of, is_config, with_fields
 from regraft.verify.child.drivers.instances import Instance, subject_of, try_values
 from regraft.verify.child.drivers.module_flags import inverted_flags
 from regraft.verify.child.drivers.reach import reach
@@ -92,20 +90,12 @@ def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str
         yield {**values, **override}
     for key, value in values.items():
         if is_config(value):
-            fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
-            for override in config_variations.variations(fields, facts.hints):
+            for override in config_variations.variations(fields_of(value), facts.hints):
                 yield {**values, key: _with_override(value, override)}
 
 
 def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
     """Return a copy of a configuration with other values of its own fields, even such as it
     refuses; those of nested configurations are left out."""
-    changed = copy.deepcopy(config)
-    for name, value in override.items():
-        if isinstance(value, Mapping):
-            continue
-        try:
-            setattr(changed, name, value)
-        except Exception:  # noqa: BLE001 - a configuration that allows what its models use now; the class takes more
-            vars(changed)[name] = value
-    return changed
+    own_fields = {name: value for name, value in override.items() if not isinstance(value, Mapping)}
+    return with_fields(config, own_fields)

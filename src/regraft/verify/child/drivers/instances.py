@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType
 from typing import Any
 
-from regraft.verify.child.drivers import inputs
+from regraft.verify.child.drivers import configuration_objects, inputs
 from regraft.verify.child.drivers.attempts import Counter
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
-from regraft.verify.child.drivers.constructors import is_config
+from regraft.verify.child.drivers.configuration_objects import is_config
 from regraft.verify.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.module_flags import with_flags
 from regraft.verify.child.drivers.slots import Spec
@@ -152,13 +152,9 @@ def subject_of(instance: Instance) -> Subject:
 def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description from which a reproducer calls a class or a function of the file."""
     plain = {key: value for key, value in values.items() if not is_config(value)}
-    configs = {key: _config_recipe(value) for key, value in values.items() if is_config(value)}
+    configs = {
+        key: configuration_objects.recipe_of(value)
+        for key, value in values.items()
+        if is_config(value)
+    }
     return {"kind": "class", "name": name, "values": plain, "configs": configs}
-
-
-def _config_recipe(config: Any) -> list[Any]:
-    """Return what a reproducer makes a configuration from: the module and name of its class, and
-    its values."""
-    if isinstance(config, SimpleNamespace):
-        return ["types", "SimpleNamespace", vars(config)]
-    return [type(config).__module__, type(config).__name__, config.to_dict()]

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest import mock
 
@@ -18,7 +18,9 @@ from torch import nn
 
 from regraft.execution.nested import iterate_leaves
 from regraft.verify.child import tree
+from regraft.verify.child.drivers import configuration_objects
 from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.configuration_objects import fields_of, is_config
 from regraft.verify.child.load import plain_module_name
 from regraft.verify.child.record import recording
 from regraft.verify.child.replay import Plan, Target, execute
@@ -131,41 +133,6 @@ def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
         )
     except Exception:  # noqa: BLE001 - arbitrary constructors with values that nobody chose; they refuse them
         return False
-
-
-def is_config(value: Any) -> bool:
-    """Return whether an argument holds the fields of a configuration."""
-    return isinstance(value, SimpleNamespace) or (
-        hasattr(value, "to_dict") and not isinstance(value, type)
-    )
-
-
-def fields_of(config: Any) -> dict[str, Any]:
-    """Return the fields of a configuration by name."""
-    return dict(vars(config)) if isinstance(config, SimpleNamespace) else dict(config.to_dict())
-
-
-def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of fields, even such as it refuses, those
-    of nested configurations included."""
-    changed = copy.deepcopy(config)
-    for name, value in override.items():
-        nested, new_value = getattr(changed, name, None), value
-        if isinstance(value, Mapping) and nested is not None and is_config(nested):
-            old_fields = fields_of(nested)
-            new_value = with_fields(
-                nested,
-                {
-                    nested_name: nested_value
-                    for nested_name, nested_value in value.items()
-                    if nested_value != old_fields.get(nested_name)
-                },
-            )
-        try:
-            setattr(changed, name, new_value)
-        except Exception:  # noqa: BLE001 - a configuration that checks what it is given; the class may take more
-            vars(changed)[name] = new_value
-    return changed
 
 
 def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
@@ -290,13 +257,8 @@ def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
         "values": {
             name: v for name, v in arguments.items() if name not in configs and name not in named
         },
-        "configs": {name: _config_recipe(value) for name, value in configs.items()},
+        "configs": {
+            name: configuration_objects.recipe_of(value) for name, value in configs.items()
+        },
         "named": {name: [value.__module__, value.__name__] for name, value in named.items()},
     }
-
-
-def _config_recipe(config: Any) -> list[Any]:
-    """Return the module, the class name and the fields of a configuration."""
-    if isinstance(config, SimpleNamespace):
-        return ["types", "SimpleNamespace", vars(config)]
-    return [type(config).__module__, type(config).__name__, config.to_dict()]

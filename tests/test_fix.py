@@ -1,0 +1,109 @@
+"""Test which patches of a file are written: another rule is tried where a rewrite is not proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regraft.dsl import RuleSyntax, parse_rule
+from regraft.fix import fix_with_home, proved_fix
+from regraft.rules import BUILT_IN, Rule, load_rule
+from regraft.scanning import CompiledRule, FileReport, check_source, compile_rules
+from regraft.source.text import SourceFile, parse
+from regraft.verify import Status, Verdict
+
+CODE = """import math
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        att = F.softmax(att, dim=-1)
+        return att @ v
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return F.softmax(x, dim=-1)
+"""
+
+
+RULE = """rule again
+  summary "Softmax over the last dimension, once more"
+  safety  exact
+  needs   torch >= 2.4
+forward
+  torch.nn.functional.softmax($x, dim=-1, dtype=$dtype) -> $y
+  => torch.nn.functional.log_softmax($x, dim=-1, dtype=$dtype) -> $y
+"""
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[CompiledRule]:
+    """Return two rules for the same places, of which the built-in one comes first."""
+    built_in, syntax = load_rule(BUILT_IN / "adopter" / "softmax.rule"), parse_rule(RULE)
+    assert isinstance(built_in, Rule) and isinstance(syntax, RuleSyntax)
+    own = Rule("own/again", "own", syntax, Path("own/again.rule"), "")
+    result, problems = compile_rules([built_in, own])
+    assert not problems and len(result) == 2
+    return list(result)
+
+
+def report_of(code: str, rules: list[CompiledRule]) -> FileReport:
+    """Return the findings of the rules in a text."""
+    source = parse(str(Path("model.py")), code.encode())
+    assert isinstance(source, SourceFile)
+    return check_source(source, rules)
+
+
+def verdict(name: str, status: Status, replays: int = 3) -> Verdict:
+    """Return a verdict on a definition that was compared in some calls."""
+    return Verdict("model.py", name, (1,), status, "", {"replays": replays})
+
+
+@pytest.mark.parametrize("status", ["refuted", "unproven"])
+def test_the_next_rule_for_a_place_is_tried_where_the_first_is_not_proved(
+    rules: list[CompiledRule], status: Status
+) -> None:
+    texts: list[str] = []
+
+    def verify(code: bytes) -> tuple[Verdict, ...]:
+        texts.append(code.decode())
+        is_wrong = " softmax(att)" in texts[-1]
+        return (verdict("Attention", status if is_wrong else "proved"), verdict("Other", "proved"))
+
+    report = report_of(CODE, rules)
+    fix = proved_fix(report, rules, verify)
+    assert len(texts) == 2 and fix.left_out == ()
+    assert [finding.rule.id for finding in fix.applied] == ["own/again", "adopter/softmax"]
+    assert fix.rejected == {("Attention", "adopter/softmax")}
+    vendored = fix_with_home(fix, report, rules, "regraft_ops").decode()
+    assert vendored.replace("regraft_ops", "regraft.ops") == fix.data.decode()
+
+
+def attention_in(code: str) -> str:
+    """Return the text of the class of attention in a file."""
+    return code[code.index("class Attention") : code.index("class Other")]
+
+
+@pytest.mark.parametrize(("replays", "runs"), [(3, 3), (0, 2)])
+def test_a_definition_stays_where_no_rule_is_proved_or_nothing_ran(
+    rules: list[CompiledRule], replays: int, runs: int
+) -> None:
+    texts: list[str] = []
+
+    def verify(code: bytes) -> tuple[Verdict, ...]:
+        texts.append(code.decode())
+        is_changed = attention_in(texts[-1]) != attention_in(CODE)
+        changed = (verdict("Attention", "unproven", replays),) if is_changed else ()
+        return (*changed, verdict("Other", "proved"))
+
+    fix = proved_fix(report_of(CODE, rules), rules, verify)
+    assert [left.definition for left in fix.left_out] == ["Attention"]
+    assert len(texts) == runs
+    assert attention_in(fix.data.decode()) == attention_in(CODE)
+    assert "F.softmax(x" not in fix.data.decode()
