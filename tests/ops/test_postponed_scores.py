@@ -144,6 +144,34 @@ def two_dimensions(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     return weights @ v[0, 0], weights
 
 
+def channels_first(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention whose features come before its positions, and transposed weights."""
+    q, k, v = (tensor.reshape(B * H, L, E) for tensor in (q, k, v))
+    weights = F.softmax(product(q, k.mT) * 0.4, dim=2).permute(0, 2, 1)
+    return torch.bmm(v.mT, weights).view(B, H, E, L), weights
+
+
+def transposed_twice(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention by weights that are transposed, reshaped and transposed again."""
+    weights = product(q, k.mT).softmax(-1).transpose(2, 3).contiguous()
+    flat = weights.view(B * H, L, L).mT
+    return flat @ v.reshape(B * H, L, E), weights
+
+
+def transposed_scores(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention whose scores are transposed before softmax."""
+    weights = product(k, q.mT).transpose(2, 3).softmax(-1)
+    return weights @ v, weights
+
+
+def detached(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return attention, and its weights, of scores that a caller gets without their graph."""
+    scores = product(q, k.mT)
+    weights = scores.softmax(-1)
+    assert not scores.detach().requires_grad
+    return weights @ v + (scores.detach() + PADDED).softmax(-1) @ v, weights
+
+
 FUSED: dict[str, Callable[..., Any]] = {
     "plain": forward,
     "causal": lambda product, q, k, v: forward(
@@ -159,10 +187,13 @@ FUSED: dict[str, Callable[..., Any]] = {
     "scaled by head": scaled_by_head,
     "many queries": many_queries,
     "two dimensions": two_dimensions,
+    "channels first": channels_first,
+    "transposed twice": transposed_twice,
 }
 COMPUTED: dict[str, Callable[..., Any]] = {
     "dropout": lambda product, q, k, v: forward(product, q, k, v, p=0.4, training=True),
     "head mask": lambda product, q, k, v: forward(product, q, k, v, head_mask=torch.rand(H, 1, 1)),
+    "transposed scores": transposed_scores,
     "low and all hidden": lambda product, q, k, v: (
         low(product, q * 0 + 3, k, v)[:0] + forward(product, q, k, v, head_mask=torch.ones(1))
     ),
@@ -205,6 +236,22 @@ def test_results_and_gradients(attention: Callable[..., Any], use: str) -> None:
     )
     for actual, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_scores_without_their_graph_have_no_gradient(use: str, kernels: list[Any]) -> None:
+    ours, theirs = (results(detached, product, use) for product in (postponed_matmul, torch.matmul))
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-4, atol=1e-4)
+    assert len(kernels) == 2
+
+
+def test_scores_without_their_graph_share_their_memory() -> None:
+    q, k, _ = inputs()
+    scores = postponed_matmul(q, k.mT)
+    copy_of_scores = scores.detach()
+    copy_of_scores.zero_()
+    assert not scores.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
@@ -293,6 +340,16 @@ EQUATIONS = [
     ("bkhd,bqhd->bhqk", "bkhd,bhqk->bqhd"),
     ("b q h d, b k h d -> h b q k", "hbqk,bkhd->hbqd"),
 ]
+
+
+def test_einstein_sums_of_transposed_weights(kernels: list[Any]) -> None:
+    q, k, v = (tensor.reshape(B * H, L, E) for tensor in inputs())
+    ours, theirs = (
+        torch.einsum("bij,bjk->bik", v.mT, product(q, k.mT).softmax(-1).permute(0, 2, 1))
+        for product in (postponed_matmul, torch.matmul)
+    )
+    torch.testing.assert_close(ours, theirs)
+    assert len(kernels) == 1
 
 
 @pytest.mark.parametrize(("first", "second"), EQUATIONS)

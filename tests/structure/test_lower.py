@@ -9,8 +9,12 @@ import pytest
 from conftest import body_of
 from regraft.structure import guards
 from regraft.structure.model import Body, Node
+from regraft.structure.rank import Rank, exchanges_last_dimensions, rank
 
-HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+HEAD = (
+    "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+    "from einops import rearrange\n"
+)
 
 
 def forward(lines: str, init: str = "pass", parameters: str = "x, y") -> Body:
@@ -59,6 +63,63 @@ def test_one_operation_for_its_spellings(expression: str) -> None:
 def test_squares(expression: str) -> None:
     node = last(forward(f"return {expression}"), "pow")
     assert (node.args["input"].name, node.args["exponent"].const) == ("x", 2)
+
+
+@pytest.mark.parametrize(
+    "expression", ["x ** 0.5", "torch.pow(x, 0.5)", "x.pow(0.5)", "torch.sqrt(x)", "x.sqrt()"]
+)
+def test_roots(expression: str) -> None:
+    assert last(forward(f"return {expression}"), "sqrt").args["input"].name == "x"
+
+
+@pytest.mark.parametrize(
+    "expression", ["x.size(-1)", "x.shape[-1]", "x.size(dim=-1)", "x.size()[-1]"]
+)
+def test_sizes(expression: str) -> None:
+    item = last(forward(f"return {expression}"), "py.item")
+    base = item.args["base"].attribute()
+    assert base is not None and (base[0].name, base[1]) == ("x", "shape")
+    assert (item.args["index"].const, item.output.kind) == (-1, "int")
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [("2 * 3", "int"), ("2 / 3", "scalar"), ("2 ** 0.5", "scalar"), ("(1,) * 2", "tuple")],
+)
+def test_arithmetic_of_numbers(expression: str, kind: str) -> None:
+    assert last(forward(f"return {expression}"), "py.binary").output.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("expression", "number"),
+    [
+        ("torch.bmm(x, y)", 3),
+        ("x.baddbmm(y, y)", 3),
+        ("torch.einsum('ij,jk->ik', x, y)", 2),
+        ("torch.bmm(x, y) * int(y) ** -0.5", 3),
+    ],
+)
+def test_ranks(expression: str, number: int) -> None:
+    body = forward(f"z = {expression}")
+    assert rank(body.log["z"][-1].value) == Rank(number)
+
+
+@pytest.mark.parametrize(
+    ("expression", "exchanges"),
+    [
+        ("x.mT", True),
+        ("x.transpose(-1, -2)", True),
+        ("torch.bmm(x, y).transpose(1, 2)", True),
+        ("torch.bmm(x, y).transpose(0, 1)", False),
+        ("x.permute(0, 2, 1)", True),
+        ("x.permute(0, 1, 2)", False),
+        ("rearrange(x, 'b i j -> b j i')", True),
+        ("rearrange(x, 'b i j -> b (j i)')", False),
+    ],
+)
+def test_exchanges_of_the_last_dimensions(expression: str, exchanges: bool) -> None:
+    value = forward(f"z = {expression}").log["z"][-1].value
+    assert value.node is not None and exchanges_last_dimensions(value.node) == exchanges
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from regraft.matching.pattern import (
     raise_problem,
     variables,
 )
+from regraft.matching.spellings import spellings
 from regraft.structure.activations import RUN_TIME_TESTS
 from regraft.structure.optable import Parameter, bind, table
 
@@ -37,10 +38,11 @@ def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
     """Return the alternatives of a rule, in the order of its text; raise PatternProblem."""
     layers = tuple(_layer_patterns(rule))
     return tuple(
-        _compile_alternative(alternative, chosen)
+        _compile_alternative(alternative, chosen, nodes)
         for transformation in rule.forward
         for chosen in _layer_choices(layers, bound_variables(transformation))
         for alternative in alternatives(transformation)
+        for nodes in spellings(_compile_nodes(alternative, chosen))
     )
 
 
@@ -113,10 +115,12 @@ def _constructor_operands(
 
 
 def _compile_alternative(
-    transformation: Transformation, layers: Mapping[str, LayerPattern]
+    transformation: Transformation,
+    layers: Mapping[str, LayerPattern],
+    nodes: tuple[PatternNode, ...],
 ) -> Pattern:
-    """Return the pattern of a transformation without `alt` nodes; raise PatternProblem."""
-    nodes = _compile_nodes(transformation, layers)
+    """Return the pattern of a transformation without `alt` nodes, whose source is `nodes`; raise
+    PatternProblem."""
     producers = {node.output: node for node in nodes}
     target, outputs = _kernel_target(transformation, nodes)
     _check_connected(nodes, producers, outputs, transformation.at)

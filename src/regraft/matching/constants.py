@@ -19,6 +19,8 @@ ARITHMETIC_FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "mul": operator.mul,
     "div": operator.truediv,
     "pow": operator.pow,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda number: 1 / math.sqrt(number),
     "math.sqrt": math.sqrt,
 }
 _OPERATORS: Mapping[type[ast.operator], str] = {

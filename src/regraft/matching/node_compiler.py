@@ -22,7 +22,7 @@ from regraft.dsl.syntax import (
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, PatternNode, raise_problem
 from regraft.structure.layers import layer_inputs
 from regraft.structure.operations import CASTS
-from regraft.structure.optable import OPERATORS, POWERS, bind, table
+from regraft.structure.optable import OPERATORS, POWERS, ROOTS, bind, table
 
 
 class NodeCompiler:
@@ -134,6 +134,9 @@ class NodeCompiler:
             return _operator_node(callee, args, output, at)
         if isinstance(callee, Var):
             return self.layer_node(callee.name, args, keywords, output, at)
+        if isinstance(callee, Attr) and callee.name == "size" and len(args) == 1:
+            shape = Attr(self.flatten(callee.base, at), "shape")
+            return PatternNode("py.item", (("base", shape), ("index", args[0])), output)
         if isinstance(callee, Attr):
             op = _method_op(callee.name, at)
             operands = (self.flatten(callee.base, at), *args)
@@ -171,6 +174,9 @@ def _operator_node(
         return PatternNode("py.binary", tuple(zip("01", args, strict=True)), output, "//")
     if symbol not in OPERATORS:
         raise_problem(f"no tensor operation is written {symbol}", at)
+    exponent = args[1] if symbol == "**" else None
+    if isinstance(exponent, Const) and exponent.value in ROOTS:
+        return PatternNode(ROOTS[exponent.value], (("input", args[0]),), output)
     names = ("input", "exponent" if symbol == "**" else "other")
     return PatternNode(OPERATORS[symbol], tuple(zip(names, args, strict=False)), output)
 

@@ -15,7 +15,7 @@ from regraft.structure.calls import own_op
 from regraft.structure.model import MISSING, Node, Structure, Value
 from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
-from regraft.structure.rank import rank
+from regraft.structure.rank import exchanges_last_dimensions, rank
 
 Arguments = tuple[Operand, ...]
 
@@ -259,16 +259,17 @@ _POSTPONED_OPS = frozenset(
         "squeeze",
         "unsqueeze",
         "contiguous",
+        "detach",
         "dropout",
         "identity",
     }
 )
 
-
 # Ops of Regraft that compute an operation of PyTorch.
 _OWN_OPS = {"regraft.ops.softmax": "softmax"}
-# Operations that multiply values by weights, with the parameter of the weights; None for any.
-_WEIGHTED_SUMS = {"einsum": None, "matmul": "input"}
+# Operations that multiply values by weights, with the parameters of weights and of transposed
+# weights; no parameter for any.
+_WEIGHTED_SUMS = {"einsum": (), "matmul": ("input", "other")}
 
 
 def _attends(args: Arguments, scope: Scope) -> str:
@@ -279,16 +280,18 @@ def _attends(args: Arguments, scope: Scope) -> str:
     """
     scores = scope.value(args[0])
     is_attended = False
-    pending = [(scores, False)] if scores is not None else []
+    pending = [(scores, False, False)] if scores is not None else []
     visited = set(pending)
     while pending:
-        current, is_softmaxed = pending.pop()
+        current, is_softmaxed, is_transposed = pending.pop()
         for use in current.every_use():
             op = _computed_op(use)
-            if is_softmaxed and _weights_values(use, op, current):
+            transposes = is_softmaxed and exchanges_last_dimensions(use)
+            if is_softmaxed and _weights_values(use, op, current, is_transposed):
                 is_attended = True
-            elif _is_postponed(use, op, is_softmaxed):
-                following = (use.output, is_softmaxed or op == "softmax")
+            elif transposes or _is_postponed(use, op, is_softmaxed):
+                is_soft = is_softmaxed or op == "softmax"
+                following = (use.output, is_soft, is_transposed != transposes)
                 pending += [following] if following not in visited else []
                 visited.add(following)
             elif _needs_elements(use) and guards.implies(_guard_of(scores), use.guard):
@@ -305,12 +308,13 @@ def _computed_op(use: Node) -> str:
     return _OWN_OPS.get(own_op(use.spelling) or "") or use.op.removesuffix("_")
 
 
-def _weights_values(use: Node, op: str, weights: Value) -> bool:
-    """Return whether a node that computes `op` multiplies values by the weights."""
+def _weights_values(use: Node, op: str, weights: Value, is_transposed: bool) -> bool:
+    """Return whether a node that computes `op` multiplies values by the weights, in some branch at
+    least."""
     if op not in _WEIGHTED_SUMS:
         return False
-    parameter = _WEIGHTED_SUMS[op]
-    return parameter is None or use.args[parameter] is weights
+    parameters = _WEIGHTED_SUMS[op]
+    return not parameters or weights in use.args[parameters[is_transposed]].alternatives()
 
 
 def _is_postponed(use: Node, op: str, is_softmaxed: bool) -> bool:

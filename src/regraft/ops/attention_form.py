@@ -12,7 +12,7 @@ import torch
 @dataclass(frozen=True, slots=True)
 class Form:
     """The scores `scale * query @ key.transpose(-1, -2) + bias`, or their softmax if `soft` is
-    true.
+    true, or the transpose of that softmax if `transposed` is true as well.
 
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`. `bias` broadcasts to `(*lead, L, S)`,
     where `lead` are the leading sizes of the scores to which the bias was added; the leading sizes
@@ -31,6 +31,7 @@ class Form:
     fill_mask: torch.Tensor | None = None
     adds_mask: bool = False
     soft: bool = False
+    transposed: bool = False
 
 
 def snapshot(tensor: torch.Tensor) -> torch.Tensor:

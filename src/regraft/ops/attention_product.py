@@ -47,8 +47,12 @@ def attention_product(
     is_einsum = function is torch.einsum
     if kwargs or not form.soft or len(args) != 2 + is_einsum or not _are_fills_negligible(form):
         return None
+    transposed = form.transposed
+    meta = meta.transpose(-1, -2) if transposed else meta
     product = (
-        _einsum_product(args, position, meta) if is_einsum else _matmul_product(args, position)
+        _einsum_product(args, position, meta, transposed)
+        if is_einsum
+        else _matmul_product(args, position, transposed)
     )
     if product is None or not _multiplies(meta, product.value):
         return None
@@ -60,10 +64,12 @@ def attention_product(
     return replace(product, value=value.expand(*meta.shape[:-2], *value.shape[-2:]))
 
 
-def _einsum_product(args: Any, position: int, meta: torch.Tensor) -> Product | None:
+def _einsum_product(
+    args: Any, position: int, meta: torch.Tensor, transposed: bool
+) -> Product | None:
     """Return the call of `torch.einsum` as a product, its value permuted; None if it is no weighted
     sum."""
-    layout = parse_weighted_sum(args[0], position - 1)
+    layout = parse_weighted_sum(args[0], position - 1, transposed)
     if layout is None:
         return None
     weights_dim, value_order, result_order = layout
@@ -73,10 +79,18 @@ def _einsum_product(args: Any, position: int, meta: torch.Tensor) -> Product | N
     return Product(value.permute(value_order), lambda y: y.permute(result_order))
 
 
-def _matmul_product(args: Any, position: int) -> Product | None:
-    """Return the matrix product of the weights and a value; None if the weights are its second
-    factor."""
-    return None if position else Product(args[1], lambda y: y)
+def _matmul_product(args: Any, position: int, transposed: bool) -> Product | None:
+    """Return the matrix product of the weights and a value, or of a transposed value and transposed
+    weights; None if the factors are in the other order."""
+    if position != int(transposed):
+        return None
+    value = args[1 - position]
+    if not transposed:
+        return Product(value, lambda y: y)
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return None
+    # a matrix product is contiguous
+    return Product(value.transpose(-1, -2), lambda y: y.transpose(-1, -2).contiguous())
 
 
 def _multiplies(meta: torch.Tensor, value: Any) -> bool:

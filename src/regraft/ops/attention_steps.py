@@ -71,8 +71,17 @@ _ARRANGING = frozenset(
         torch.squeeze,
     }
 )
+_TRANSPOSING = frozenset(
+    {
+        torch.Tensor.transpose,
+        torch.transpose,
+        torch.Tensor.permute,
+        torch.permute,
+        torch.Tensor.mT.__get__,
+    }
+)
 _SOFTMAX = frozenset({functional.softmax, torch.softmax, torch.Tensor.softmax})
-_UNARY = _ARRANGING | _CASTING | _SOFTMAX
+_UNARY = _ARRANGING | _TRANSPOSING | _CASTING | _SOFTMAX | {torch.Tensor.detach}
 _COMMUTATIVE = _SCALING | _ADDING
 IN_PLACE = frozenset(
     {
@@ -131,9 +140,14 @@ def follow(
 def _unary_step(
     function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form
 ) -> Step | None:
-    """Return the reshaping, cast or softmax of scores as a step; None if it has no form."""
+    """Return the reshaping, cast, softmax or copy without a graph of scores as a step; None if it
+    has no form."""
+    if function is torch.Tensor.detach:
+        return Step(lambda x: x.detach(), (), meta, _without_gradients(form))
     if function in _ARRANGING:
         return _arranging_step(function, args, kwargs, meta, form)
+    if function in _TRANSPOSING:
+        return _transposing_step(function, args, kwargs, meta, form)
     if function in _CASTING:
         return _casting_step(function, args, kwargs, meta, form)
     return _softmax_step(args, kwargs, meta, form)
@@ -374,3 +388,26 @@ def _arranging_step(
     if arranged.dim() < 2 or arranged.shape[-2:] != meta.shape[-2:] or not arranged.is_contiguous():
         return None
     return Step(lambda x: function(x, *operands, **kwargs), (), arranged, form)
+
+
+def _transposing_step(
+    function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form
+) -> Step | None:
+    """Return the exchange of the last two dimensions of weights as a step; None for scores, and
+    for another order of dimensions."""
+    operands = args[1:]
+    try:
+        arranged = function(meta, *operands, **kwargs)
+    except (RuntimeError, TypeError, IndexError):
+        return None  # the call on the real tensor will raise the error
+    expected = meta.transpose(-1, -2)
+    if not form.soft or arranged.shape != expected.shape or arranged.stride() != expected.stride():
+        return None
+    transposed = replace(form, transposed=not form.transposed)
+    return Step(lambda x: function(x, *operands, **kwargs), (), arranged, transposed)
+
+
+def _without_gradients(form: Form) -> Form:
+    """Return the form of the same scores without a graph."""
+    bias = None if form.bias is None else form.bias.detach()
+    return replace(form, query=form.query.detach(), key=form.key.detach(), bias=bias)

@@ -6,10 +6,12 @@ from typing import Any
 
 
 def parse_weighted_sum(
-    equation: Any, position: int
+    equation: Any, position: int, transposed: bool = False
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
     """Parse an einsum equation that sums rows of a value with weights, the term at `position` of
     two; else None.
+
+    The weights are `(..., L, S)`, or `(..., S, L)` if they are `transposed`.
 
     The result holds the number of the weights' dimensions, the permutation of the value to `(...,
     S, V)` for a matrix product, and the permutation of the product `(..., L, V)` to the equation's
@@ -20,6 +22,8 @@ def parse_weighted_sum(
         return None
     weights, value, result = terms[position], terms[1 - position], terms[2]
     batch, row, column = weights[:-2], weights[-2:-1], weights[-1:]
+    if transposed:
+        row, column = column, row
     features = [letter for letter in value if letter not in weights]
     if (
         len(weights) < 2

@@ -251,7 +251,10 @@ def _postpone_step(
     if step is None:
         return None
     result = _make_postponed(
-        family, _Scores(record.modes, record, step.call, step.sources, step.meta, step.form), tensor
+        family,
+        _Scores(record.modes, record, step.call, step.sources, step.meta, step.form),
+        tensor,
+        with_graph=function is not torch.Tensor.detach,
     )
     if function in IN_PLACE:
         tensor.__dict__["moved"] = result
@@ -268,14 +271,19 @@ def _is_identity(options: Any) -> bool:
 
 
 def _make_postponed(
-    family: _ScoresFamily, record: _Scores, previous: PostponedTensor | None
+    family: _ScoresFamily,
+    record: _Scores,
+    previous: PostponedTensor | None,
+    with_graph: bool = True,
 ) -> PostponedTensor:
-    """Make the tensor of a record, with a node in the graph if an input needs gradients."""
+    """Make the tensor of a record, with a node in the graph if an input needs gradients and the
+    tensor is `with_graph`."""
     family.records = [reference for reference in family.records if reference() is not None]
     family.records.append(weakref.ref(record))
     inputs = record.sources if previous is None else (previous, *record.sources)
     tensor: PostponedTensor
-    if record.modes.gradients and any(source.requires_grad for source in inputs):
+    needs_node = with_graph and record.modes.gradients
+    if needs_node and any(source.requires_grad for source in inputs):
         tensor = _ScoresEdge.apply(record, previous is not None, *inputs)
     else:
         tensor = PostponedTensor.of(record, record.meta, record.modes.device)
@@ -375,9 +383,9 @@ class _AttentionResult(torch.autograd.Function):  # type: ignore[misc]
         record: _Scores = ctx.keeper.record
         with creation_modes(record.modes, gradients=False):
             weights = record.unchanged_elements()
-            return (
-                None,
-                None,
-                torch.matmul(gradient, value.transpose(-1, -2)),
-                torch.matmul(weights.transpose(-1, -2), gradient),
-            )
+            weights_gradient = torch.matmul(gradient, value.transpose(-1, -2))
+            if record.form.transposed:
+                weights_gradient = weights_gradient.transpose(-1, -2)
+            else:
+                weights = weights.transpose(-1, -2)
+            return None, None, weights_gradient, torch.matmul(weights, gradient)

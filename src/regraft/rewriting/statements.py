@@ -7,6 +7,7 @@ import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from regraft.matching.constants import number_of
 from regraft.matching.result import Match
 from regraft.rewriting.checks import MatchChecks
 from regraft.rewriting.render import Renderer
@@ -54,15 +55,23 @@ class StatementRewriter(MatchChecks):
             reduced_value = self._reduced_value(statement)
             if reduced_value is None:
                 deleted.append(statement)
+            elif target_name(statement.node) is None:
+                raise self._withholding(
+                    "an inner step is unpacked, and computes more than the rule covers",
+                    _first_node_of(self.match, statement),
+                )
             else:
                 reduced[statement] = reduced_value
         deleted += self._unneeded_statements([*deleted, *reduced])
         return StatementPlan(tuple(deleted), reduced)
 
     def _is_inner(self, statement: Statement) -> bool:
-        """Return whether a statement is `name = <matched expression>`."""
+        """Return whether a statement is `name = <matched expression>`, or binds several names to
+        the elements of one."""
         node = statement.node
-        if target_name(node) is None or not isinstance(node, ast.Assign | ast.AnnAssign):
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            return False
+        if target_name(node) is None and not _unpacks_into_names(node):
             return False
         return any(matched_node.expr is node.value for matched_node in self.match.nodes)
 
@@ -118,7 +127,8 @@ class StatementRewriter(MatchChecks):
     def _only_feeds_match(self, node: Node) -> bool:
         """Return whether a node is pure and only matched nodes use its value, directly or through
         such nodes."""
-        if node.op not in _PURE_OPS or node.effect or node.output in self.match.bindings.values():
+        is_pure = node.op in _PURE_OPS or number_of(node.output) is not None
+        if not is_pure or node.effect or node.output in self.match.bindings.values():
             return False
         return all(
             use in self.matched or self._only_feeds_match(use) for use in node.output.every_use()
@@ -231,6 +241,16 @@ def target_name(node: ast.stmt) -> str | None:
     ):
         return node.target.id
     return None
+
+
+def _unpacks_into_names(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Return whether an assignment binds the names of one tuple, without a star."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return False
+    target = node.targets[0]
+    return isinstance(target, ast.Tuple) and all(
+        isinstance(element, ast.Name) for element in target.elts
+    )
 
 
 def is_inside(inner: Span, outer: Span) -> bool:

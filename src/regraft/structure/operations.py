@@ -16,7 +16,7 @@ from regraft.structure.calls import (
 )
 from regraft.structure.frame import Frame
 from regraft.structure.model import Kind, Value
-from regraft.structure.optable import POWERS, STATEFUL_OPS, Operation, Parameter, bind, table
+from regraft.structure.optable import POWERS, ROOTS, STATEFUL_OPS, Operation, Parameter, bind, table
 
 # Tensor methods that convert the data type, as `to`.
 CASTS = {
@@ -38,7 +38,7 @@ _BINARY = {
 }
 BINARY_OPS = frozenset(_BINARY.values())
 # Operations that operators compute, also after `tensor_op` and `binary` have simplified it.
-OPERATOR_OPS = BINARY_OPS | {"neg", "rsqrt"}
+OPERATOR_OPS = BINARY_OPS | {"neg", *ROOTS.values()}
 # Operations with the factor `alpha` of the second operand, which an operator leaves at 1.
 _SCALED_OPS = frozenset({"add", "sub"})
 # Kinds of values that are certainly no tensors.
@@ -60,6 +60,8 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         cast = _cast(frame, op, positional, keywords, expr, spelling)
         if cast is not None:
             return cast
+    if op == "size" and len(positional) + len(keywords) <= 2:
+        return _size(frame, positional[0], (*positional[1:], *keywords.values()), expr)
     if op in POWERS and len(positional) == 1 and not keywords:
         op, positional = "pow", (*positional, frame.constant(POWERS[op]))
     operation = frame.scope.table.operation(op)
@@ -81,6 +83,15 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         random=operation.random,
     )
     return node.output
+
+
+def _size(frame: Frame, tensor: Value, dims: Sequence[Value], expr: ast.AST) -> Value:
+    """Return the value of `tensor.size()` or `tensor.size(dim)` as that of `tensor.shape` or its
+    item."""
+    shape = attribute(frame, tensor, "shape", expr)
+    if not dims:
+        return shape
+    return frame.node("py.item", {"base": shape, "index": dims[0]}, expr, "int").output
 
 
 def _bind_arguments(
@@ -107,9 +118,10 @@ def _bind_arguments(
 
 
 def _simplify_power(op: str, args: dict[str, Value]) -> tuple[str, dict[str, Value]]:
-    """Return an operation with its arguments, `rsqrt` for a power of -0.5."""
-    if op == "pow" and args["exponent"].const == -0.5:
-        return "rsqrt", {"input": args["input"]}
+    """Return an operation with its arguments, a root for a power of 0.5 or -0.5."""
+    exponent = args["exponent"].const if op == "pow" else None
+    if isinstance(exponent, float) and exponent in ROOTS:
+        return ROOTS[exponent], {"input": args["input"]}
     return op, args
 
 
@@ -146,14 +158,20 @@ def _python_operator(
     frame: Frame, operator: ast.operator, left: Value, right: Value, expr: ast.AST
 ) -> Value:
     """Return the value of an operator between numbers or sequences, as glue."""
-    kind = "unknown"
-    if "tuple" in (left.kind, right.kind):
-        kind = "tuple"
-    elif left.kind == right.kind == "int":
-        kind = "int"
-    node = glue(frame, "py.binary", (left, right), expr, kind)
+    node = glue(frame, "py.binary", (left, right), expr, _operator_kind(operator, left, right))
     node.spelling = "//" if isinstance(operator, ast.FloorDiv) else ""
     return node.output
+
+
+def _operator_kind(operator: ast.operator, left: Value, right: Value) -> Kind:
+    """Return the kind of the result of an operator between values that are no tensors."""
+    kinds = {left.kind, right.kind}
+    if "tuple" in kinds:
+        return "tuple"
+    if not kinds <= {"int", "scalar"}:
+        return "unknown"
+    is_integer = kinds == {"int"} and not isinstance(operator, ast.Div)
+    return "int" if is_integer else "scalar"
 
 
 def _operator_arguments(

@@ -29,6 +29,8 @@ INTERCHANGEABLE = {
 }
 # Operations that are `pow` with a constant exponent.
 POWERS = {"square": 2}
+# Constant exponents with which `pow` is another operation.
+ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 # Operations whose result is a tuple of tensors.
 SPLITTING_OPS = frozenset({"split", "chunk", "unbind"})
 # Operations that write into the buffers of their layer.

@@ -60,6 +60,8 @@ _SHAPED = {
 _ADDED_DIMENSIONS = {**dict.fromkeys(_KEEPING, 0), "unsqueeze": 1}
 # Operations with operands of at least as many dimensions; vectors follow other rules.
 _LEAST_DIMENSIONS = {"matmul": 2}
+# Products of batches of matrices, which take and give three dimensions.
+_BATCHED_PRODUCTS = frozenset({"torch.bmm", "torch.Tensor.bmm"})
 _EINSUM_CALLS = ("torch.einsum", "torch.functional.einsum")
 _EINSUM_RESULT = re.compile(r"[a-zA-Z, ]*->\s*([a-zA-Z ]*)")
 _NUMBERS = ("int", "scalar")  # kinds of values without dimensions
@@ -94,6 +96,8 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
         return _shape_rank(node.args.get(_SHAPED[node.op]))
     if node.op == "einsum" or (node.op == "call" and node.spelling in _EINSUM_CALLS):
         return _einsum_rank(node)
+    if node.op == "baddbmm" or node.spelling in _BATCHED_PRODUCTS:
+        return Rank(3)
     if node.op in _BROADCASTING:
         return _broadcast_rank(node, budget)
     return _elementwise_rank(node, budget)
@@ -171,3 +175,41 @@ def same_dimension(tensor: Value, first: object, second: object) -> Rank | None:
     ):
         return None
     return tensor_rank if max(first, second) < tensor_rank.number else None
+
+
+def exchanges_last_dimensions(node: Node) -> bool:
+    """Return whether a node gives its input with the last two dimensions in the other order, as far
+    as constants of the source and the rank say."""
+    if node.op == "py.attr":
+        return node.spelling == "mT"
+    if node.op == "transpose":
+        return _are_last_dimensions(node)
+    if node.op == "permute":
+        dims = node.args["dims"].items or ()
+        order = [dim.const for dim in dims]
+        count = len(order)
+        return count > 1 and order == [*range(count - 2), count - 1, count - 2]
+    return node.spelling == "einops.rearrange" and _exchanges_last_names(node.args.get("1"))
+
+
+def _are_last_dimensions(transpose: Node) -> bool:
+    """Return whether a `transpose` is of the last two dimensions; counted from the start they have
+    to be, without a known rank, two dimensions after the first."""
+    first, second = (transpose.args[name].const for name in ("dim0", "dim1"))
+    if not isinstance(first, int) or not isinstance(second, int):
+        return False
+    dims = {first, second}
+    if min(dims) < 0:
+        return dims == {-1, -2}
+    tensor_rank = rank(transpose.args["input"])
+    last = tensor_rank.number - 1 if tensor_rank is not None else max(2, *dims)
+    return dims == {last, last - 1}
+
+
+def _exchanges_last_names(pattern: Value | None) -> bool:
+    """Return whether a pattern of einops, such as "b i j -> b j i", exchanges the last two
+    names."""
+    if pattern is None or not isinstance(pattern.const, str):
+        return False
+    left, _, right = (side.split() for side in pattern.const.partition("->"))
+    return len(left) > 1 and right == [*left[:-2], left[-1], left[-2]]
