@@ -10,6 +10,7 @@ import torch
 from regraft.splitting.program.codes import MUTATORS, is_static_object, method_call
 from regraft.splitting.program.possible import TRUTHS
 from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.statements import Evaluate
 from regraft.splitting.program.values import (
     ComputedValue,
     HostValue,
@@ -239,5 +240,5 @@ def finish_without_result(
     """Return None as the result of a method; the host runs the method if it changes its list."""
     if call.method_name not in MUTATORS:
         return convert_to_host(value)
-    state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
+    state.steps.append(HostStep(Evaluate(code)))
     return state.static(None)
