@@ -14,6 +14,15 @@ from regraft.splitting.program.residual import (
     Step,
     TensorStep,
     leaves,
+)
+from regraft.splitting.program.statements import (
+    Break,
+    Computation,
+    Continue,
+    Raise,
+    Return,
+    Statement,
+    Terminator,
     reads,
     writes,
 )
@@ -96,9 +105,7 @@ def bodies_for_copies(step: Step) -> list[list[Step]] | None:
 
 def _commute(step: TensorStep, previous: Step) -> bool:
     """Return whether a tensor statement may move up over the step before it."""
-    if not isinstance(previous, HostStep) or isinstance(
-        previous.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise)
-    ):
+    if not isinstance(previous, HostStep) or isinstance(previous.statement, Terminator):
         return False
     written, written_before = writes(step.statement), writes(previous.statement)
     return not (
@@ -121,7 +128,7 @@ class _Partitioner:
     # the regions' numbers by those of the candidates
     new_numbers: dict[int, int] = field(default_factory=dict)
     # by the candidates' numbers
-    needed_statements: dict[int, list[ast.stmt]] = field(default_factory=dict)
+    needed_statements: dict[int, list[Computation]] = field(default_factory=dict)
 
     def group(self, steps: list[Step]) -> list[Step]:
         """Return the steps with each run of tensor statements as a call of a new candidate region.
@@ -129,14 +136,11 @@ class _Partitioner:
         A run that only copies variables becomes host statements.
         """
         result: list[Step] = []
-        run: list[ast.stmt] = []
+        run: list[Computation] = []
         places: list[tuple[str, int]] = []
 
         def close() -> None:
-            if run and all(
-                isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
-                for statement in run
-            ):
+            if run and all(isinstance(statement.value, ast.Name) for statement in run):
                 result.extend(HostStep(statement) for statement in run)
             elif run:
                 number = len(self.candidates)
@@ -181,14 +185,14 @@ class _Partitioner:
         return live
 
     def live_before_statement(
-        self, statement: ast.stmt, live: set[str], on_break: set[str], on_continue: set[str]
+        self, statement: Statement, live: set[str], on_break: set[str], on_continue: set[str]
     ) -> set[str]:
         """Return the names that are live before a statement of the host. live: those after it."""
-        if isinstance(statement, (ast.Return, ast.Raise)):
+        if isinstance(statement, (Return, Raise)):
             live = set()
-        elif isinstance(statement, ast.Break):
+        elif isinstance(statement, Break):
             live = on_break
-        elif isinstance(statement, ast.Continue):
+        elif isinstance(statement, Continue):
             live = on_continue
         return (live - writes(statement)) | self.variables_read(statement)
 
@@ -207,7 +211,7 @@ class _Partitioner:
         and outputs."""
         region = self.candidates[step.number]
         inputs, defined = set(live), set()
-        needed_statements: list[ast.stmt] = []
+        needed_statements: list[Computation] = []
         for statement in reversed(region.statements):
             if writes(statement) & inputs:
                 needed_statements.append(statement)
@@ -228,16 +232,15 @@ class _Partitioner:
         while True:
             before = self.live_before(step.body, live_at_head, after, live_at_head)
             if step.header is not None:
-                before = (
-                    (before - writes(step.header[0])) | self.variables_read(step.header[1]) | after
-                )
+                target, values = step.header
+                before = (before - {target}) | self.variables_read(values) | after
             if before <= live_at_head:
                 return live_at_head
             live_at_head |= before
 
-    def variables_read(self, node: ast.AST) -> set[str]:
+    def variables_read(self, code: ast.AST | Statement) -> set[str]:
         """Return the program's variables that the code reads."""
-        return reads(node) - self.outside
+        return reads(code) - self.outside
 
     def drop_unneeded(self, steps: list[Step]) -> list[Step]:
         """Return the steps without regions that have no outputs, at any depth; strip the statements

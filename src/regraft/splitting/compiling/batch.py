@@ -9,8 +9,6 @@ without a sample dimension, operations that mix samples) run for each sample.
 
 from __future__ import annotations
 
-import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +24,8 @@ from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import Program
 from regraft.splitting.observing.probe import observe
-from regraft.splitting.program.residual import Region, reads, writes
+from regraft.splitting.program.residual import Region
+from regraft.splitting.program.statements import Assign, Computation, Unpack, reads, rename, writes
 from regraft.splitting.sampling.examples import perturb
 from regraft.splitting.sampling.explore import RegionModule
 
@@ -118,16 +117,15 @@ def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
     """Return a copy of the region with each name assigned once, and the last new name of each
     assigned name by its old one."""
     latest: dict[str, str] = {}
-    statements = []
-    for number, statement in enumerate(copy.deepcopy(region.statements)):
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                node.id = latest.get(node.id, node.id)
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                key, node.id = node.id, f"{node.id}__{number}_"
-                latest[key] = node.id
-        statements.append(statement)
+    statements: list[Computation] = []
+    for number, statement in enumerate(region.statements):
+        value = rename(statement.value, latest)
+        latest.update({key: f"{key}__{number}_" for key in writes(statement)})
+        match statement:
+            case Assign(target):
+                statements.append(Assign(latest[target], value))
+            case Unpack(targets):
+                statements.append(Unpack(tuple(latest[target] for target in targets), value))
     outputs = tuple(latest.get(key, key) for key in region.outputs)
     return replace(region, statements=statements, outputs=outputs), latest
 
@@ -154,7 +152,7 @@ def split_region(region: Region, program: Program) -> tuple[Region | None, Regio
 
 def batchable_statements(
     region: Region, values: list[Variables], program: Program
-) -> list[ast.stmt]:
+) -> list[Computation]:
     """Return the statements of the region that run on many samples at once; none where the region
     raises on perturbed inputs.
 
@@ -164,7 +162,7 @@ def batchable_statements(
     if not trials:
         return []
     unbatched = {key for key in region.inputs if not holds_samples(key, values)}
-    batchable: list[ast.stmt] = []
+    batchable: list[Computation] = []
     for statement in region.statements:
         keeps_samples = all(holds_samples(key, [*values, *trials]) for key in writes(statement))
         is_batchable = (
@@ -212,7 +210,9 @@ def run_trials(region: Region, program: Program) -> list[Variables]:
         return []
 
 
-def mixes(region: Region, statement: ast.stmt, trials: list[Variables], program: Program) -> bool:
+def mixes(
+    region: Region, statement: Computation, trials: list[Variables], program: Program
+) -> bool:
     """Return whether a statement mixes samples: its results for all samples at once are not those
     for each sample in `trials`.
 
@@ -238,7 +238,7 @@ def mixes(region: Region, statement: ast.stmt, trials: list[Variables], program:
 
 
 def make_part(
-    region: Region, statements: list[ast.stmt], outputs: list[str], values: list[Variables]
+    region: Region, statements: list[Computation], outputs: list[str], values: list[Variables]
 ) -> Region | None:
     """Make a region of some of a region's statements, whose inputs are the names that they read and
     do not compute, sorted; None where there are no statements or no outputs.

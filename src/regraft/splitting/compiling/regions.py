@@ -3,7 +3,6 @@ runs."""
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from regraft.splitting.compiling.samples import (
 )
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region
+from regraft.splitting.program.statements import write_statement
 from regraft.splitting.sampling.explore import RegionModule, common_sizes
 
 
@@ -108,4 +108,4 @@ def export_island(
 
 def region_text(region: Region) -> str:
     """Return the region's statements as text, of at most 200 characters."""
-    return "; ".join(ast.unparse(statement) for statement in region.statements)[:200]
+    return "; ".join(map(write_statement, region.statements))[:200]

@@ -9,6 +9,7 @@ from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.network import Program
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
 from regraft.splitting.program.results import source
+from regraft.splitting.program.statements import write_statement, write_targets
 
 HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
 
@@ -146,16 +147,16 @@ class Writer:
         region."""
         pad = "    " * depth
         if isinstance(step, RegionStep):
-            outputs = ", ".join(step.outputs) + ("," if len(step.outputs) == 1 else "")
+            outputs = write_targets(step.outputs)
             return [
                 f"{pad}{outputs} = {self.call.format(', '.join([str(step.number), *step.inputs]))}"
             ]
         if isinstance(step, HostStep):
-            return [pad + ast.unparse(ast.fix_missing_locations(step.statement))]
+            return [pad + write_statement(step.statement)]
         if isinstance(step, Loop):
             head = "while True:"
             if step.header is not None:
-                head = f"for {ast.unparse(step.header[0])} in {ast.unparse(step.header[1])}:"
+                head = f"for {step.header[0]} in {ast.unparse(step.header[1])}:"
             return [pad + head, *self.write_steps(step.body, depth + 1)]
         if isinstance(step, Branch):
             return self.write_branch(step, depth)

@@ -1,4 +1,4 @@
-"""Expressions and statements of residual code, and tests of what code and values hold."""
+"""Expressions of residual code, and tests of what code and values hold."""
 
 from __future__ import annotations
 
@@ -38,11 +38,6 @@ MUTATORS = frozenset(
 def name(identifier: str) -> ast.expr:
     """Return the expression that reads the variable `identifier`."""
     return ast.Name(identifier, ast.Load())
-
-
-def assign(target: str, value: ast.expr) -> ast.stmt:
-    """Return the statement `target = value`."""
-    return ast.fix_missing_locations(ast.Assign([ast.Name(target, ast.Store())], value, lineno=1))
 
 
 def access(path: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import reads
+from regraft.splitting.program.statements import reads
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 Constants = tuple[Any, ...]

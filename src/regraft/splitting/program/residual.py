@@ -10,6 +10,17 @@ from dataclasses import dataclass, field
 
 import torch
 
+from regraft.splitting.program.statements import (
+    Assign,
+    Computation,
+    Raise,
+    Statement,
+    Terminator,
+    raise_message,
+    reads,
+    rename,
+)
+
 _SHOWN = 200  # characters of a region's limits in an error
 BEYOND_LIMITS = "no example has such sizes"  # in the error that a region raises beyond its limits
 
@@ -19,7 +30,7 @@ class TensorStep:
     """A statement that a region computes, without control flow or Python state. place: its file and
     line."""
 
-    statement: ast.stmt
+    statement: Computation
     place: tuple[str, int] = ("", 0)
 
 
@@ -28,7 +39,7 @@ class HostStep:
     """A statement that stays in the host. place: file and line in the source, ("", 0) where there
     is none."""
 
-    statement: ast.stmt
+    statement: Statement
     place: tuple[str, int] = ("", 0)
 
 
@@ -63,7 +74,7 @@ class Loop:
     `break`."""
 
     body: list[Step]
-    header: tuple[ast.expr, ast.expr] | None = None
+    header: tuple[str, ast.expr] | None = None
 
 
 @dataclass
@@ -86,7 +97,7 @@ class Region:
     """
 
     number: int
-    statements: list[ast.stmt]
+    statements: list[Computation]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     place: tuple[str, int] = ("", 0)
@@ -99,31 +110,13 @@ class Region:
 Step = TensorStep | HostStep | Branch | Loop | RegionStep
 
 
-def reads(node: ast.AST) -> set[str]:
-    """Return the names that the code reads."""
-    return {
-        child.id
-        for child in ast.walk(node)
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)
-    }
-
-
-def writes(node: ast.AST) -> set[str]:
-    """Return the names that the code assigns."""
-    return {
-        child.id
-        for child in ast.walk(node)
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
-    }
-
-
 def leaves(steps: list[Step]) -> bool:
     """Return whether control never falls out of the end of these steps."""
     if not steps:
         return False
     last = steps[-1]
     if isinstance(last, HostStep):
-        return isinstance(last.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise))
+        return isinstance(last.statement, Terminator)
     return (
         isinstance(last, Branch)
         and last.arms[-1][0] is None
@@ -180,13 +173,12 @@ def sides_at_infinity(steps: list[Step], regions: list[Region]) -> set[int]:
     """Return the numbers of the sides of decisions that compare with infinity, which no ordinary
     input takes."""
     statements = [statement for region in regions for statement in region.statements]
-    comparisons = [
-        statement
-        for statement in statements
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Compare)
-    ]
     compared = {
-        key for comparison in comparisons if has_infinity(comparison) for key in writes(comparison)
+        statement.target
+        for statement in statements
+        if isinstance(statement, Assign)
+        and isinstance(statement.value, ast.Compare)
+        and has_infinity(statement.value)
     }
     return _sides_at_infinity(steps, compared)
 
@@ -227,8 +219,8 @@ def close_sides(steps: list[Step], taken: set[int]) -> None:
                         f"{step.path}:{step.line}: the side where {step.labels[position]} was never"
                         " checked"
                     )
-                    error = ast.parse(f"raise RuntimeError({reason!r})").body[0]
-                    step.arms[position], step.numbers[position] = (test, [HostStep(error)]), -1
+                    error = HostStep(raise_message("RuntimeError", reason))
+                    step.arms[position], step.numbers[position] = (test, [error]), -1
                 else:
                     close_sides(body, taken)
 
@@ -246,18 +238,15 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
     """Return the branch that raises an error where the inputs of a region exceed its limits."""
     host_names = dict(zip(region.inputs, step.inputs, strict=True))
     conditions = " and ".join(f"({limit})" for limit in region.limits)
-    test = ast.parse(f"not ({conditions})", mode="eval")
-    for node in ast.walk(test):
-        if isinstance(node, ast.Name) and node.id in host_names:
-            node.id = host_names[node.id]
+    test = rename(ast.parse(f"not ({conditions})", mode="eval").body, host_names)
     path, line = region.place
     region_limits = " and ".join(region.limits)[:_SHOWN]
     reason = (
         f"{path}:{line}: {BEYOND_LIMITS}; Python code decides by sizes here, and this network was"
         f" split for {region_limits}: split again with an example call of this size"
     )
-    error = ast.parse(f"raise ValueError({reason!r})").body[0]
-    return Branch([(test.body, [HostStep(error)])], line, path, [""], [-1])
+    error = HostStep(raise_message("ValueError", reason))
+    return Branch([(test, [error])], line, path, [""], [-1])
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
@@ -274,7 +263,7 @@ def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
                 reason = "{}:{}: what stands here was never checked".format(
                     *regions[step.number].place
                 )
-                block[position:] = [HostStep(ast.parse(f"raise RuntimeError({reason!r})").body[0])]
+                block[position:] = [HostStep(raise_message("RuntimeError", reason))]
                 break
             if isinstance(step, RegionStep):
                 step.number = numbers[step.number]
@@ -285,4 +274,4 @@ def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
 
 def raises(body: list[Step]) -> bool:
     """Return whether the body begins with a raise statement."""
-    return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)
+    return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, Raise)

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import numpy
@@ -29,6 +30,19 @@ from regraft.splitting.program.residual import (
     raises,
 )
 from regraft.splitting.program.results import Classes, make_classes
+from regraft.splitting.program.statements import (
+    Assign,
+    Break,
+    Check,
+    Continue,
+    Evaluate,
+    Raise,
+    Return,
+    Statement,
+    StoreItem,
+    Unpack,
+    write_statement,
+)
 
 MAX_ITERATIONS = 10_000  # iterations of one loop
 MAX_SAMPLES = 6  # samples of one region, in different sizes
@@ -41,7 +55,7 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.training = False  # else the exporter leaves the network in training mode
         self.network = model
-        text = "\n    ".join(ast.unparse(statement) for statement in region.statements)
+        text = "\n    ".join(map(write_statement, region.statements))
         header = ", ".join(["self", *region.inputs])
         outputs = "".join(f"{key}, " for key in region.outputs)
         scope = dict(outside)
@@ -109,7 +123,7 @@ class Explorer:
             **make_classes(classes),
         }
         self.tried_bodies: set[int] = set()
-        self.code_by_id: dict[int, Any] = {}
+        self.compiled: dict[ast.expr, CodeType] = {}
 
     def run(self, steps: list[Step], names: dict[str, Any]) -> str:
         """Run `steps` and return how they ended: "", "break", "continue" or "return"."""
@@ -170,29 +184,39 @@ class Explorer:
         ):
             region.samples.append(tuple(tensor.clone() for tensor in inputs))
 
-    def run_host_statement(self, statement: ast.stmt, names: dict[str, Any]) -> str:
+    def run_host_statement(self, statement: Statement, names: dict[str, Any]) -> str:
         """Run a statement of the host and return how it ended, as `run` does; the result is
         names["return"]."""
-        if isinstance(statement, ast.Return):
-            names["return"] = self.evaluate(statement.value or ast.Constant(None), names)
-            return "return"
-        if isinstance(statement, (ast.Break, ast.Continue)):
-            return "break" if isinstance(statement, ast.Break) else "continue"
-        if (
-            id(statement) not in self.code_by_id
-        ):  # the steps hold the statement, so that its id stays its own
-            module = ast.fix_missing_locations(ast.Module([statement], []))
-            self.code_by_id[id(statement)] = compile(module, "<host>", "exec")
-        exec(self.code_by_id[id(statement)], self.scope, names)
+        match statement:
+            case Assign(target, code):
+                names[target] = self.evaluate(code, names)
+            case Unpack(targets, code):
+                names.update(zip(targets, self.evaluate(code, names), strict=True))
+            case StoreItem(base, index, code):
+                value = self.evaluate(code, names)
+                self.evaluate(base, names)[self.evaluate(index, names)] = value
+            case Evaluate(code):
+                self.evaluate(code, names)
+            case Check(code):
+                assert self.evaluate(code, names)
+            case Raise(code):
+                raise self.evaluate(code, names)
+            case Return(code):
+                names["return"] = self.evaluate(code, names)
+                return "return"
+            case Break():
+                return "break"
+            case Continue():
+                return "continue"
         return ""
 
     def evaluate(self, code: ast.expr, names: dict[str, Any]) -> Any:
         """Return the value of an expression of the host."""
-        if id(code) not in self.code_by_id:
-            self.code_by_id[id(code)] = compile(
+        if code not in self.compiled:
+            self.compiled[code] = compile(
                 ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval"
             )
-        return eval(self.code_by_id[id(code)], self.scope, names)
+        return eval(self.compiled[code], self.scope, names)
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
         """Run the arm whose test holds and return how it ended; before it, run out of turn each
@@ -253,7 +277,7 @@ class Explorer:
         )
         for element in elements:
             if step.header:
-                names[step.header[0].id] = element  # type: ignore[attr-defined]
+                names[step.header[0]] = element
             ended = self.run(step.body, names)
             if ended == "break":
                 return ""

@@ -10,7 +10,8 @@ import torch
 from regraft.splitting.program.codes import method_call
 from regraft.splitting.program.possible import TRUTHS, narrow, possible_constants
 from regraft.splitting.program.records import is_namedtuple
-from regraft.splitting.program.residual import Branch, Step, reads
+from regraft.splitting.program.residual import Branch, Step
+from regraft.splitting.program.statements import reads
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from regraft.splitting.program.codes import MUTATORS, name
 from regraft.splitting.program.normal import expand_comprehension
 from regraft.splitting.program.possible import TRUTHS, is_truth
-from regraft.splitting.program.residual import Step, TensorStep, reads
+from regraft.splitting.program.residual import Step, TensorStep
+from regraft.splitting.program.statements import reads
 from regraft.splitting.program.values import (
     HostValue,
     Names,

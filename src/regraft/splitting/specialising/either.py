@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import assign, method_call, name
+from regraft.splitting.program.codes import method_call, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.shapes import open_dimensions, same_type
+from regraft.splitting.program.statements import Assign, raise_message
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -55,7 +56,7 @@ def write_constant_test(state: Specialisation, key: str) -> Value:
 def bind_without_constant(state: Specialisation, value: EitherValue) -> Value:
     """Return the value where it is not the constant, under a name of its own."""
     key = state.fresh_name()
-    state.steps.append(HostStep(assign(key, value.code)))
+    state.steps.append(HostStep(Assign(key, value.code)))
     return state.bind_name(key, without_constant(value))
 
 
@@ -66,7 +67,7 @@ def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: st
     if value.instead is not None:
         state.require_single_kind(node, value)
     is_none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
-    raised = HostStep(ast.parse(f"raise {error}('None')").body[0])
+    raised = HostStep(raise_message(error, "None"))
     state.steps.append(
         Branch([(is_none, [raised])], getattr(node, "lineno", 0), state.frame.path, [""])
     )

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import (
-    assign,
     holds_tensor,
     is_named_result,
     is_static_object,
@@ -18,6 +17,7 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
 from regraft.splitting.program.shapes import open_dimensions
+from regraft.splitting.program.statements import Assign, Unpack
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -155,7 +155,7 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
     ):
         # the source may assign to the tensor's name before the loop ends
         rows = state.fresh_name()
-        state.steps.append(TensorStep(assign(rows, values.code), state.location))
+        state.steps.append(TensorStep(Assign(rows, values.code), state.location))
         state.bind_name(rows, values)
         places = map(ast.Constant, range(len(values.example)))
         return [
@@ -181,10 +181,7 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
     """Return the elements of what one expression gives, under names of their own."""
     parts = list_parts(value)
     element_names = [state.fresh_name() for _ in parts]
-    pattern = ast.Tuple(
-        [ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store()
-    )
-    statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
+    statement = Unpack(tuple(element_names), value.code)
     is_tensor = isinstance(value, TensorValue)
     state.steps.append(TensorStep(statement, state.location) if is_tensor else HostStep(statement))
     return [

@@ -12,6 +12,7 @@ from typing import Any
 from regraft.splitting.program.codes import name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.statements import Evaluate
 from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
@@ -95,7 +96,7 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
         if value is not None and value.partial:
             state.names[variable] = replace(value, partial=False)
             if not value.fields:
-                state.steps.append(HostStep(ast.Expr(name(variable))))
+                state.steps.append(HostStep(Evaluate(name(variable))))
 
 
 def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.codes import assign, is_static_object, name
+from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.normal import (
     changed_names,
 )
-from regraft.splitting.program.residual import HostStep, Loop, Step, leaves, writes
+from regraft.splitting.program.residual import HostStep, Loop, Step, leaves
 from regraft.splitting.program.shapes import open_differing_sizes, same_type
+from regraft.splitting.program.statements import Assign, writes
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -70,7 +71,7 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
             if is_static_object(value):
                 state.names[key] = LostValue(name(key))
                 continue
-            state.steps.append(HostStep(assign(key, value.code)))
+            state.steps.append(HostStep(Assign(key, value.code)))
             state.bind_name(key, convert_to_host(value))
     for key, value in state.names.items():
         if has_part_names(key, value, state.names):
@@ -80,7 +81,7 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
 def follow_to_fixpoint(
     state: Specialisation,
     node: ast.While | ast.For,
-    header: tuple[ast.expr, ast.expr] | None,
+    header: tuple[str, ast.expr] | None,
     unassigned: Collection[str] = (),
 ) -> None:
     """Follow the body until the names at its end fit those at its start, and append the loop.
@@ -173,11 +174,11 @@ def run_iteration(state: Specialisation, node: ast.While | ast.For, loop: Follow
 def carry_over_names(
     state: Specialisation,
     node: ast.While | ast.For,
-    header: tuple[ast.expr, ast.expr] | None,
+    header: tuple[str, ast.expr] | None,
     ends: list[tuple[list[Step], Names]],
 ) -> None:
     """Set the names to what they hold at the start of any iteration; the loop's variable stays."""
-    target = header[0].id if header is not None and isinstance(header[0], ast.Name) else None
+    target = header[0] if header is not None else None
     for _, end in ends:
         state.names = {
             key: value if key == target else carry_over(state, node, key, value, end.get(key))

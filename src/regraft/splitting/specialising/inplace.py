@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import is_static_object, tensors_in
-from regraft.splitting.program.residual import HostStep, reads
+from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.statements import StoreItem, reads
 from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.indexing import convert_lists
@@ -83,8 +84,7 @@ def put_in_list(
             target,
             ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []),
         )
-    element = ast.Subscript(base.code, index.code, ast.Store())
-    state.steps.append(HostStep(ast.fix_missing_locations(ast.Assign([element], code, lineno=1))))
+    state.steps.append(HostStep(StoreItem(base.code, index.code, code)))
 
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:

@@ -6,11 +6,12 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import assign, is_static_literal, name
+from regraft.splitting.program.codes import is_static_literal, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
 from regraft.splitting.program.shapes import open_differing_sizes, same_type
+from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -39,7 +40,7 @@ def name_prefixes(key: str) -> set[str]:
 def assign_at_end(key: str, path_values: PathValues) -> None:
     """Let the host assign each path's value to a name, at the path's end."""
     for steps, value in path_values:
-        append_before_exit(steps, HostStep(assign(key, value.code)))
+        append_before_exit(steps, HostStep(Assign(key, value.code)))
 
 
 PathValues = list[tuple[list[Step], Value]]

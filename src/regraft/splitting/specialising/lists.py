@@ -7,7 +7,7 @@ import ast
 from typing import Any
 
 from regraft.splitting.program.codes import holds_number
-from regraft.splitting.program.residual import reads
+from regraft.splitting.program.statements import reads
 from regraft.splitting.program.values import HostValue, Names, Value, list_lengths, lists_in
 from regraft.splitting.specialising.state import Specialisation
 

@@ -17,8 +17,9 @@ from regraft.splitting.program.normal import (
     peel_while,
     without_else,
 )
-from regraft.splitting.program.residual import HostStep, Loop, leaves, reads
+from regraft.splitting.program.residual import HostStep, Loop, leaves
 from regraft.splitting.program.shapes import same_type
+from regraft.splitting.program.statements import Break, Continue, raise_message, reads
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -88,7 +89,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     if not leaves(steps):
         exits.append((steps, state.names))
         merge_paths(state, exits, drop_leaving=False)
-        steps.append(HostStep(ast.Break()))
+        steps.append(HostStep(Break()))
     else:
         merge_paths(state, exits, drop_leaving=False)
     state.steps.append(Loop(steps))
@@ -154,7 +155,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     def follow() -> None:
         generalise(state, node)
         state.bind_name(key, elements[0].with_name(key))
-        follow_to_fixpoint(state, node, (ast.Name(key, ast.Store()), code), unassigned)
+        follow_to_fixpoint(state, node, (key, code), unassigned)
 
     def peel() -> ast.stmt:
         list_name = state.fresh_name()
@@ -182,10 +183,10 @@ def pair_elements(values: Value) -> list[tuple[Any, Any]]:
 def append_loop_not_entered(state: Specialisation, node: ast.For, code: ast.expr) -> None:
     """Append a loop over an empty list, which raises an error where it is entered."""
     state.not_entered += 1
-    error = f"raise RuntimeError('{state.frame.path}:{node.lineno}: no example entered this loop')"
-    error_step = HostStep(ast.parse(error).body[0])
+    reason = f"{state.frame.path}:{node.lineno}: no example entered this loop"
+    error_step = HostStep(raise_message("RuntimeError", reason))
     state.not_entered_errors.append(error_step)
-    state.steps.append(Loop([error_step], (ast.Name(state.fresh_name(), ast.Store()), code)))
+    state.steps.append(Loop([error_step], (state.fresh_name(), code)))
 
 
 def write_loop_variable(
@@ -237,7 +238,7 @@ def generalise(state: Specialisation, node: ast.While | ast.For) -> None:
 
 def execute_break(state: Specialisation, node: ast.Break) -> None:
     """End the path with `break`, and note it as an exit of the loop."""
-    state.steps.append(HostStep(ast.Break()))
+    state.steps.append(HostStep(Break()))
     state.loops[-1].exits.append((state.steps, state.names))
 
 
@@ -250,5 +251,5 @@ def execute_continue(state: Specialisation, node: ast.Continue) -> None:
         raise state.refuse(
             node, "continue inside with or try, in a loop that is unrolled, is not supported"
         )
-    state.steps.append(HostStep(ast.Continue()))
+    state.steps.append(HostStep(Continue()))
     state.loops[-1].continues.append((state.steps, state.names))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import replace
 
-from regraft.splitting.program.codes import assign, is_static_literal
-from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit, reads
+from regraft.splitting.program.codes import is_static_literal
+from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit
+from regraft.splitting.program.statements import Assign, reads, rename
 from regraft.splitting.program.values import (
     LostValue,
     Names,
@@ -127,7 +127,7 @@ def assign_before_exit(
     size: whether the value is a size that regions compute.
     """
     step_class = TensorStep if isinstance(value, TensorValue) or size else HostStep
-    append_before_exit(steps, step_class(assign(key, value.code), state.location))
+    append_before_exit(steps, step_class(Assign(key, value.code), state.location))
     return value.with_name(key).with_constant(False)
 
 
@@ -135,13 +135,4 @@ def rename_variables(value: Value, new_names: dict[str, str]) -> Value:
     """Return the value with the variables in its expression renamed."""
     if not reads(value.code) & new_names.keys():
         return value
-
-    class Renamer(ast.NodeTransformer):
-        """Renames variables."""
-
-        def visit_Name(self, node: ast.Name) -> ast.Name:
-            return ast.copy_location(ast.Name(new_names.get(node.id, node.id), node.ctx), node)
-
-    return replace(
-        value, code=Renamer().visit(ast.parse(ast.unparse(value.code), mode="eval").body)
-    )
+    return value.with_code(rename(value.code, new_names))

@@ -10,6 +10,7 @@ import torch
 from regraft.splitting.program.codes import MUTATORS, is_static_object, method_call
 from regraft.splitting.program.possible import TRUTHS
 from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.statements import Evaluate
 from regraft.splitting.program.values import (
     ComputedValue,
     HostValue,
@@ -241,5 +242,5 @@ def finish_without_result(
     host then does in a step of its own, else a value of the host."""
     if call.method_name not in MUTATORS:
         return convert_to_host(value)
-    state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
+    state.steps.append(HostStep(Evaluate(code)))
     return state.static(None)

@@ -13,6 +13,7 @@ from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, leaves
+from regraft.splitting.program.statements import Return
 from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
@@ -66,7 +67,7 @@ def specialise_network(
         definition = enter_wrapped(state, definition)
     state.execute_block(definition.body)
     if not leaves(state.steps):
-        state.steps.append(HostStep(ast.Return(ast.Constant(None))))
+        state.steps.append(HostStep(Return(ast.Constant(None))))
     return state.steps
 
 

@@ -15,7 +15,7 @@ from regraft.splitting.observing.scratch import (
     remove_attribute,
 )
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import reads
+from regraft.splitting.program.statements import reads
 from regraft.splitting.program.values import StaticValue, Value, lists_in
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.lists import check_change

@@ -13,10 +13,11 @@ import torch
 
 from regraft.splitting.errors import Unsplittable, refuse
 from regraft.splitting.observing.scratch import Attribute
-from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, assign, name
+from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, name
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves, reads
+from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves
 from regraft.splitting.program.shapes import open_dimensions
+from regraft.splitting.program.statements import Assign, reads
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -326,7 +327,7 @@ class Specialisation:
         if isinstance(value.code, ast.Name):
             return value.code
         target = self.fresh_name()
-        self.steps.append(TensorStep(assign(target, value.code), self.location))
+        self.steps.append(TensorStep(Assign(target, value.code), self.location))
         self.bind_name(target, value)
         return name(target)
 
@@ -343,7 +344,7 @@ class Specialisation:
         """Bind what the host computes to a new name, so that it is computed once, and return it
         under this name."""
         target = self.fresh_name()
-        self.steps.append(HostStep(assign(target, value.code)))
+        self.steps.append(HostStep(Assign(target, value.code)))
         return self.bind_name(target, value)
 
     def merge_aliases(self, value: TensorValue, values: Sequence[Value]) -> TensorValue:

@@ -12,8 +12,9 @@ import torch
 
 from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import Branch, HostStep, Step, reads
+from regraft.splitting.program.residual import Branch, HostStep, Step
 from regraft.splitting.program.shapes import same_type
+from regraft.splitting.program.statements import Check, Evaluate, Raise, Return, raise_error, reads
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -97,11 +98,9 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     del state.chosen_indices[id(choice.index)]
     merge_paths(state, ends)
     text = ast.unparse(choice.index)
-    message = ast.parse(f"raise LookupError({ast.unparse(index)})").body[0]
     labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
-    state.steps.append(
-        Branch([*arms, (None, [HostStep(message)])], node.lineno, state.frame.path, labels)
-    )
+    arms.append((None, [HostStep(raise_error("LookupError", index))]))
+    state.steps.append(Branch(arms, node.lineno, state.frame.path, labels))
 
 
 def execute_pass(state: Specialisation, node: ast.Pass) -> None:
@@ -115,18 +114,16 @@ def execute_expression(state: Specialisation, node: ast.Expr) -> None:
         return
     value = state.evaluate(node.value)
     if isinstance(value, HostValue):
-        state.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
+        state.steps.append(HostStep(Evaluate(value.code)))
 
 
 def execute_assert(state: Specialisation, node: ast.Assert) -> None:
     """Specialise `assert`, which the host repeats unless its outcome is known."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if not isinstance(test, StaticValue):
-        state.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
+        state.steps.append(HostStep(Check(test.code)))
     elif not test.example:  # on a path that no input takes, or where the original raises, too
-        state.steps.append(
-            HostStep(ast.fix_missing_locations(ast.parse("raise AssertionError").body[0]))
-        )
+        state.steps.append(HostStep(Raise(name("AssertionError"))))
 
 
 def execute_raise(state: Specialisation, node: ast.Raise) -> None:
@@ -155,10 +152,8 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     )
     if not are_literal or len(state.steps) > step_count:  # a side that raises gives no samples
         raise state.refuse(node, f"{error_name} of values of tensors is not supported")
-    raise_statement = ast.Raise(
-        ast.Call(name(error_name), [argument.code for argument in arguments], [])
-    )
-    state.steps.append(HostStep(ast.fix_missing_locations(raise_statement)))
+    error_code = ast.Call(name(error_name), [argument.code for argument in arguments], [])
+    state.steps.append(HostStep(Raise(error_code)))
 
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
@@ -317,9 +312,7 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
                 node,
                 "of the value of `and` or `or`, which may be a tensor, only the truth is known",
             )
-        state.steps.append(
-            HostStep(ast.fix_missing_locations(ast.Return(convert_sizes(state, code))))
-        )
+        state.steps.append(HostStep(Return(convert_sizes(state, code))))
         return
     store_name(state, f"{state.frame.prefix}result", value.with_code(code))
 

@@ -17,8 +17,8 @@ from regraft.splitting.program.codes import (
     name,
 )
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import reads
 from regraft.splitting.program.shapes import open_dimensions
+from regraft.splitting.program.statements import reads
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,

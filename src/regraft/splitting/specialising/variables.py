@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.codes import (
-    assign,
     holds_tensor,
     is_named_result,
     is_single_integer,
@@ -17,7 +16,8 @@ from regraft.splitting.program.codes import (
 )
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import fields_of, is_record
-from regraft.splitting.program.residual import HostStep, TensorStep, reads, writes
+from regraft.splitting.program.residual import HostStep, TensorStep
+from regraft.splitting.program.statements import Assign, reads, writes
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -91,7 +91,7 @@ def bind_number(state: Specialisation, value: Value) -> Value:
 def append_assignment(state: Specialisation, key: str, code: ast.expr, by_region: bool) -> None:
     """Append the step that assigns to a name, in a region or in the host."""
     state.steps.append(
-        TensorStep(assign(key, code), state.location) if by_region else HostStep(assign(key, code))
+        TensorStep(Assign(key, code), state.location) if by_region else HostStep(Assign(key, code))
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 
 from regraft.splitting.program.residual import (
@@ -11,6 +10,13 @@ from regraft.splitting.program.residual import (
     Loop,
     RegionStep,
     Step,
+)
+from regraft.splitting.program.statements import (
+    Break,
+    Continue,
+    Raise,
+    Return,
+    Statement,
     reads,
     writes,
 )
@@ -48,21 +54,22 @@ def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
             step.body, {**needs, "fall": needed, "continue": needed, "break": after}
         )
         if step.header is not None:
-            needed_before = (needed_before - writes(step.header[0])) | reads(step.header[1]) | after
+            target, values = step.header
+            needed_before = (needed_before - {target}) | reads(values) | after
         if needed_before <= needed:
             return needed
         needed |= needed_before
 
 
 def _live_before_statement(
-    statement: ast.stmt, needed: frozenset[str], needs: Needs
+    statement: Statement, needed: frozenset[str], needs: Needs
 ) -> frozenset[str]:
     """Return the names needed before a statement of the host, from those needed after it."""
-    if isinstance(statement, (ast.Return, ast.Raise)):
+    if isinstance(statement, (Return, Raise)):
         needed = frozenset()
-    elif isinstance(statement, ast.Break):
+    elif isinstance(statement, Break):
         needed = needs["break"]
-    elif isinstance(statement, ast.Continue):
+    elif isinstance(statement, Continue):
         needed = needs["continue"]
     return (needed - writes(statement)) | reads(statement)
 
@@ -74,10 +81,10 @@ def exit_ways(steps: list[Step]) -> frozenset[str]:
         step_ways = frozenset({"fall"})
         if isinstance(step, HostStep):
             kinds = {
-                ast.Return: {"return"},
-                ast.Break: {"break"},
-                ast.Continue: {"continue"},
-                ast.Raise: set(),
+                Return: {"return"},
+                Break: {"break"},
+                Continue: {"continue"},
+                Raise: set(),
             }
             step_ways = frozenset(kinds.get(type(step.statement), {"fall"}))
         elif isinstance(step, Branch):

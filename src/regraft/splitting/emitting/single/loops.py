@@ -44,6 +44,7 @@ from regraft.splitting.emitting.single.values import (
     leaves,
 )
 from regraft.splitting.program.residual import Branch, HostStep, Loop, Step
+from regraft.splitting.program.statements import Break
 
 UNCHECKED_GROWTH = 2**20  # of a counter in an iteration; 2**42 iterations do not end in a lifetime
 GOES_ON = "goes on"
@@ -96,9 +97,7 @@ def bind_target(step: Loop, header: Names, inner: Graph, iterated: Value) -> Non
     inner: the graph of the body. iterated: the value that the loop runs over.
     """
     if step.header is not None:
-        target = step.header[0]
-        assert isinstance(target, ast.Name)
-        header[target.id] = element_of_iteration(inner, iterated, inner.inputs[0][0])
+        header[step.header[0]] = element_of_iteration(inner, iterated, inner.inputs[0][0])
 
 
 def check_aliases_after_iteration(body_names: Names, aliases: dict[str, str]) -> None:
@@ -167,7 +166,7 @@ def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
         is_stop = (
             len(stop_steps) == 1
             and isinstance(stop_steps[0], HostStep)
-            and isinstance(stop_steps[0].statement, ast.Break)
+            and isinstance(stop_steps[0].statement, Break)
         )
         if test is not None and is_stop:
             return ast.UnaryOp(ast.Not(), test), [*other_steps, *step.body[1:]]

@@ -41,6 +41,19 @@ from regraft.splitting.emitting.single.loops import add_loop, check_iterated
 from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Value
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
+from regraft.splitting.program.statements import (
+    Assign,
+    Break,
+    Check,
+    Continue,
+    Evaluate,
+    Raise,
+    Return,
+    Statement,
+    StoreItem,
+    Unpack,
+    write_statement,
+)
 
 Side = Callable[[Names, Graph], Outcome]  # lowers a side of a branch
 MAX_LINEAR_CASES = 3  # more cases are searched by halving them
@@ -82,11 +95,12 @@ class Lowering:
             if isinstance(step, HostStep):
                 self.place = step.place if step.place[1] else self.place
                 statement = step.statement
-                if isinstance(statement, ast.Raise):
-                    graph.raise_text = f"{self.place[0]}:{self.place[1]}: {ast.unparse(statement)}"
+                if isinstance(statement, Raise):
+                    text = write_statement(statement)
+                    graph.raise_text = f"{self.place[0]}:{self.place[1]}: {text}"
                     return None
-                if isinstance(statement, ast.Assert):
-                    step = self.branch_of_assert(statement)
+                if isinstance(statement, Check):
+                    step = self.branch_of_check(statement)
                 elif self.lower_statement(statement, names, graph):
                     return leave.finish(type(statement).__name__.lower(), names, graph)
             if isinstance(step, RegionStep):
@@ -111,39 +125,30 @@ class Lowering:
                 )
         return leave.finish("fall", names, graph)
 
-    def branch_of_assert(self, statement: ast.Assert) -> Branch:
+    def branch_of_check(self, statement: Check) -> Branch:
         """Return the branch, at the current place, that raises where the test does not hold."""
         path, line = self.place
-        arms: list[Arm] = [(statement.test, []), (None, [raise_step("AssertionError")])]
+        error = Raise(ast.Name("AssertionError", ast.Load()))
+        arms: list[Arm] = [(statement.test, []), (None, [HostStep(error)])]
         return Branch(arms, line, path, [])
 
-    def lower_statement(self, statement: ast.stmt, names: Names, graph: Graph) -> bool:
+    def lower_statement(self, statement: Statement, names: Names, graph: Graph) -> bool:
         """Lower one statement of the host, which may change `names`; return whether it leaves the
         block."""
         reader = Expressions(graph, names)
-        if isinstance(statement, (ast.Break, ast.Continue)):
-            return True
-        if isinstance(statement, ast.Return):
-            names[RESULT] = reader.evaluate(statement.value or ast.Constant(None))
-            return True
-        if isinstance(statement, ast.Expr):
-            reader.evaluate(statement.value)
-        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self.store(statement.targets[0], reader.evaluate(statement.value), names, graph)
-        else:
-            raise Inexpressible(ast.unparse(statement))
-        return False
-
-    def store(self, target: ast.expr, value: Value, names: Names, graph: Graph) -> None:
-        """Assign a value to a name or to a tuple of targets, in `names`."""
-        if isinstance(target, ast.Name):
-            names[target.id] = value
-        elif isinstance(target, ast.Tuple):
-            parts = Expressions(graph, names).unpack(value, len(target.elts))
-            for element, part in zip(target.elts, parts, strict=True):
-                self.store(element, part, names, graph)
-        else:
-            raise Inexpressible(f"the assignment to {ast.unparse(target)}")
+        match statement:
+            case Assign(target, value):
+                names[target] = reader.evaluate(value)
+            case Unpack(targets, value):
+                parts = reader.unpack(reader.evaluate(value), len(targets))
+                names.update(zip(targets, parts, strict=True))
+            case StoreItem():
+                raise Inexpressible(f"the assignment {write_statement(statement)}")
+            case Evaluate(value):
+                reader.evaluate(value)
+            case Return(value):
+                names[RESULT] = reader.evaluate(value)
+        return isinstance(statement, (Return, Break, Continue))
 
     # -- branches
 
@@ -307,8 +312,3 @@ class Lowering:
             needs = {**leave.needs, "fall": after, "break": after}
             return self.lower_block(step.body, names, graph, coded_exit(needs, {"break": "fall"}))
         return add_loop(self.lower_block, step, after, leave.needs, names, graph)
-
-
-def raise_step(name: str) -> HostStep:
-    """Return a step that raises the builtin exception `name`."""
-    return HostStep(ast.parse(f"raise {name}").body[0])
