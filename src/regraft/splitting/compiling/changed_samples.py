@@ -58,15 +58,19 @@ def enlarge_floats(sample: Sample) -> Sample:
     )
 
 
-def clear_floats(sample: Sample) -> Sample:
-    """Return the sample with zeros of both signs among its floating-point numbers: two of three."""
-    return tuple(_with_zeros(tensor) if tensor.is_floating_point() else tensor for tensor in sample)
+def with_negative_zero(sample: Sample) -> Sample:
+    """Return the sample with the first number of each floating-point tensor negative zero; a second
+    zero would make the order of equal numbers matter."""
+    return tuple(
+        _with_first(tensor, -0.0) if tensor.is_floating_point() and tensor.numel() else tensor
+        for tensor in sample
+    )
 
 
-def _with_zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers with every third zero, and the next number negative zero."""
+def _with_first(tensor: torch.Tensor, number: float) -> torch.Tensor:
+    """Return a tensor with another first number."""
     numbers = tensor.clone(memory_format=torch.contiguous_format).view(-1)
-    numbers[::3], numbers[1::3] = 0.0, -0.0
+    numbers[0] = number
     return numbers.view(tensor.shape)
 
 

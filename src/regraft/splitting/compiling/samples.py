@@ -17,9 +17,9 @@ from regraft.splitting.compiling.changed_samples import (
     change_numbers,
     change_values,
     change_whole_numbers,
-    clear_floats,
     enlarge_floats,
     resized_samples,
+    with_negative_zero,
 )
 from regraft.splitting.compiling.size_limits import (
     DecidesByData,
@@ -83,7 +83,7 @@ def compare_values(
     for changed in change_whole_numbers(first, may_be_sizes=sized_by_data):
         compare_changed(module, run, changed, name, difference)
     if not sized_by_data:
-        compare_changed(module, run, clear_floats(first), name, difference)
+        compare_changed(module, run, with_negative_zero(first), name, difference)
         compare_changed(module, run, enlarge_floats(first), name, difference_in_size)
     compare_sizes(region, module, run, name, sized_by_data)
 
