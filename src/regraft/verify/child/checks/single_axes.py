@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import map_leaves
-from regraft.verify.child.checks.sizes import is_feature_width, is_small
+from regraft.verify.child.checks.sizes import SIZES, is_feature_width, is_small
 from regraft.verify.child.tree import Call, is_mask, tensors
 
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
@@ -114,4 +114,4 @@ def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
     args, kwargs = map_leaves((call.args, dict(call.kwargs)), lengthen_leaf)
     places = " and ".join(f"dimension {dim} of tensor {number}" for number, dim in choice)
     label = f"{size.size} -> {length} in {places} only"
-    return replace(call, args=args, kwargs=kwargs, label=label, beyond="sizes")
+    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)

@@ -14,6 +14,7 @@ from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.tree import Call, map_call, tensors
 
 BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
+SIZES = "sizes"  # the kind of these calls
 _ELEMENTS = 1 << 22  # the most elements of the inputs of one call together
 _SIZES = 3  # the most different sizes of a call that are changed
 
@@ -130,7 +131,7 @@ def _count_elements(tensors: list[Any], size: int, target: int) -> float:
 def _resize(call: Call, size: int, target: int, label: str) -> Call:
     """Return a labelled call, marked as beyond in its sizes, with a size changed in every dimension
     and integer, as `with_sizes` does."""
-    return replace(with_sizes(call, {size: target}), label=label, beyond="sizes")
+    return replace(with_sizes(call, {size: target}), label=label, beyond=SIZES)
 
 
 def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) -> Call:
@@ -182,7 +183,7 @@ def reranked_calls(call: Call) -> Iterator[Call]:
         def map_leaf(leaf: Any) -> Any:
             return change(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1 else leaf
 
-        return map_call(call, map_leaf, label, "sizes")
+        return map_call(call, map_leaf, label, SIZES)
 
     yield map_tensors(lambda tensor: tensor.unsqueeze(0), "one more dimension")
     yield map_tensors(lambda tensor: tensor[0].contiguous(), "one dimension less")
