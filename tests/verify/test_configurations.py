@@ -101,7 +101,7 @@ def test_classes_that_take_a_dataclass_are_compared_in_the_model_around_them(
     path = tmp_path / "net.py"
     path.write_text(SOURCE)
     changed = SOURCE.replace("torch.relu(self.up(x))", text)
-    verdicts = verify(path, changed.encode(), time_limit=60)
+    verdicts = verify(path, changed.encode(), time_limit=300)
     assert [(v.definition, v.status, v.reason) for v in verdicts if status == "proved"] == [
         ("Layer", "proved", "") for _ in verdicts if status == "proved"
     ]
