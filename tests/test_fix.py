@@ -13,6 +13,13 @@ from regraft.scanning import CompiledRule, FileReport, check_source, compile_rul
 from regraft.source.text import SourceFile, parse
 from regraft.verify import Status, Verdict
 
+BOTH = """
+
+class Both(nn.Module):
+    def forward(self, x):
+        y = F.softmax(x, dim=-1)
+        return y + x * torch.sigmoid(x)
+"""
 CODE = """import math
 import torch
 import torch.nn.functional as F
@@ -107,3 +114,24 @@ def test_a_definition_stays_where_no_rule_is_proved_or_nothing_ran(
     assert len(texts) == runs
     assert attention_in(fix.data.decode()) == attention_in(CODE)
     assert "F.softmax(x" not in fix.data.decode()
+
+
+def test_the_rules_of_a_definition_that_are_proved_without_another_are_kept(
+    rules: list[CompiledRule],
+) -> None:
+    texts: list[str] = []
+    silu = load_rule(BUILT_IN / "torch" / "silu.rule")
+    assert isinstance(silu, Rule)
+    all_rules = [*rules, *compile_rules([silu])[0]]
+
+    def both_in(code: str) -> str:
+        return code[code.index("class Both") :]
+
+    def verify(code: bytes) -> tuple[Verdict, ...]:
+        texts.append(both_in(code.decode()))
+        return (verdict("Both", "proved" if "F.softmax(x" in texts[-1] else "refuted"),)
+
+    fix = proved_fix(report_of(CODE + BOTH, all_rules), all_rules, verify)
+    both = both_in(fix.data.decode())
+    assert "F.softmax(x, dim=-1)" in both and "torch.sigmoid" not in both, texts
+    assert fix.left_out == ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
 from regraft.verify import Verdict
 
 Verify = Callable[[bytes], tuple[Verdict, ...]]
+_TRIES = 4  # the most sets of rules that are tried for a definition after the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,8 @@ class Fix:
     applied   the findings whose patches are in it
     verdicts  the verdicts on its definitions
     left_out  the verdicts because of which definitions stay as they are
-    rejected  pairs of a definition and a rule that was not proved there, in whose place another
-              rule was tried
+    rejected  pairs of a definition and a rule that is not applied in it because others are
+              proved without it, or none is
     """
 
     data: bytes
@@ -41,15 +42,18 @@ def proved_fix(
     """Rewrite and verify a file, leaving out the definitions that are not proved, until all others
     are.
 
-    Where other rules apply to the places of a rewrite that is not proved, these are tried before
-    the definition is left out. `unproven` also takes what is neither proved nor refuted; only
-    findings that are `wanted` are rewritten. Raise RuleDefect and VerifyError.
+    A definition is left out after other rules for its places, and fewer of several rules, were
+    tried. `unproven` also takes what is neither proved nor refuted; only findings that are `wanted`
+    are rewritten. Raise RuleDefect and VerifyError.
     """
     assert report.source is not None
     allowed = ("proved", "unproven") if unproven else ("proved",)
     left_out: dict[str, Verdict] = {}
-    rejected_rules: frozenset[tuple[str, str]] = frozenset()
+    searches: dict[str, _RuleSearch] = {}
     while True:
+        rejected_rules = frozenset(
+            (name, rule) for name, search in searches.items() for rule in search.rejected
+        )
         is_allowed = _wanted(left_out.keys(), rejected_rules, wanted)
         rewritten, applied = rewrite_file(report, rules, wanted=is_allowed)
         verdicts = verify(rewritten) if applied else ()
@@ -63,11 +67,64 @@ def proved_fix(
             return Fix(rewritten, applied, verdicts, left_out_verdicts, rejected_rules)
         applied_definitions = {name for finding in applied for name in changed_definitions(finding)}
         for name, verdict in _blamed(rejected, applied_definitions).items():
-            replaceable_rules = _replaceable_rules(name, applied, report, rejected_rules)
-            if replaceable_rules and _may_depend_on_rule(verdict):
-                rejected_rules |= {(name, rule) for rule in replaceable_rules}
-            else:
+            search = searches.setdefault(name, _RuleSearch(name))
+            if not (_may_depend_on_rule(verdict) and search.advance(applied, report)):
                 left_out[name] = verdict
+
+
+@dataclass(slots=True)
+class _RuleSearch:
+    """The search for rules of one definition that are proved together.
+
+    rejected  the rules that are not applied in it
+    pending   further sets of rules to leave away, the next one last
+    tried     the number of sets so far
+    """
+
+    definition: str
+    rejected: frozenset[str] = frozenset()
+    pending: list[frozenset[str]] = field(default_factory=list)
+    tried: int = 0
+
+    def advance(self, applied: Sequence[Finding], report: FileReport) -> bool:
+        """Reject another set of rules after those that were applied were not proved; return False
+        where none is left to try.
+
+        First come other rules for the places of the rewrite, then fewer of several rules.
+        """
+        own_findings = [
+            finding for finding in applied if self.definition in changed_definitions(finding)
+        ]
+        own_rules = sorted({finding.rule.id for finding in own_findings})
+        if len(own_rules) > 1:
+            self.pending += [self.rejected | {rule} for rule in reversed(own_rules)]
+        if replaceable_rules := self._replaceable_rules(own_findings, report):
+            self.pending.append(self.rejected | replaceable_rules)
+        self.tried += 1
+        if not self.pending or self.tried > _TRIES:
+            return False
+        self.rejected = self.pending.pop()
+        return True
+
+    def _replaceable_rules(
+        self, own_findings: Sequence[Finding], report: FileReport
+    ) -> frozenset[str]:
+        """Return the applied rules for whose places the file has a finding of another rule that was
+        neither applied nor rejected."""
+        excluded = {finding.rule.id for finding in own_findings} | self.rejected
+        alternatives = [
+            finding
+            for finding in report.findings
+            if finding.patch is not None and self.definition in changed_definitions(finding)
+            if finding.rule.id not in excluded
+        ]
+        in_first_round = set(map(id, report.findings))
+        return frozenset(
+            finding.rule.id
+            for finding in own_findings
+            if id(finding) in in_first_round
+            and any(_share_lines(finding, alternative) for alternative in alternatives)
+        )
 
 
 def _wanted(
@@ -88,37 +145,13 @@ def _wanted(
 
 
 def _may_depend_on_rule(verdict: Verdict) -> bool:
-    """Return whether another rewrite of a definition may be proved: what brought nothing to life
-    brings no other rewrite to life either."""
-    return verdict.status == "refuted" or bool(verdict.evidence.get("replays"))
+    """Return whether another rewrite of a definition may be proved.
 
-
-def _replaceable_rules(
-    name: str,
-    applied: Sequence[Finding],
-    report: FileReport,
-    rejected_rules: frozenset[tuple[str, str]],
-) -> set[str]:
-    """Return the rules applied in a definition for whose places the file has a finding of another
-    rule that was neither applied nor rejected there."""
-    in_first_round = {id(finding) for finding in report.findings}
-    in_definition = [
-        finding
-        for finding in applied
-        if name in changed_definitions(finding) and id(finding) in in_first_round
-    ]
-    applied_rules = {finding.rule.id for finding in in_definition}
-    alternatives = [
-        finding
-        for finding in report.findings
-        if finding.patch is not None and name in changed_definitions(finding)
-        if finding.rule.id not in applied_rules and (name, finding.rule.id) not in rejected_rules
-    ]
-    return {
-        finding.rule.id
-        for finding in in_definition
-        if any(_share_lines(finding, alternative) for alternative in alternatives)
-    }
+    What brought nothing to life brings no other rewrite to life either, and what takes too long
+    takes as long again.
+    """
+    was_compared = bool(verdict.evidence.get("replays"))
+    return verdict.status == "refuted" or (was_compared and not verdict.is_cut_short)
 
 
 def _share_lines(finding: Finding, alternative: Finding) -> bool:

@@ -19,6 +19,7 @@ pytest.importorskip("torch")
 
 from torch import nn
 
+from regraft.verify.child import tree
 from regraft.verify.child.drivers import (
     config_shrinking,
     config_sources,
@@ -101,7 +102,7 @@ def test_classes_that_take_a_dataclass_are_compared_in_the_model_around_them(
     path = tmp_path / "net.py"
     path.write_text(SOURCE)
     changed = SOURCE.replace("torch.relu(self.up(x))", text)
-    verdicts = verify(path, changed.encode(), time_limit=60)
+    verdicts = verify(path, changed.encode(), time_limit=300)
     assert [(v.definition, v.status, v.reason) for v in verdicts if status == "proved"] == [
         ("Layer", "proved", "") for _ in verdicts if status == "proved"
     ]
@@ -260,6 +261,21 @@ def test_configurations_of_all_kinds_are_read_changed_and_shrunk(config: Any) ->
         type(config).__name__,
         768,
     )
+
+
+@pytest.mark.parametrize(
+    ("decorator", "bases"), [("@dataclass(frozen=True)", ""), ("", "(NamedTuple)")]
+)
+def test_configurations_that_cannot_change_get_the_class_of_the_other_version(
+    tmp_path: Path, decorator: str, bases: str
+) -> None:
+    text = (
+        "from dataclasses import dataclass\nfrom typing import NamedTuple\n\n"
+        f"{decorator}\nclass Sizes{bases}:\n    width: int = 4\n"
+    )
+    original, changed = loaded(tmp_path, text, "sizes"), loaded(tmp_path, text, "sizes__regraft")
+    config = tree.adopt_classes(original.Sizes(8), changed)
+    assert isinstance(config, changed.Sizes) and config.width == 8
 
 
 def test_modules_tensors_and_classes_are_no_configurations() -> None:

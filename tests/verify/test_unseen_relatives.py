@@ -127,3 +127,52 @@ def test_a_subclass_of_a_builder_counts_where_it_redefines_names_that_are_read(
 ) -> None:
     text = (PROJ + MODELS["an attribute of a class"]).replace("    gain = -1.0", statement)
     assert ("Net" in relatives_of(text)) is is_relative
+
+
+TIED = """\
+class Norm(nn.Module):
+    def __init__(self, dim, gain=1.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.gain = gain
+
+    def forward(self, x):
+        y = x * self.weight
+        return y * self.gain
+
+
+class Model(nn.Module):
+    def __init__(self, plan):
+        super().__init__()
+        self.table = nn.Embedding(9, plan)
+        self.norm = Norm(plan)
+        self.head = nn.Linear(plan, 9, bias=False)
+        self.table.weight = self.head.weight
+
+    def forward(self, ids):
+        return self.head(self.norm(self.table(ids)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_only_built"),
+    [
+        ("", "", True),
+        ("self.table.weight =", "self.norm.weight =", False),
+        ("self.table.weight =", "self.table.gain =", False),
+        ("nn.Embedding(9, plan)", "Norm(plan)", False),
+        ("nn.Embedding(9, plan)", "plan.table", False),
+        ("class Model(nn.Module)", "class Model(Base)", False),
+        ("self.head = nn", "self.table = self.norm\n        self.head = nn", False),
+        ("self.head = nn", "self.table, _ = self.norm, 0\n        self.head = nn", False),
+    ],
+)
+def test_layers_that_share_a_weight_do_not_modify_a_class_with_a_weight(
+    before: str, after: str, is_only_built: bool
+) -> None:
+    text = "import torch\nfrom torch import nn\n\n\n" + TIED
+    if before:
+        assert before in text
+        text = text.replace(before, after)
+    constructions = relatives_of(text)["Model"]
+    assert (constructions is not None) is is_only_built

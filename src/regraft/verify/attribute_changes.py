@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 # Attributes whose replacement changes any module, whatever attributes the text of the module
 # mentions.
@@ -16,6 +17,8 @@ _REGISTERING = frozenset(
 _CHANGING = frozenset(
     {"append", "insert", "extend", "pop", "clear", "update", "__setitem__", "__delitem__"}
 )
+# Layers of PyTorch that hold no other modules.
+_LAYERS = frozenset({"Conv1d", "Conv2d", "Embedding", "LayerNorm", "Linear"})
 _WRAPPING = frozenset(
     {"weight_norm", "spectral_norm", "register_parametrization", "remove_weight_norm"}
 )
@@ -23,12 +26,67 @@ _WRAPPING = frozenset(
 
 def may_change_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
     """Return whether code can change one of the attributes, or one that decides what any module
-    does, on an object other than its own `self`."""
+    does, on an object other than its own `self`.
+
+    A weight of a layer of PyTorch that a class itself stores is no such attribute: two layers share
+    it by `self.table.weight = self.head.weight`.
+    """
     names = attributes | _ALWAYS
+    shared_weights = _shared_weights(node)
     return any(
-        _stores_attribute(child, names) or _changes_by_call(child, names)
+        (child not in shared_weights and _stores_attribute(child, names))
+        or _changes_by_call(child, names)
         for child in ast.walk(node)
     )
+
+
+def _shared_weights(node: ast.AST) -> frozenset[ast.AST]:
+    """Return the targets `self.name.weight` of assignments in a class that binds `self.name` to new
+    layers of PyTorch alone and inherits from no class that may bind it; none for other code."""
+    if not isinstance(node, ast.ClassDef) or any(
+        ast.unparse(base) not in ("nn.Module", "torch.nn.Module") for base in node.bases
+    ):
+        return frozenset()
+    layers = _stored_layers(node)
+    return frozenset(
+        store
+        for store in _attribute_stores(node)
+        if store.attr == "weight"
+        and isinstance(store.value, ast.Attribute)
+        and _is_self(store.value.value)
+        and store.value.attr in layers
+    )
+
+
+def _stored_layers(node: ast.ClassDef) -> set[str]:
+    """Return the attributes of `self` that a class binds to new layers of PyTorch alone."""
+    assignments = [child for child in ast.walk(node) if isinstance(child, ast.Assign)]
+    layers = Counter(
+        target.attr
+        for assignment in assignments
+        if _is_new_layer(assignment.value)
+        for target in assignment.targets
+        if isinstance(target, ast.Attribute) and _is_self(target.value)
+    )
+    bindings = Counter(store.attr for store in _attribute_stores(node) if _is_self(store.value))
+    return {name for name, count in layers.items() if count == bindings[name]}
+
+
+def _attribute_stores(node: ast.AST) -> list[ast.Attribute]:
+    """Return the attributes that code assigns or deletes."""
+    return [
+        child
+        for child in ast.walk(node)
+        if isinstance(child, ast.Attribute) and not isinstance(child.ctx, ast.Load)
+    ]
+
+
+def _is_new_layer(value: ast.expr) -> bool:
+    """Return whether an expression makes a layer of PyTorch that holds no other modules."""
+    if not isinstance(value, ast.Call):
+        return False
+    module, _, name = ast.unparse(value.func).rpartition(".")
+    return module in ("nn", "torch.nn") and name in _LAYERS
 
 
 def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:

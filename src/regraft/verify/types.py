@@ -65,6 +65,11 @@ class Verdict:
     reason: str
     evidence: Mapping[str, object]
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the run ended before everything was compared, at its time limit, for example."""
+        return "time limit" in self.reason or "did not finish" in self.reason
+
 
 class VerifyError(Exception):
     """A mistake of the caller, with its file, line and column; never a property of the rewrite."""

@@ -63,9 +63,7 @@ def verify_with_cache(
         by_rules=terms.by_rules,
         model_classes=terms.model_classes,
     )
-    if cache_path is not None and not any(
-        "time limit" in verdict.reason or "did not finish" in verdict.reason for verdict in verdicts
-    ):
+    if cache_path is not None and not any(verdict.is_cut_short for verdict in verdicts):
         _store(cache_path, verdicts)
     return verdicts
 

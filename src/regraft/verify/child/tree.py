@@ -148,11 +148,12 @@ def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> 
         and isinstance(own_class, type)
     ):
         try:
-            value.__class__ = own_class
+            # past a class whose instances are frozen
+            object.__setattr__(value, "__class__", own_class)
         except (
             TypeError
         ):  # an enumeration's member or another layout keeps the class that it was recorded with
-            return value
+            return own_class._make(value) if hasattr(own_class, "_make") else value
     elements = (
         value.values()
         if isinstance(value, dict)

@@ -226,6 +226,10 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     # small numbers and rates
     (r"(^|_)(eps|epsilon)$|_eps(ilon)?$", 1e-6),
     (r"drop|^p$|_prob$|_p$", 0.1),
+    # sampling of tokens
+    (r"^max_(new_)?(tokens|steps)$", 3),
+    (r"^temperature$|^top_p$", 0.8),
+    (r"^top_k$", 2),
     # vocabularies, layers and positions
     (r"type_vocab", 2),
     (r"vocab|num_embeddings", 99),

@@ -76,7 +76,7 @@ POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
 PLAIN_TYPES = frozenset({"int", "float", "bool", "str"})
 PLAIN_INPUTS = Names(
     r"^(eps|epsilon|dim|p|dropout|training|scale|scaling|n_rep)$"
-    r"|^(num_|is_|output_|use_|return_)"
+    r"|^(num_|is_|output_|use_|return_)|^max_(new_)?(tokens|steps)$|^(temperature|top_[kp])$"
 )
 DIMENSION_INPUT, LAST_DIMENSION = "dim", -1
 
