@@ -48,8 +48,9 @@ def find(
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
     called_names = {node.spelling for node in body.index.get("call", ())}
-    if any(name not in called_names for name in required_calls(pattern, where)):
-        return
+    for op, name in required_calls(pattern, where):
+        if op not in body.index or (name and name not in called_names):
+            return
     for root in _candidates(pattern, body):
         yield _Matcher(pattern, where, module, structure, body, root).run()
 

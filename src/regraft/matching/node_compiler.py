@@ -89,37 +89,39 @@ class NodeCompiler:
             return Const(None)
         if not isinstance(operand, Apply | Item | Group | Slice):
             return operand
-        if isinstance(operand, Apply) and operand.callee == SLICE:
-            start, stop, *_ = operand.args
-            operand = Slice(start, stop)
+        if isinstance(operand, Slice):
+            operand = Apply(SLICE, (operand.start or Const(None), operand.stop or Const(None)))
         self.fresh += 1
         name = f"{self.fresh}'"  # no variable of a rule's text can be called so
-        if isinstance(operand, Apply):
+        if isinstance(operand, Apply) and operand.callee == SLICE:
+            self.nodes.append(self.slice_node(operand.args, name, at))
+        elif isinstance(operand, Apply):
             self.add_call(operand, name, at)
         else:
             self.nodes.append(self.glue_node(operand, name, at))
         return Var(self.nodes[-1].output)
 
-    def glue_node(
-        self, operand: Item | Group | Slice, output: str, at: Position | None
-    ) -> PatternNode:
-        """Return the node of a subscript, a tuple or a slice, which the structure has as nodes,
-        too."""
+    def glue_node(self, operand: Item | Group, output: str, at: Position | None) -> PatternNode:
+        """Return the node of a subscript or a tuple, which the structure has as nodes, too."""
         if isinstance(operand, Item):
             args = (
                 ("base", self.flatten(operand.base, at)),
                 ("index", self.flatten(operand.index, at)),
             )
             return PatternNode("py.item", args, output)
-        if isinstance(operand, Slice):
-            ends = (("start", operand.start), ("stop", operand.stop), ("step", None))
-            return PatternNode(
-                "py.slice", tuple((name, self.flatten(end, at)) for name, end in ends), output
-            )
         elements = tuple(
             (str(number), self.flatten(element, at)) for number, element in enumerate(operand.items)
         )
         return PatternNode("py.tuple", elements, output)
+
+    def slice_node(
+        self, parts: tuple[Operand, ...], output: str, at: Position | None
+    ) -> PatternNode:
+        """Return the node of a slice with these parts: start, stop and perhaps a step."""
+        operands = (*(self.flatten(part, at) for part in parts), Const(None))
+        return PatternNode(
+            "py.slice", tuple(zip(("start", "stop", "step"), operands, strict=False)), output
+        )
 
     def pattern_node(
         self,

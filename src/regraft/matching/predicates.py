@@ -15,6 +15,7 @@ from regraft.structure.calls import own_op
 from regraft.structure.model import MISSING, Node, Structure, Value
 from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
+from regraft.structure.optable import table
 from regraft.structure.rank import exchanges_last_dimensions, rank
 
 Arguments = tuple[Operand, ...]
@@ -211,24 +212,27 @@ def _is_stored(value: Value) -> bool:
 def _feeds(args: Arguments, scope: Scope) -> str:
     """Require that the value, or what tensor operations make of it, is an argument of a call of the
     named function."""
-    value = scope.value(args[0])
+    value, name = scope.value(args[0]), operand_text(args[1])
+    op = table().canonical_op(name)
     visited, pending = {value}, [value] if value is not None else []
     while pending:
         current = pending.pop()
         for use in current.every_use():
+            if use.op == op:
+                return ""
             # arguments of a call with a star are gathered by a node of their own
             nodes = (
                 use,
                 *(gathering for gathering in use.output.uses if gathering.expr is use.expr),
             )
             if use.op == "call" and any(
-                call.op == "call" and call.spelling == operand_text(args[1]) for call in nodes
+                call.op == "call" and call.spelling == name for call in nodes
             ):
                 return ""
             if use.op != "call" and not use.op.startswith("py.") and use.output not in visited:
                 visited.add(use.output)
                 pending.append(use.output)
-    return f"{_variable_text(args[0])} is not given to {operand_text(args[1])}"
+    return f"{_variable_text(args[0])} is not given to {name}"
 
 
 def _rms_norm(args: Arguments, scope: Scope) -> str:

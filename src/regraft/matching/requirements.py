@@ -8,16 +8,20 @@ from regraft.dsl.syntax import Predicate
 from regraft.matching.constants import operand_text
 from regraft.matching.pattern import Pattern, variables
 from regraft.matching.predicates import REQUIRED_CLASSES, REQUIRED_OPERATIONS
+from regraft.structure.optable import table
 
 
-def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
-    """Yield the functions that a body must call for the conditions `feeds` on outputs of a pattern
-    to hold."""
+def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the operations that a body must have for the conditions `feeds` on outputs of a pattern
+    to hold: `call` with the name of a function, or a canonical operation with "".
+    """
     for predicate in where:
         if predicate.name == "feeds" and any(
             variable in pattern.producers for variable in variables(predicate.args[0])
         ):
-            yield operand_text(predicate.args[1])
+            name = operand_text(predicate.args[1])
+            op = table().canonical_op(name)
+            yield ("call", name) if op is None else (op, "")
 
 
 def required_classes(where: tuple[Predicate, ...]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from regraft.ops.gelu_mlp import apex_gelu_mlp as apex_gelu_mlp
 from regraft.ops.gelu_mlp import flash_gelu_mlp as flash_gelu_mlp
 from regraft.ops.group_norm import group_norm as group_norm
 from regraft.ops.grouped_experts import grouped_experts as grouped_experts
+from regraft.ops.interleaved_rotary import interleaved_rotary as interleaved_rotary
 from regraft.ops.layer_norm import layer_norm as layer_norm
 from regraft.ops.linear_batch_norm import linear_batch_norm as linear_batch_norm
 from regraft.ops.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
@@ -52,6 +53,7 @@ from regraft.ops.rms_norm import rms_norm as rms_norm
 from regraft.ops.rolled_rotary import rolled_rotary as rolled_rotary
 from regraft.ops.rotary import rotary as rotary
 from regraft.ops.rotary import rotary_pair as rotary_pair
+from regraft.ops.rotated_pairs import rotated_pairs as rotated_pairs
 from regraft.ops.rounded_softmax import rounded_softmax as rounded_softmax
 from regraft.ops.row_softmax import row_softmax as row_softmax
 from regraft.ops.softmax import softmax as softmax

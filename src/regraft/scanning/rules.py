@@ -44,7 +44,7 @@ class CompiledRule:
         """The nodes that each pattern cannot match without."""
         return tuple(
             frozenset(_need(node) for node in pattern.nodes if _needs_word(node))
-            | {Need("call", name) for name in required_calls(pattern, self.rule.syntax.where)}
+            | {Need(op, name) for op, name in required_calls(pattern, self.rule.syntax.where)}
             | {Need(op) for op in required_operations(self.rule.syntax.where)}
             | {Need("class", name) for name in required_classes(self.rule.syntax.where)}
             for pattern in self.patterns
