@@ -46,9 +46,12 @@ def test_two_tensors_differ_where_torch_testing_says_so(expected: Any) -> None:
 
 
 def test_torch_testing_is_asked_only_about_what_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(
-        difference, "describe_mismatch", lambda *call, **_: asked.append(call) or "no"
-    )
+    asked: list[Any] = []
+
+    def note(got: Any, *_: Any, **__: Any) -> str:
+        asked.append(got)
+        return "no"
+
+    monkeypatch.setattr(difference, "describe_mismatch", note)
     assert difference.difference(VALUES[1], VALUES[0]) == "" and not asked
     assert difference.difference(VALUES[2], VALUES[0]) == "no" and len(asked) == 1
