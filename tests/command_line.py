@@ -18,13 +18,13 @@ def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.Completed
 
     A process of its own takes seconds to read all rules, and to start the verifier's launcher.
     """
-    before = os.getcwd()
+    command, before = [*map(str, arguments)], os.getcwd()
     os.chdir(cwd or before)
     try:
-        result = CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
+        result = CliRunner().invoke(main, command, catch_exceptions=False)
     finally:
         os.chdir(before)
-    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
+    return subprocess.CompletedProcess(command, result.exit_code, result.stdout, result.stderr)
 
 
 def regraft_process(*arguments: object) -> subprocess.CompletedProcess[str]:
