@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from command_line import regraft, regraft_process
+
 Write = Callable[[str, str], Path]
 
 CODE = """
@@ -23,15 +25,9 @@ def weights(scores):
 """
 
 
-def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    command = [sys.executable, "-m", "regraft", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-
-
 def test_findings_exit_1_and_show_the_place(write: Write) -> None:
     path = write("m.py", CODE)
-    result = regraft("check", path)
+    result = regraft_process("check", path)
     assert result.returncode == 1
     assert f"{path}:6:12 adopter/softmax [exact]" in result.stdout
     assert "^^^^^^^^^^^^^^^^^^^^^^^^^^^^^" in result.stdout
@@ -377,10 +373,10 @@ def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
 def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
     for number in range(6):
         write(f"m{number}.py", CODE + CODE.replace("weights", "again") * (number % 2))
-    plain = regraft("check", "--no-cache", tmp_path)
+    plain = regraft_process("check", "--no-cache", tmp_path)
     assert plain.stdout.count("adopter/softmax") == 9
     for options in (["--jobs", "2"], ["--jobs", "2"], [], ["--jobs", "0", "--no-cache"]):
-        result = regraft("check", *options, tmp_path)
+        result = regraft_process("check", *options, tmp_path)
         assert (result.returncode, result.stdout, result.stderr) == (
             plain.returncode,
             plain.stdout,
@@ -392,14 +388,14 @@ def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
 def test_jobs_go_with_explain_and_fix(write: Write, tmp_path: Path) -> None:
     write("a.py", CODE.replace("dim=-1", "dim=0"))
     path = write("b.py", CODE)
-    explained = regraft("check", "--explain", tmp_path)
-    assert regraft("check", "--explain", "--jobs", "2", tmp_path).stdout == explained.stdout
+    explained = regraft_process("check", "--explain", tmp_path)
+    assert regraft_process("check", "--explain", "--jobs", "2", tmp_path).stdout == explained.stdout
     assert "no match in weights" in explained.stdout
     assert (
-        regraft("check", "--diff", "--jobs", "2", tmp_path).stdout
-        == regraft("check", "--diff", tmp_path).stdout
+        regraft_process("check", "--diff", "--jobs", "2", tmp_path).stdout
+        == regraft_process("check", "--diff", tmp_path).stdout
     )
-    assert regraft("check", "--fix", "--jobs", "2", tmp_path).returncode == 0
+    assert regraft_process("check", "--fix", "--jobs", "2", tmp_path).returncode == 0
     assert "return softmax(scores)" in path.read_text()
 
 

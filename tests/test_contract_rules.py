@@ -4,13 +4,12 @@ rewritten file."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from command_line import regraft, regraft_process
 from regraft.dsl.syntax import Need
 from regraft.rules import load_rules
 from regraft.rules.lock import HEAD, pin_rule
@@ -47,12 +46,6 @@ class Weights(nn.Module):
 REASON = "changes what callers see (safety contract): only with --unsafe"
 RULE = "torch/linear-cross-entropy"
 KERNEL = "linear_cross_entropy"
-
-
-def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    command = [sys.executable, "-m", "regraft", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def locked(folder: Path) -> Path:
@@ -115,7 +108,9 @@ def test_the_report_says_what_is_withheld(write: Write) -> None:
     path = write("m.py", CODE)
     for arguments in ((), ("--jobs", 2)):  # the second from another process, and from the cache
         report = json.loads(
-            regraft("check", path, "--select", RULE, "--output-format", "json", *arguments).stdout
+            regraft_process(
+                "check", path, "--select", RULE, "--output-format", "json", *arguments
+            ).stdout
         )
         (finding,) = report["findings"]
         assert (finding["status"], finding["reason"]) == ("withheld", REASON)

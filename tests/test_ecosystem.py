@@ -17,7 +17,13 @@ from pathlib import Path
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scanning import check_file, choose, compile_rules, rewrite_file
+from regraft.scanning import (
+    check_file,
+    choose,
+    collected_between,
+    compile_rules,
+    rewrite_file,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "transformers-5.23.0.json"
 
@@ -28,8 +34,10 @@ def test_findings_in_real_files(transformers: Path) -> None:
         pytest.skip(f"the golden summary is of another version than {version}")
     rules, _ = compile_rules(load_rules()[0])
     summary: dict[str, dict[str, int]] = {}
-    for path in sorted((transformers / "models").glob("*/modeling_*.py")):
-        report = check_file(path, rules)
+    paths = sorted((transformers / "models").glob("*/modeling_*.py"))
+    for path, report in zip(
+        paths, collected_between(check_file(path, rules) for path in paths), strict=True
+    ):
         assert report.errors == ()
         if not report.findings:
             continue

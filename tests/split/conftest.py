@@ -1,9 +1,15 @@
-"""Run the tests with one thread: the networks are too small for more, which only wait for each
-other."""
+"""Run the tests with one thread, as the networks are too small for more, and time no sub-network
+unless a test is about that."""
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from regraft.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +20,25 @@ def one_thread() -> Any:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def timed() -> None:
+    """Let sub-networks be timed, and stay eager where torch is faster."""
+
+
+@pytest.fixture(autouse=True)
+def untimed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take no sub-network for slower than torch, unless the test is `timed`: each takes 20 ms to
+    time, and on a busy machine some would stay eager."""
+    if "timed" not in request.fixturenames:
+        samples = pytest.importorskip("regraft.splitting.compiling.samples")
+        monkeypatch.setattr(samples, "check_speed", lambda *_: None)
+
+
+@pytest.fixture
+def run_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that runs `regraft split` in this process, in the test's own directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return lambda *arguments: CliRunner().invoke(main, ["split", *arguments])

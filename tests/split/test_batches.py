@@ -163,7 +163,8 @@ def test_openvino_takes_batches(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs g++")
-def test_aotinductor_takes_batches() -> None:
+def test_aotinductor_takes_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # no processes that import torch again
     model, calls, result = batched(batches.Centres, compiler="aotinductor")
     assert not result.report.islands and len(result.report.one_by_one) < result.report.subnetworks
     assert sum("together" in part for part in result.host.parts) == 2

@@ -79,6 +79,7 @@ class Enlarged(torch.nn.Module):
         return torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic")
 
 
+@pytest.mark.usefixtures("timed")
 def test_what_the_compiler_makes_slower_stays_eager() -> None:
     model, calls = Enlarged().eval(), [(torch.ones(1, 4, 64, 64),), (-torch.ones(1, 4, 64, 64),)]
     result = regraft.split(model, calls, cache=False)

@@ -14,7 +14,7 @@ import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
 from regraft.verify import VerifyError, parent, verify
-from regraft.verify.process import Exit, _hangs, _work
+from regraft.verify.process import Exit, _hangs, _is_asleep, _work
 from regraft.verify.types import INTERNAL
 
 pytest.importorskip("torch")
@@ -43,6 +43,7 @@ def test_a_busy_machine_is_no_hang() -> None:
     step = {"side": "changed", "time": time.time() - 30, "work": 5.0, "original_seconds": 0.01}
     assert _hangs(step, work=26.0) and _hangs(step, work=5.1), "it works for ever, or sleeps"
     assert not _hangs(step, work=10.0), "others had the machine"
+    assert not _hangs(step, work=5.1, is_asleep=False), "others had the whole machine"
     assert _hangs(step, None) and not _hangs(step, None, patience=0.1)
     assert not _hangs({**step, "side": "original"}, work=26.0)
     assert _hangs(step, work=8.0, patience=0.1) and not _hangs(step, work=6.0, patience=0.1)
@@ -52,6 +53,22 @@ def test_a_busy_machine_is_no_hang() -> None:
 def test_work_of_a_process() -> None:
     assert abs((_work(os.getpid()) or 0) - time.process_time()) < 0.5
     assert _work(2**22 + 1) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say")
+def test_a_process_that_can_run_is_not_asleep() -> None:
+    assert not _is_asleep(2**22 + 1)
+    for code, sleeps in (("while True: pass", False), ("import time; time.sleep(600)", True)):
+        process = subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=-1)
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            end = time.monotonic() + 60
+            while _is_asleep(process.pid) != sleeps and time.monotonic() < end:
+                time.sleep(0.05)
+            assert all(_is_asleep(process.pid) == sleeps for _ in range(20))
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def test_nothing_changed(project: Any) -> None:

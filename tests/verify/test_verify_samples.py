@@ -86,6 +86,8 @@ def test_equal_rewrites_are_proved(project: Any, names: Any) -> None:
     for verdict in verdicts.values():
         assert verdict.evidence["levels"][-1] == "lines executed"
         assert verdict.evidence["dtypes"] == ["bfloat16", "float16", "float32", "float64"]
+        kernels = {name.partition(".")[0] for name in verdict.evidence["implementations"]}
+        assert ("attention" in kernels) == ("fused attention" in names)
 
 
 def test_inference_alone(project: Any) -> None:

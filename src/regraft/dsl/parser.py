@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,8 +109,10 @@ def parse_transformation(text: str) -> Transformation | SyntaxProblem:
     return result
 
 
+@lru_cache(maxsize=256)
 def parse_rule(text: str) -> RuleSyntax | SyntaxProblem:
-    """Parse the text of a `.rule` file."""
+    """Parse the text of a `.rule` file; the results, which are constant, are kept for a process
+    that loads all rules several times."""
     result: RuleSyntax | SyntaxProblem = _parse(text, "rule")
     return result
 

@@ -21,6 +21,7 @@ HANG_SECONDS = 20.0
 INTERPRETED_SECONDS = 300.0  # where Triton interprets kernels on the CPU, row by row
 HANG_FACTOR = 50.0
 _ASLEEP = 50.0  # a process sleeps if the clock ran this many times as long as the process worked
+_POLLS = 3  # times in a row that it has to be seen asleep, too: others may have the processor
 _PATIENCE = 10.0  # seconds for a launcher to collect what a killed child leaves behind
 _TAIL = 65536
 
@@ -127,12 +128,14 @@ def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[
     """Wait for the end of the child, or end it where it hangs or the time is over; return how it
     ended ("finished", "crashed", "time limit" or "hang") and its exit status.
     """
+    sleeping_polls = 0
     while True:
         try:
             code = launcher.wait(min(0.5, max(0.01, deadline - time.monotonic())))
         except TimeoutError:
             work = _work(pid)
-            if _hangs(last_step(folder), work):
+            sleeping_polls = sleeping_polls + 1 if _is_asleep(pid) else 0
+            if _hangs(last_step(folder), work, is_asleep=sleeping_polls >= _POLLS):
                 return "hang", _kill(launcher, pid)
             if time.monotonic() >= deadline:
                 is_hang = _hangs(last_step(folder), work, patience=0.1)
@@ -144,13 +147,16 @@ def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[
         return "finished" if code == 0 and (folder / "result.json").exists() else "crashed", code
 
 
-def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -> bool:
+def _hangs(
+    step: Mapping[str, Any], work: float | None, patience: float = 1.0, *, is_asleep: bool = True
+) -> bool:
     """Return whether the changed version has been at one step much longer than the original was;
     False while the original runs.
 
     `work` is the child's processor time so far in seconds, None where the system does not tell. On
-    a busy machine the clock says little: the step has to have worked for as long, or to sleep.
-    Without `work` the clock decides, but not before the whole limit. `patience` scales the limit.
+    a busy machine the clock says little: the step has to have worked for as long, or to sleep, and
+    `is_asleep` is False for a child that waits for a processor. Without `work` the clock decides,
+    but not before the whole limit. `patience` scales the limit.
     """
     if step.get("side") != "changed":
         return False
@@ -162,7 +168,8 @@ def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -
     if work is None:
         return patience >= 1.0
     worked = work - float(step["work"])
-    return worked > limit or (patience >= 1.0 and worked < elapsed / _ASLEEP)
+    sleeps = is_asleep and patience >= 1.0 and worked < elapsed / _ASLEEP
+    return worked > limit or sleeps
 
 
 def _work(pid: int) -> float | None:
@@ -172,6 +179,19 @@ def _work(pid: int) -> float | None:
     except OSError:
         return None
     return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def _is_asleep(pid: int) -> bool:
+    """Return whether all threads of a process wait for anything but a processor or a disk; False on
+    systems that do not tell."""
+    try:
+        states = [
+            stat.read_text("utf-8").rpartition(")")[2].split()[0]
+            for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+    except OSError:
+        return False
+    return bool(states) and set(states) == {"S"}
 
 
 def _kill(launcher: Launcher, pid: int) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -170,7 +171,7 @@ def export_region(region: Region, module: RegionModule) -> bytes:
     """Return the model that torch.export's exporter makes; raise Uncompilable where ONNX cannot
     express it."""
     try:
-        with warnings.catch_warnings(), exporter_settings():
+        with warnings.catch_warnings(), exporter_settings(), shared_registries():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 module,
@@ -185,6 +186,27 @@ def export_region(region: Region, module: RegionModule) -> bytes:
         return bytes(program.model_proto.SerializeToString())
     except Exception as problem:
         raise Uncompilable(f"ONNX cannot express it: {first_line(problem)}") from problem
+
+
+@contextlib.contextmanager
+def shared_registries() -> Iterator[None]:
+    """Let torch.export's exporter build its table of operators only once in a process, which takes
+    longer than most exports."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:  # before torch 2.6
+        yield
+        return
+    build = cached(ONNXRegistry.from_torchlib)
+    with mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(build)):
+        yield
+
+
+@functools.cache
+def cached(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that keeps the results of `build`, one for all calls with an equal
+    `build`."""
+    return functools.cache(build)
 
 
 def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:

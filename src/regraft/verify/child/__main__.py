@@ -8,6 +8,7 @@ with the child's process id, and with its exit status once it has ended.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import json
@@ -35,6 +36,7 @@ def main() -> None:
     while _comes_soon(requests) and (line := requests.readline()):
         request = json.loads(line)
         _import(request["imports"])
+        gc.freeze()  # else every child visits, and thereby copies, all that was imported
         pid = os.fork() if _FORKS else 0
         if pid == 0:
             if not _FORKS:

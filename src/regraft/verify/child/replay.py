@@ -136,6 +136,14 @@ def reseed(seed: int) -> None:
         numpy.random.seed(seed)
 
 
+@functools.lru_cache(maxsize=32)
+def _states_of_seed(seed: int, has_numpy: bool) -> dict[str, Any]:
+    """Return the state of every source of random numbers right after `reseed`, which this calls;
+    cached, since reading the states takes as long as a small model."""
+    reseed(seed)
+    return random_states()
+
+
 @functools.cache
 def _has_accelerator() -> bool:
     """Return whether a device other than the CPU is available."""
@@ -205,8 +213,8 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     arguments = tree.thaw(
         call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope
     )
+    states_before = _states_of_seed(plan.seed, "numpy" in sys.modules)
     reseed(plan.seed)
-    states_before = random_states()
     with (
         torch.set_grad_enabled(plan.gradients),
         watch_calls(target.module if plan.hooked else None) as log,

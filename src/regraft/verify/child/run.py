@@ -157,7 +157,7 @@ def _start_session(
     ledger.reach("imports")
     # functions that run during the import are no evidence of a relative's run
     tracer.entered.clear()
-    session = Session.start(original, changed, changes, tracer, ledger, judge)
+    session = Session.start(original, changed, changes, tracer, ledger, judge, functions)
     session.older = Tracer(
         str(original.__file__),
         tuple(old_change for old_change in old_changes if old_change.kind in ("class", "function")),
@@ -165,7 +165,7 @@ def _start_session(
     session.older.mark_imported(
         compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True)
     )
-    session.functions, session.replaced = functions, replaced_by_original
+    session.replaced = replaced_by_original
     undecided = request["same if returned"]
     ledger.returned_classes = frozenset(
         name for name in undecided if is_bound_to_own_class(name, (original, changed))

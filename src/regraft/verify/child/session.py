@@ -68,6 +68,7 @@ class Session:
     ledger: Ledger
     imported: tuple[Watch, Watch]
     judge: Judge
+    functions: FunctionsSnapshot
     replayed: set[str] = field(default_factory=set)
     ran: dict[str, set[str]] = field(default_factory=dict)
     halting: set[str] = field(default_factory=set)
@@ -76,7 +77,6 @@ class Session:
     domains: dict[str, Any] = field(default_factory=dict)
     widened: set[tuple[str, str]] = field(default_factory=set)
     varied_fields: set[str] = field(default_factory=set)
-    functions: FunctionsSnapshot = field(default_factory=FunctionsSnapshot)
     replaced: frozenset[str] = frozenset()
     conditions: tuple[Conditions, Conditions] | None = None
     mutants: Mutants | None = None
@@ -101,12 +101,15 @@ class Session:
         tracer: Tracer,
         ledger: Ledger,
         judge: Judge,
+        functions: FunctionsSnapshot,
     ) -> Session:
         """Return the session of two versions in their state right after their import."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
         shared = [SharedState(original), SharedState(changed)]
-        return cls(original, changed, changes, tracer, ledger, imported, judge, shared=shared)
+        return cls(
+            original, changed, changes, tracer, ledger, imported, judge, functions, shared=shared
+        )
 
     def rewind(self) -> None:
         """Restore the variables of both files, and the state of their definitions, from right after
@@ -121,8 +124,9 @@ class Session:
         """Run the changed version: announced in the journal, and traced while lines have not run
         yet.
 
-        If a mutant is planted in the changed version, the mutant is announced instead, and its
-        lines do not count as run.
+        Code that has imported `regraft.ops`, which the verifier itself never does, is traced to the
+        end: which kernels run is evidence. If a mutant is planted in the changed version, the
+        mutant is announced instead, and its lines do not count as run.
         """
         if self.planted:
             with self.ledger.step("mutant", definition, self.planted):

@@ -51,7 +51,7 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
     A region that fails here is left to `compile_region`.
     """
     archives: list[Path] = []
-    if shutil.which("g++") is None:
+    if shutil.which("g++") is None or min(os.cpu_count() or 1, len(regions)) < 2:
         return
     for region, module in zip(regions, modules, strict=True):
         file = directory / f"{EXPORTED}_{region.number}.pt2"
