@@ -84,21 +84,16 @@ class Recorder(Explorer):
         threshold; such a comparison of unequal numbers is noted in `near_unequal`."""
         near = False
         for node in ast.walk(test):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1:
-                try:
-                    left, right = (
-                        self.evaluate(operand, names)
-                        for operand in (node.left, node.comparators[0])
-                    )
-                except Exception:  # noqa: BLE001  (a part that a short circuit left out)
-                    continue
-                are_numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
-                if (
-                    are_numbers
-                    and (isinstance(left, float) or isinstance(right, float))
-                    and is_close(left, right)
-                ):
-                    near, self.near_unequal = True, self.near_unequal or left != right
+            if not isinstance(node, ast.Compare) or len(node.ops) > 1:
+                continue
+            try:
+                numbers = [self.evaluate(part, names) for part in (node.left, *node.comparators)]
+            except Exception:  # noqa: BLE001  (a part that a short circuit left out)
+                continue
+            match numbers:
+                case [float(left), int(right) | float(right)] | [int(left), float(right)]:
+                    if is_close(left, right):
+                        near, self.near_unequal = True, self.near_unequal or left != right
         return near
 
     def handle_limit(self) -> None:

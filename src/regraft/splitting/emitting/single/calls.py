@@ -46,38 +46,47 @@ class Calls(Elements):
         """Return the value of an expression."""
         raise NotImplementedError
 
-    def on_Call(self, node: ast.Call) -> Value:
-        """Return the value of a call of a class with named fields, a builtin, a function of NumPy
-        or a method."""
-        if isinstance(node.func, ast.Attribute):
-            return self.call_attribute(node, node.func)
-        function_name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if node.keywords and function_name and not node.args:  # an object that forward returns
-            fields = {word.arg: self.evaluate(word.value) for word in node.keywords}
-            return Items(function_name, tuple(fields.values()), tuple(fields))
-        if node.keywords or not self.is_builtin(function_name):
+    def evaluate_call(self, node: ast.Call) -> Value:
+        """Return the value of a call of a function of NumPy, a method, a class with named fields or
+        a builtin."""
+        value = None
+        match node:
+            case ast.Call(
+                ast.Attribute(ast.Name("numpy"), "concatenate" | "stack" as function),
+                [arrays],
+                [] | [ast.keyword("axis")] as keywords,
+            ):
+                axis = self.evaluate(keywords[0].value) if keywords else Const(0)
+                value = self.concatenate(self.evaluate(arrays), axis, function == "stack")
+            case ast.Call(ast.Attribute(ast.Name("numpy" | "math"))):
+                pass
+            case ast.Call(ast.Attribute(base, method), args, []):
+                value = self.call_method(method, self.evaluate(base), self.evaluate_all(args))
+            case ast.Call(ast.Name(class_name), [], [_, *_] as fields):
+                values = self.evaluate_all([field.value for field in fields])
+                value = Items(class_name, tuple(values), tuple(field.arg for field in fields))
+            case ast.Call(ast.Name(function), args, []) if self.is_builtin(function):
+                value = self.evaluate_builtin(function, self.evaluate_all(args))
+        if value is None:
             raise Inexpressible(f"the call {ast.unparse(node)}")
-        args = [self.evaluate(arg) for arg in node.args]
-        result = self.call_builtin(function_name, args)
-        if result is None:
-            raise Inexpressible(
-                f"{function_name}() of {', '.join(map(describe_value, args)) or 'nothing'}"
-            )
-        return result
+        return value
 
-    def call_attribute(self, node: ast.Call, method: ast.Attribute) -> Value:
-        """Return what a call of NumPy's `concatenate` or `stack`, or of a method, gives."""
-        module = method.value.id if isinstance(method.value, ast.Name) else ""
-        if module == "numpy":
-            return self.concatenate(node)
-        if module == "math":
-            raise Inexpressible(f"the call {ast.unparse(node)}")
-        return self.call_method(node, method)
+    def evaluate_all(self, nodes: list[ast.expr]) -> list[Value]:
+        """Return the values of expressions."""
+        return [self.evaluate(node) for node in nodes]
 
     def is_builtin(self, function_name: str) -> bool:
         """Return whether a name is that of a function of Python's builtins, not of a variable."""
         is_variable = self.names.get(function_name, UNDEFINED) is not UNDEFINED
         return not is_variable and hasattr(builtins, function_name)
+
+    def evaluate_builtin(self, function_name: str, args: list[Value]) -> Value:
+        """Return what a function of Python's builtins gives."""
+        value = self.call_builtin(function_name, args)
+        if value is None:
+            described_args = ", ".join(map(describe_value, args)) or "nothing"
+            raise Inexpressible(f"{function_name}() of {described_args}")
+        return value
 
     def call_builtin(self, function_name: str, args: list[Value]) -> Value | None:
         """Return what a function of Python's builtins gives; None where no node can express the
@@ -124,7 +133,7 @@ class Calls(Elements):
             )
         total: Value = Const(0)
         for element in value.values:
-            total = numbers.arithmetic(self.graph, ast.Add(), total, element)
+            total = numbers.arithmetic(self.graph, "+", total, element)
         return total
 
     def call_range(self, args: list[Value]) -> Value | None:
@@ -137,23 +146,15 @@ class Calls(Elements):
             return None
         return Range(parts[0], parts[1], step.value)
 
-    def concatenate(self, node: ast.Call) -> Value:
-        """Return `numpy.concatenate(list, axis=n)` or `numpy.stack(list, axis=n)` of arrays; n is 0
-        where it is not given."""
-        assert isinstance(node.func, ast.Attribute)
-        arrays = self.evaluate(node.args[0])
-        axis = self.evaluate(node.keywords[0].value) if node.keywords else Const(0)
-        if (
-            node.func.attr not in ("concatenate", "stack")
-            or not isinstance(axis, Const)
-            or not is_list(arrays)
-        ):
-            raise Inexpressible(f"the call {ast.unparse(node)}")
+    def concatenate(self, arrays: Value, axis: Value, stack: bool) -> Value | None:
+        """Return a list of arrays as one array, along an axis that they have, or with `stack` a new
+        one; None where no node can express the call."""
+        if not isinstance(axis, Const) or not is_list(arrays):
+            return None
         template = sequence_type([arrays])
         assert isinstance(template, Sequence)
         if not isinstance(template.element, Tensor):
-            raise Inexpressible(f"the call {ast.unparse(node)} on numbers")
-        stack = node.func.attr == "stack"
+            return None
         rank = (
             template.element.rank
             if template.element.rank is None
@@ -167,17 +168,16 @@ class Calls(Elements):
             rank,
         )
 
-    def call_method(self, node: ast.Call, method: ast.Attribute) -> Value:
-        """Return what a call of `item`, `tolist` or a method that changes a list gives."""
-        base = self.evaluate(method.value)
-        args = [self.evaluate(arg) for arg in node.args]
-        if method.attr == "item" and isinstance(base, Tensor) and not args:
+    def call_method(self, method: str, base: Value, args: list[Value]) -> Value | None:
+        """Return what a call of `item`, `tolist` or a method that changes a list gives; None where
+        no node can express the call."""
+        if method == "item" and isinstance(base, Tensor) and not args:
             return self.item_of(base)
-        if method.attr == "tolist" and isinstance(base, Tensor) and not args:
+        if method == "tolist" and isinstance(base, Tensor) and not args:
             return self.tolist(base)
-        if method.attr in ("append", "extend", "pop") and is_list(base):
-            return self.mutate_list(method.attr, base, args)
-        raise Inexpressible(f"the call {ast.unparse(node)}")
+        if method in ("append", "extend", "pop") and is_list(base):
+            return self.mutate_list(method, base, args)
+        return None
 
     def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
         """Change a list, under all its names in `names`, by `append`, `extend` or `pop`; return

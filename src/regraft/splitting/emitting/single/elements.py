@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from regraft.splitting.emitting.single import numbers
 from regraft.splitting.emitting.single.graph import Graph, element_type
 from regraft.splitting.emitting.single.join import (
@@ -102,7 +100,7 @@ class Elements:
             return list(value.values)
         if not isinstance(value, (Sequence, NestedList)):
             raise Inexpressible(f"{describe_value(value)} taken apart into {count}")
-        has_count = numbers.compare_numbers(self.graph, ast.Eq(), self.length(value), Const(count))
+        has_count = numbers.compare_numbers(self.graph, "==", self.length(value), Const(count))
         zero = self.graph.add_check(
             name_of(self.graph, has_count), f"ValueError: not {count} values to unpack"
         )

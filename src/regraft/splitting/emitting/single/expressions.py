@@ -25,20 +25,59 @@ from regraft.splitting.emitting.single.values import (
     number_kind,
 )
 
+SYMBOLS: dict[type[ast.operator | ast.cmpop], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Mod: "%",
+    ast.FloorDiv: "//",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
 
 class Expressions(Calls):
     """Evaluates expressions: adds nodes to `graph`, and reads and changes `names`, the values of
-    the host's names; `on_X` returns the value of a syntax node of the type X.
+    the host's names.
 
     Raises Inexpressible for what no ONNX node can express.
     """
 
     def evaluate(self, node: ast.expr) -> Value:
         """Return the value of an expression."""
-        method = getattr(self, f"on_{type(node).__name__}", None)
-        if method is None:
-            raise Inexpressible(f"{ast.unparse(node)}, a {type(node).__name__},")
-        return method(node)  # type: ignore[no-any-return]
+        match node:
+            case ast.Constant(constant):
+                return Const(constant)
+            case ast.Name(key):
+                return self.read(key)
+            case ast.BoolOp():
+                return self.evaluate_bool_value(node)
+            case ast.UnaryOp(ast.Not()):
+                return self.evaluate_truth(node)
+            case ast.UnaryOp(ast.USub(), operand):
+                return numbers.negate_number(self.graph, self.evaluate(operand))
+            case ast.BinOp(left, op, right):
+                return self.operate(symbol(op), self.evaluate(left), self.evaluate(right))
+            case ast.Compare(left, [comparison], [right]):
+                return self.compare(symbol(comparison), self.evaluate(left), self.evaluate(right))
+            case ast.Tuple(elements):
+                return Items("tuple", tuple(self.evaluate_all(elements)))
+            case ast.List(elements):
+                return Items("list", tuple(self.evaluate_all(elements)))
+            case ast.Dict():
+                return self.make_dict(node)
+            case ast.JoinedStr():
+                return self.format_text(node)
+            case ast.Subscript():
+                return self.evaluate_subscript(node)
+            case ast.Call():
+                return self.evaluate_call(node)
+        raise Inexpressible(f"the expression {ast.unparse(node)}")
 
     def evaluate_truth(self, node: ast.expr) -> Value:
         """Return the truth of an expression, a constant or number of the kind bool."""
@@ -100,7 +139,8 @@ class Expressions(Calls):
         )
         return Number(name, "bool")
 
-    def on_BoolOp(self, node: ast.BoolOp) -> Value:
+    def evaluate_bool_value(self, node: ast.BoolOp) -> Value:
+        """Return `and` or `or` of truth values, which is one itself."""
         kinds = [
             number_kind(Expressions(self.graph.new_child(), dict(self.names)).evaluate(operand))
             for operand in node.values
@@ -109,45 +149,27 @@ class Expressions(Calls):
             raise Inexpressible(f"{ast.unparse(node)}, whose type its values decide,")
         return self.evaluate_bool_op(node)
 
-    def on_Constant(self, node: ast.Constant) -> Value:
-        return Const(node.value)
+    def read(self, key: str) -> Value:
+        """Return the value of a name."""
+        value = self.names.get(key, UNDEFINED)
+        if value is UNDEFINED:
+            raise Inexpressible(f"the name {key}")
+        return value
 
-    def on_Name(self, node: ast.Name) -> Value:
-        if self.names.get(node.id, UNDEFINED) is UNDEFINED:
-            raise Inexpressible(f"the name {node.id}")
-        return self.names[node.id]
+    def operate(self, op: str, left: Value, right: Value) -> Value:
+        """Return an arithmetic operation on numbers, or the sum of two lists or tuples."""
+        match op, left, right:
+            case "+", Items("list" | "tuple" as kind, values), Items(other_kind, more_values) if (
+                kind == other_kind
+            ):
+                return Items(kind, values + more_values)
+        return numbers.arithmetic(self.graph, op, left, right)
 
-    def on_UnaryOp(self, node: ast.UnaryOp) -> Value:
-        if isinstance(node.op, ast.Not):
-            return self.evaluate_truth(node)
-        value = self.evaluate(node.operand)
-        if number_kind(value) is None or isinstance(node.op, ast.Invert):
-            raise Inexpressible(ast.unparse(node))
-        return numbers.negate_number(self.graph, value) if isinstance(node.op, ast.USub) else value
-
-    def on_BinOp(self, node: ast.BinOp) -> Value:
-        left, right = self.evaluate(node.left), self.evaluate(node.right)
-        if (
-            isinstance(left, Items)
-            and isinstance(right, Items)
-            and left.kind == right.kind != "dict"
-        ):
-            if not isinstance(node.op, ast.Add):
-                raise Inexpressible(ast.unparse(node))
-            return Items(left.kind, (*left.values, *right.values))
-        return numbers.arithmetic(self.graph, node.op, left, right)
-
-    def on_Compare(self, node: ast.Compare) -> Value:
-        if len(node.ops) != 1:
-            raise Inexpressible(f"{ast.unparse(node)}, a comparison of several,")
-        left, op, right = self.evaluate(node.left), node.ops[0], self.evaluate(node.comparators[0])
-        if (
-            isinstance(op, (ast.Eq, ast.NotEq))
-            and isinstance(left, Text)
-            and isinstance(right, Const)
-        ):
+    def compare(self, op: str, left: Value, right: Value) -> Value:
+        """Return a comparison of two numbers, or of a string made at run time with a constant."""
+        if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
             is_equal = self.is_same_text(left, right.value)
-            return is_equal if isinstance(op, ast.Eq) else self.negate(is_equal)
+            return is_equal if op == "==" else self.negate(is_equal)
         return numbers.compare_numbers(self.graph, op, left, right)
 
     def is_same_text(self, text: Text, constant: Any) -> Value:
@@ -160,74 +182,52 @@ class Expressions(Calls):
         ):
             middle = constant[len(text.before) : len(constant) - len(text.after)]
             if middle.lstrip("-").isdecimal() and str(int(middle)) == middle and len(middle) < 18:
-                return numbers.compare_numbers(
-                    self.graph, ast.Eq(), text.number, Const(int(middle))
-                )
+                return numbers.compare_numbers(self.graph, "==", text.number, Const(int(middle)))
         return Const(False)
 
-    def on_Tuple(self, node: ast.Tuple) -> Value:
-        return Items("tuple", tuple(self.evaluate(element) for element in node.elts))
-
-    def on_List(self, node: ast.List) -> Value:
-        return Items("list", tuple(self.evaluate(element) for element in node.elts))
-
-    def on_Dict(self, node: ast.Dict) -> Value:
-        keys = [self.evaluate(key) if key is not None else None for key in node.keys]
-        if not all(isinstance(key, Const) for key in keys):
-            raise Inexpressible(f"{ast.unparse(node)}, a dict of keys that are not constant,")
-        constant_keys = tuple(key.value for key in keys if isinstance(key, Const))
-        if len(set(constant_keys)) != len(constant_keys) or not all(
-            isinstance(key, str) for key in constant_keys
-        ):
+    def make_dict(self, node: ast.Dict) -> Value:
+        """Return a dictionary, whose keys are constant strings, each once."""
+        keys = [self.evaluate(key) for key in node.keys if key is not None]
+        texts = [key.value for key in keys if isinstance(key, Const) and isinstance(key.value, str)]
+        if len({*texts}) < len(node.keys):
             raise Inexpressible(f"{ast.unparse(node)}, a dict of keys that are not single strings,")
-        return Items("dict", tuple(self.evaluate(value) for value in node.values), constant_keys)
+        return Items("dict", tuple(self.evaluate_all(node.values)), tuple(texts))
 
-    def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
-        formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-        if (
-            len(formatted) == 1
-            and formatted[0].conversion == -1
-            and formatted[0].format_spec is None
-        ):
-            index = node.values.index(formatted[0])
-            before, after = (
-                "".join(str(part.value) for part in literals)  # type: ignore[attr-defined]
-                for literals in (
-                    node.values[:index],
-                    node.values[index + 1 :],
-                )
-            )
-            number = self.evaluate(formatted[0].value)
-            if isinstance(number, Number) and number.kind == "int":
-                return Text(before, number, after)
+    def format_text(self, node: ast.JoinedStr) -> Value:
+        """Return a string that is made at run time of constant text and one whole number."""
+        match [part for part in node.values if not isinstance(part, ast.Constant)]:
+            case [ast.FormattedValue(value, -1, None) as part]:
+                number, place = self.evaluate(value), node.values.index(part)
+                if isinstance(number, Number) and number.kind == "int":
+                    before, after = (
+                        "".join(str(text.value) for text in texts if isinstance(text, ast.Constant))
+                        for texts in (node.values[:place], node.values[place + 1 :])
+                    )
+                    return Text(before, number, after)
         raise Inexpressible(f"{ast.unparse(node)}, a string that is made at run time,")
 
-    # -- elements
+    def evaluate_subscript(self, node: ast.Subscript) -> Value:
+        """Return a size of an array, or an element or slice of a list, tuple or array."""
+        match node:
+            case ast.Subscript(ast.Attribute(array, "shape"), index):
+                match self.evaluate(array), self.evaluate(index):
+                    case Tensor() as base, Const(int(axis)):
+                        return self.dimension(base, axis)
+                raise Inexpressible(f"the size {ast.unparse(node)}")
+            case ast.Subscript(value, ast.Slice() as limits):
+                return self.slice_items(node, self.evaluate(value), limits)
+        return self.element_at(self.evaluate(node.value), self.evaluate(node.slice))
 
-    def on_Attribute(self, node: ast.Attribute) -> Value:
-        raise Inexpressible(f"{ast.unparse(node)}, an attribute,")
-
-    def on_Subscript(self, node: ast.Subscript) -> Value:
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-            base, axis = self.evaluate(node.value.value), self.evaluate(node.slice)
-            if isinstance(base, Tensor) and isinstance(axis, Const) and isinstance(axis.value, int):
-                return self.dimension(base, axis.value)
-        base = self.evaluate(node.value)
-        if isinstance(node.slice, ast.Slice):
-            return self.slice_items(node, base)
-        return self.element_at(base, self.evaluate(node.slice))
-
-    def slice_items(self, node: ast.Subscript, base: Value) -> Value:
+    def slice_items(self, node: ast.Subscript, base: Value, limits: ast.Slice) -> Value:
         """Return a slice, with constant bounds, of a list or tuple whose elements are known one by
         one."""
-        assert isinstance(node.slice, ast.Slice)
         bounds = [
             self.evaluate(limit) if limit else Const(None)
-            for limit in (node.slice.lower, node.slice.upper, node.slice.step)
+            for limit in (limits.lower, limits.upper, limits.step)
         ]
         if (
             not isinstance(base, Items)
-            or base.kind == "dict"
+            or base.kind not in ("list", "tuple")
             or not all(isinstance(limit, Const) for limit in bounds)
         ):
             raise Inexpressible(f"{ast.unparse(node)}, a slice of {describe_value(base)},")
@@ -235,3 +235,8 @@ class Expressions(Calls):
             base.kind,
             base.values[slice(*(limit.value for limit in bounds if isinstance(limit, Const)))],
         )
+
+
+def symbol(op: ast.operator | ast.cmpop) -> str:
+    """Return an operator as Python writes it; the name of its class for one that no node has."""
+    return SYMBOLS.get(type(op), type(op).__name__)

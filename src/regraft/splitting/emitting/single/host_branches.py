@@ -26,30 +26,20 @@ def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]]
 
     Returns two empty lists for any other branch.
     """
-    cases: list[tuple[ast.Compare, list[Step]]] = []
+    names: set[str] = set()
+    cases: dict[int, tuple[ast.Compare, list[Step]]] = {}
     for test, body in arms[:-1]:
-        if not (
-            isinstance(test, ast.Compare)
-            and isinstance(test.left, ast.Name)
-            and isinstance(test.ops[0], ast.Eq)
-        ):
-            return [], []
-        number = test.comparators[0]
-        if not (isinstance(number, ast.Constant) and type(number.value) is int):
-            return [], []
-        cases.append((test, body))
-    names = {ast.unparse(test.left) for test, _ in cases}
-    values = [test.comparators[0].value for test, _ in cases]  # type: ignore[attr-defined]
-    if (
-        len(names) != 1
-        or len(set(values)) < len(values)
-        or arms[-1][0] is not None
-        or exit_ways(arms[-1][1])
-    ):
+        match test:
+            case ast.Compare(ast.Name(key), [ast.Eq()], [ast.Constant(number)]) if (
+                type(number) is int
+            ):
+                names.add(key)
+                cases[number] = test, body
+    default_test, default_body = arms[-1]
+    is_complete = len(names) == 1 and len(cases) == len(arms) - 1
+    if not is_complete or default_test is not None or exit_ways(default_body):
         return [], []
-    return [
-        case for _, case in sorted(zip(values, cases, strict=True), key=lambda pair: pair[0])
-    ], arms[-1:]
+    return [cases[number] for number in sorted(cases)], arms[-1:]
 
 
 def join_types(present: list[Names], outer: Names) -> Names:

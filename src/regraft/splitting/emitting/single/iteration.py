@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from regraft.splitting.emitting.single import numbers
 from regraft.splitting.emitting.single.elements import Elements
 from regraft.splitting.emitting.single.graph import Graph
@@ -37,11 +35,11 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
         (name,) = express(graph, Items("list", values.values), template)
         values = fill_template(template, [name])
     if isinstance(values, Range):
-        span = numbers.arithmetic(graph, ast.Sub(), values.stop, values.start)
+        span = numbers.arithmetic(graph, "-", values.stop, values.start)
         rounded_span = numbers.arithmetic(
-            graph, ast.Add(), span, Const(values.step - (1 if values.step > 0 else -1))
+            graph, "+", span, Const(values.step - (1 if values.step > 0 else -1))
         )
-        iterations = numbers.arithmetic(graph, ast.FloorDiv(), rounded_span, Const(values.step))
+        iterations = numbers.arithmetic(graph, "//", rounded_span, Const(values.step))
         return values, name_of(graph, numbers.min_or_max(graph, "max", iterations, Const(0)))
     if isinstance(values, (Sequence, NestedList, Tensor)) and not (
         isinstance(values, Tensor) and values.rank is None
@@ -55,10 +53,8 @@ def element_of_iteration(graph: Graph, values: Value, iteration: str) -> Value:
     `iteration`."""
     reader = Elements(graph)
     if isinstance(values, Range):
-        offset = numbers.arithmetic(
-            graph, ast.Mult(), Number(iteration, "int", 2**40), Const(values.step)
-        )
-        return numbers.arithmetic(graph, ast.Add(), values.start, offset)
+        offset = numbers.arithmetic(graph, "*", Number(iteration, "int", 2**40), Const(values.step))
+        return numbers.arithmetic(graph, "+", values.start, offset)
     if isinstance(values, (NestedList, Tensor)):
         return reader.row_of(values, iteration)
     return reader.element_at(values, Number(iteration, "int"))

@@ -155,21 +155,12 @@ def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
     The test is None, and the steps are the whole body, unless the loop is a `while` that begins
     with a test to end it.
     """
-    first = step.body[0] if step.body else None
-    if (
-        step.header is None
-        and isinstance(first, Branch)
-        and len(first.arms) == 2
-        and first.arms[1][0] is None
-    ):
-        (test, stop_steps), (_, other_steps) = first.arms
-        is_stop = (
-            len(stop_steps) == 1
-            and isinstance(stop_steps[0], HostStep)
-            and isinstance(stop_steps[0].statement, Break)
-        )
-        if test is not None and is_stop:
-            return ast.UnaryOp(ast.Not(), test), [*other_steps, *step.body[1:]]
+    match step:
+        case Loop(
+            [Branch([(ast.expr() as test, [HostStep(Break())]), (None, other_steps)]), *following],
+            None,
+        ):
+            return ast.UnaryOp(ast.Not(), test), [*other_steps, *following]
     return None, step.body
 
 

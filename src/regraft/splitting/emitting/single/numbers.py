@@ -3,7 +3,6 @@ time."""
 
 from __future__ import annotations
 
-import ast
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -22,71 +21,67 @@ from regraft.splitting.emitting.single.values import (
     number_kind,
 )
 
-ARITHMETIC: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("Add", operator.add),
-    ast.Sub: ("Sub", operator.sub),
-    ast.Mult: ("Mul", operator.mul),
-    ast.Div: ("Div", operator.truediv),
-    ast.Mod: ("Mod", operator.mod),
-    ast.FloorDiv: ("", operator.floordiv),
+# ONNX's operators, and Python's functions for constants
+ARITHMETIC: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "+": ("Add", operator.add),
+    "-": ("Sub", operator.sub),
+    "*": ("Mul", operator.mul),
+    "/": ("Div", operator.truediv),
+    "%": ("Mod", operator.mod),
+    "//": ("", operator.floordiv),
 }
-COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
-    ast.Lt: ("Less", operator.lt),
-    ast.LtE: ("LessOrEqual", operator.le),
-    ast.Gt: ("Greater", operator.gt),
-    ast.GtE: ("GreaterOrEqual", operator.ge),
-    ast.Eq: ("Equal", operator.eq),
-    ast.NotEq: ("", operator.ne),
+COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "<": ("Less", operator.lt),
+    "<=": ("LessOrEqual", operator.le),
+    ">": ("Greater", operator.gt),
+    ">=": ("GreaterOrEqual", operator.ge),
+    "==": ("Equal", operator.eq),
+    "!=": ("", operator.ne),
 }
 EXACT_FLOAT_BOUND = 2**53  # whole numbers up to it are exact as floats, too
 
 
-def arithmetic(graph: Graph, op: ast.operator, left: Value, right: Value) -> Value:
+def arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Value:
     """Return `left op right` as Python computes it.
 
     Raises Inexpressible for operators that ONNX cannot compute so, and for operations on constants
     that fail.
     """
-    if type(op) not in ARITHMETIC:
-        raise Inexpressible(f"the operator {type(op).__name__} on numbers")
-    operation = ARITHMETIC[type(op)]
+    if op not in ARITHMETIC:
+        raise Inexpressible(f"the operator {op} on numbers")
+    onnx_op, function = ARITHMETIC[op]
     if isinstance(left, Const) and isinstance(right, Const):
         try:
-            return Const(operation[1](left.value, right.value))
+            return Const(function(left.value, right.value))
         except (ArithmeticError, TypeError) as problem:
             raise Inexpressible(f"an operation that fails ({problem})") from problem
     kinds = {number_kind(operand) for operand in (left, right)}
     if None in kinds:
         raise Inexpressible(
-            f"the operator {type(op).__name__} on {describe_value(left)} and"
-            f" {describe_value(right)}"
+            f"the operator {op} on {describe_value(left)} and {describe_value(right)}"
         )
     is_integral = "float" not in kinds
-    if isinstance(op, (ast.Div, ast.Mod, ast.FloorDiv)):
+    if op in ("/", "%", "//"):
         right = require_nonzero(graph, right)
-    if not is_integral or isinstance(op, ast.Div):
+    if not is_integral or op == "/":
         return float_arithmetic(
-            graph,
-            op,
-            operation[0],
-            as_float(graph, left, is_integral),
-            as_float(graph, right, is_integral),
+            graph, op, as_float(graph, left, is_integral), as_float(graph, right, is_integral)
         )
     left, right = as_int(graph, left), as_int(graph, right)
-    if operation[0] in ("Mod", ""):
+    if op in ("%", "//"):
         left, right = (
             limit_magnitude(graph, left, SAFE_BOUND),
             limit_magnitude(graph, right, SAFE_BOUND),
         )
-    if isinstance(op, ast.Mod):
+    if op == "%":
         return Number(
             graph.add("Mod", name_of(graph, left), name_of(graph, right)), "int", bound(right)
         )
-    if isinstance(op, ast.FloorDiv):
+    if op == "//":
         remainder = graph.add("Mod", name_of(graph, left), name_of(graph, right))
         multiple = graph.add("Sub", name_of(graph, left), remainder)
         return Number(graph.add("Div", multiple, name_of(graph, right)), "int", bound(left) + 1)
-    return checked_arithmetic(graph, operation[0], left, right)
+    return checked_arithmetic(graph, onnx_op, left, right)
 
 
 def checked_arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Number:
@@ -128,13 +123,13 @@ def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
     return Number(graph.add("Add", name, zero), "int", limit)
 
 
-def float_arithmetic(graph: Graph, op: ast.operator, onnx_op: str, left: str, right: str) -> Number:
+def float_arithmetic(graph: Graph, op: str, left: str, right: str) -> Number:
     """Return an operation on floats, given by their names, `%` with Python's sign; raise
     Inexpressible for `//`."""
-    if isinstance(op, ast.FloorDiv):
+    if op == "//":
         raise Inexpressible("// of floats")
-    if not isinstance(op, ast.Mod):
-        return Number(graph.add(onnx_op, left, right), "float")
+    if op != "%":
+        return Number(graph.add(ARITHMETIC[op][0], left, right), "float")
     # it has the sign of the dividend, Python's that of the divisor
     remainder = graph.add("Mod", left, right, fmod=1)
     zero = graph.number(0.0, "float")
@@ -250,12 +245,12 @@ def truth(graph: Graph, value: Value) -> Value:
     return Number(graph.add("Not", graph.add("Equal", name, graph.number(0, kind))), "bool")
 
 
-def compare_numbers(graph: Graph, op: ast.cmpop, left: Value, right: Value) -> Value:
+def compare_numbers(graph: Graph, op: str, left: Value, right: Value) -> Value:
     """Return a comparison of two numbers, exact also between whole numbers and floats; raise
     Inexpressible for other values and operators."""
-    if type(op) not in COMPARISONS:
-        raise Inexpressible(f"the comparison {type(op).__name__}")
-    onnx_op, function = COMPARISONS[type(op)]
+    if op not in COMPARISONS:
+        raise Inexpressible(f"the comparison {op}")
+    onnx_op, function = COMPARISONS[op]
     if isinstance(left, Const) and isinstance(right, Const):
         return Const(function(left.value, right.value))
     if number_kind(left) is None or number_kind(right) is None:
@@ -293,7 +288,9 @@ def min_or_max(graph: Graph, function_name: str, left: Value, right: Value) -> V
 
 
 def negate_number(graph: Graph, value: Value) -> Value:
-    """Return `-value`."""
+    """Return `-value` of a number; raise Inexpressible for other values."""
+    if number_kind(value) is None:
+        raise Inexpressible(f"the negative of {describe_value(value)}")
     if isinstance(value, Const):
         return Const(-value.value)
     value = limit_magnitude(graph, as_int(graph, value), SAFE_BOUND)
