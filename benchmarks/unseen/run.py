@@ -1,0 +1,139 @@
+"""How many known places in public repositories the rules find, and how many they can rewrite.
+
+    python benchmarks/unseen/run.py --repositories DIR
+    python benchmarks/unseen/run.py --repositories DIR --places FILE --misses
+
+DIR holds a checkout of each repository as OWNER+NAME; what is missing is named with the commands
+that get it. `places.json` holds facts only: repository, commit, file, line and kind of each place,
+written down by reading, before the rules ran there. A place counts as found where a finding touches
+a line near it, and as fixable where such a finding can be rewritten. Exits with 1 where checkouts
+are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PLACES = Path(__file__).with_name("places.json")
+PACKS = "adopter,torch,liger"
+NEAR = 8  # lines between a place and a finding
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a repository that the rules are meant for; `line` is 1-based."""
+
+    repo: str
+    commit: str
+    file: str
+    line: int
+    kind: str
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the repository's checkout."""
+        return self.repo.replace("/", "+")
+
+
+def main() -> int:
+    """Print a table by kind and one by repository; return the exit status."""
+    options = parse_arguments()
+    places = read_places(options.places)
+    present = [place for place in places if options.repositories.joinpath(place.folder).is_dir()]
+    for line in missing_checkouts(places, options.repositories):
+        print(line)
+    findings = {
+        folder: findings_below(options.repositories / folder)
+        for folder in dict.fromkeys(place.folder for place in present)
+    }
+    outcomes = {place: outcome_at(place, findings[place.folder]) for place in present}
+    for key in ("kind", "repo"):
+        print()
+        print("\n".join(table(outcomes, key)))
+    if options.misses:
+        for place, outcome in outcomes.items():
+            if outcome != "fixable":
+                print(f"{place.repo} {place.file}:{place.line} {place.kind}: {outcome}")
+    return int(len(present) < len(places))
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--repositories", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--places", type=Path, default=PLACES, metavar="FILE")
+    parser.add_argument("--misses", action="store_true", help="list what is not fixable")
+    return parser.parse_args()
+
+
+def read_places(path: Path) -> list[Place]:
+    """Return the places of a JSON file, without its further fields."""
+    entries = json.loads(path.read_text())
+    names = Place.__slots__
+    return [Place(**{name: entry[name] for name in names}) for entry in entries]
+
+
+def missing_checkouts(places: Sequence[Place], root: Path) -> Iterator[str]:
+    """Yield the commands that check out each missing repository at its commit."""
+    for place in {place.repo: place for place in places}.values():
+        target = root / place.folder
+        if not target.is_dir():
+            yield (
+                f"missing: git clone https://github.com/{place.repo} {target}"
+                f" && git -C {target} checkout {place.commit}"
+            )
+
+
+def findings_below(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the findings of all packs below a folder, as the JSON output holds them."""
+    command = [sys.executable, "-m", "regraft", "check", "--no-lock", "--select", PACKS]
+    process = subprocess.run(
+        [*command, "--output-format", "json", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    findings: list[Mapping[str, Any]] = json.loads(process.stdout)["findings"]
+    return findings
+
+
+def outcome_at(place: Place, findings: Sequence[Mapping[str, Any]]) -> str:
+    """Return "fixable", or why a place is not: "not found" or the reason of its finding."""
+    near = [finding for finding in findings if is_near(place, finding)]
+    if any(finding["status"] == "fixable" for finding in near):
+        return "fixable"
+    return str(near[0]["reason"]) if near else "not found"
+
+
+def is_near(place: Place, finding: Mapping[str, Any]) -> bool:
+    """Return whether a finding is at most `NEAR` lines from a place of its file."""
+    lines = [finding["start"]["line"], finding["end"]["line"], *finding["lines"]]
+    is_of_file = Path(finding["file"]).as_posix().endswith(f"{place.folder}/{place.file}")
+    return is_of_file and any(abs(line - place.line) <= NEAR for line in lines)
+
+
+def table(outcomes: Mapping[Place, str], key: str) -> Iterator[str]:
+    """Yield the lines of a table: places, found and fixable ones by kind or repository."""
+    rows: dict[str, Counter[str]] = {}
+    for place, outcome in outcomes.items():
+        for name in (getattr(place, key), "total"):
+            counts = rows.setdefault(name, Counter())
+            counts["places"] += 1
+            counts["found"] += outcome != "not found"
+            counts["fixable"] += outcome == "fixable"
+    columns = ("places", "found", "fixable")
+    yield key.ljust(36) + "".join(column.rjust(9) for column in columns)
+    for name in sorted(rows, key=lambda name: (name == "total", name)):
+        yield name.ljust(36) + "".join(str(rows[name][column]).rjust(9) for column in columns)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
