@@ -94,6 +94,12 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
                 "    h = self.fc(x)\n    h = self.act(h)\nreturn h"
             ),
         ),
+        # one call of several layers
+        ("return self.mlp(x)", "return sequential(x, self.mlp)"),
+        (
+            "return r + self.mlp((x + r))[:, 0]",
+            "return r + sequential(x + r, self.mlp)[:, 0]",
+        ),
         # a branch that follows: the other one gets what has moved
         (
             "h = self.drop(x)\nh = h + r  # why\n\nif r.any():\n    h = self.norm(h)\nreturn h",
@@ -184,7 +190,9 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("return self.mlp(x)", "inside one nn.Sequential call"),
+        ("h = self.mlp(x)\nh += r\nreturn h", "the result is changed in place afterwards"),
+        ("return f'{self.mlp(x)}'", "inside an f-string"),
+        ("return self.mlp(\n    # why\n    x\n)", "a comment stands inside the code"),
         (
             "h = self.drop(x)\nself.cache(r)\nreturn self.norm(h + r)",
             "stands between the nodes and may have effects",

@@ -25,6 +25,7 @@ class Layers(nn.Module):
         super().__init__()
         self.computed = computed
         self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
         self.conv, self.norm1d, self.rows = nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6), nn.BatchNorm1d(8)
         self.layer_norm, self.group_norm, self.rms_norm = (
             nn.LayerNorm(8),
@@ -86,6 +87,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "rotary_pair": lambda m, x: ops.rotary_pair(x[None], x[None], x, x)[0],
     "rounded_softmax": lambda m, x: ops.rounded_softmax(x, -1, torch.float32),
     "row_softmax": lambda m, x: ops.row_softmax(x),
+    "sequential": lambda m, x: ops.sequential(x, m.container),
     "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
     "te_rotary": lambda m, x: ops.te_rotary(x[None], x[None, :1]),
 }

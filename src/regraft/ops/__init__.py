@@ -56,6 +56,7 @@ from regraft.ops.rotary import rotary_pair as rotary_pair
 from regraft.ops.rotated_pairs import rotated_pairs as rotated_pairs
 from regraft.ops.rounded_softmax import rounded_softmax as rounded_softmax
 from regraft.ops.row_softmax import row_softmax as row_softmax
+from regraft.ops.sequential import sequential as sequential
 from regraft.ops.softmax import softmax as softmax
 
 # The file of each op: of an exported function NAME beside which NAME_implementation is defined.

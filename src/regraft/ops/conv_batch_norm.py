@@ -17,7 +17,7 @@ _TRANSPOSED = {
     nn.ConvTranspose2d: functional.conv_transpose2d,
     nn.ConvTranspose3d: functional.conv_transpose3d,
 }
-_NORM_AFTER = {
+NORM_AFTER = {
     nn.Conv1d: nn.BatchNorm1d,
     nn.Conv2d: nn.BatchNorm2d,
     nn.Conv3d: nn.BatchNorm3d,
@@ -72,7 +72,7 @@ def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Te
 
 def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
     """Name the implementation for these arguments: "folded" or "reference"."""
-    norm_class = _NORM_AFTER.get(type(conv))
+    norm_class = NORM_AFTER.get(type(conv))
     if norm_class is None or not are_tensors(x) or x.dim() != conv.weight.dim():
         # without a batch dimension the normalisation raises, or normalises another axis
         return "reference"

@@ -30,7 +30,14 @@ _VIEW_OPS = frozenset(
         "py.item",
     ]
 )
-POSTPONED = "regraft.ops.postponed_"
+# Kernels whose result may be written into. A postponed tensor is computed before that. Folded
+# layers end in a convolution or in the product of a Linear layer, which are not differentiated by
+# their result; where nothing is folded, the layers themselves run.
+_WRITABLE_RESULTS = (
+    "regraft.ops.postponed_",
+    "regraft.ops.conv_batch_norm",
+    "regraft.ops.linear_batch_norm",
+)
 
 
 class MatchChecks:
@@ -92,10 +99,9 @@ class MatchChecks:
     def _check_writes(self, root: Node) -> None:
         """Raise Withheld where the result, or a view of it, is written into.
 
-        A kernel may keep its result for the backward pass. A postponed tensor is exempt, because it
-        is computed before anything writes into it.
+        A kernel may keep its result for the backward pass.
         """
-        if self.match.pattern.kernel.startswith(POSTPONED):
+        if self.match.pattern.kernel.startswith(_WRITABLE_RESULTS):
             return
         visited, pending = {root.output}, [root.output]
         while pending and self.match.body.writers:

@@ -259,13 +259,7 @@ class Renderer:
             stored = self.match.body.reaching(path, time, self.deleted)
             if stored is not None and stored is not value:
                 raise self._withholding(f"{path} is assigned in this function")
-        return ".".join((self._receiver(), *parts[1:]))
-
-    def _receiver(self) -> str:
-        """Return the name of the function's first parameter, which is the instance where its
-        attributes are read; "" where the function has none."""
-        arguments = self.match.body.node.args
-        return next((parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)), "")
+        return ".".join((self.match.body.receiver, *parts[1:]))
 
     def _global_text(self, value: Value) -> str:
         """Return an imported name as this file writes it, or a name without a dot as it is."""
@@ -317,7 +311,7 @@ class Renderer:
             binding = self._stable_binding(ast_node.id, time)
             return binding is not None and (
                 binding.kind in ("int", "scalar")
-                or (binding.origin, binding.name) == ("param", self._receiver())
+                or (binding.origin, binding.name) == ("param", self.match.body.receiver)
             )
         if isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node):
             return False

@@ -7,6 +7,7 @@ from regraft.rewriting.decorate import decorate
 from regraft.rewriting.guarded import GuardedRewriter
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.render import Withheld
+from regraft.rewriting.sequential import SequentialRewriter, is_inside_sequential
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
 from regraft.source.imports import Imports
 
@@ -23,6 +24,8 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
             return decorate(match, imports)
         if len(match.roots) > 1:
             return MultipleOutputRewriter(match, imports).patch()
+        if is_inside_sequential(match):
+            return SequentialRewriter(match, imports).patch()
         rewriter = Rewriter(match, imports)
         is_conditional = any(isinstance(test, Holds) for test in match.tests)
         return (

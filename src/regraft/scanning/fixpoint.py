@@ -10,7 +10,7 @@ from regraft.scanning.findings import FileReport, Finding
 from regraft.scanning.rules import CompiledRule
 from regraft.source import text
 from regraft.source.imports import Imports
-from regraft.source.text import SourceError, SourceFile
+from regraft.source.text import Edit, SourceError, SourceFile
 from regraft.structure import Module
 
 MAX_ROUNDS = 10
@@ -31,21 +31,22 @@ class RuleDefect(Exception):
 
 
 def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return fixable findings whose statements do not overlap.
+    """Return fixable findings whose statements do not overlap, or whose edits are equal.
 
     Of overlapping ones the first in the file wins, then the first rule by name.
     """
     chosen: list[Finding] = []
     end = -1
     fixable = [
-        (finding.patch.extent, finding.rule.id, finding)
+        (finding.patch.extent, finding.rule.id, finding.patch.edits, finding)
         for finding in findings
         if finding.patch is not None
     ]
-    for extent, _, finding in sorted(fixable, key=lambda row: row[:2]):
-        if extent.start >= end:
+    edits: tuple[Edit, ...] = ()
+    for extent, _, finding_edits, finding in sorted(fixable, key=lambda row: row[:2]):
+        if extent.start >= end or finding_edits == edits:
             chosen.append(finding)
-            end = extent.end
+            end, edits = extent.end, finding_edits
     return tuple(chosen)
 
 
@@ -58,9 +59,8 @@ def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "reg
         used |= patch.uses
         for qualified in patch.uses:
             imports.spell(qualified)
-    return text.apply(
-        source, [*(edit for patch in patches for edit in patch.edits), *imports.edits(used)]
-    )
+    edits = dict.fromkeys(edit for patch in patches for edit in patch.edits)
+    return text.apply(source, [*edits, *imports.edits(used)])
 
 
 def rewrite_file(

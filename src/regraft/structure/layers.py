@@ -29,7 +29,8 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
     lines = (expr.lineno, expr.end_lineno or expr.lineno)
     items: tuple[Layer, ...] = ()
     if qualified in CONTAINERS:
-        items = _container_items(positional)
+        describe_items = _sequential_items if qualified == SEQUENTIAL else _list_items
+        items = describe_items(positional)
         bound = dict(enumerate_args(positional))
     else:
         fitted = bind((layer_type.init,), positional, keywords)
@@ -94,8 +95,8 @@ def _layer_sources(value: Value) -> list[Value]:
     return sources
 
 
-def _container_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
-    """Return the modules that a container is built of, () when any of them is unknown."""
+def _list_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
+    """Return the modules that a list of modules is built of, () when any of them is unknown."""
     values = (
         positional[0].items
         if len(positional) == 1 and positional[0].items is not None
@@ -104,6 +105,26 @@ def _container_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
     if not values or any(len(value.layers) != 1 for value in values):
         return ()
     return tuple(value.layers[0] for value in values)
+
+
+def _sequential_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
+    """Return the modules that a `Sequential` is built of, some of unknown type; () when all are, or
+    their number is."""
+    values = positional
+    if len(positional) == 1 and not positional[0].layers:
+        values = _dictionary_values(positional[0])
+    items = tuple(value.layers[0] if len(value.layers) == 1 else Layer("") for value in values)
+    return items if any(item.type for item in items) else ()
+
+
+def _dictionary_values(value: Value) -> Sequence[Value]:
+    """Return the values of `OrderedDict([(name, value), ...])`; () for any other value."""
+    node = value.node
+    if node is None or node.spelling != "collections.OrderedDict" or node.args.keys() != {"0"}:
+        return ()
+    entries = node.args["0"].items or ()
+    pairs = [entry.items for entry in entries if entry.items is not None and len(entry.items) == 2]
+    return [pair[1] for pair in pairs] if len(pairs) == len(entries) else ()
 
 
 def computed_op(qualified: str) -> str | None:

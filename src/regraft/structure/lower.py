@@ -33,26 +33,22 @@ def lower_function(
     name: str,
     method: bool,
     enclosing: frozenset[str] = frozenset(),
+    instance: str | None = None,
 ) -> Body:
     """Lower one function and return its body.
 
     method     the first parameter is the instance
     enclosing  names of the enclosing functions, which hide those of the module
+    instance   the name of the instance in the method around the function; None for any other
+               function
     """
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args]
-    receiver = parameters[0].arg if method and parameters else None
+    first = parameters[0].arg if parameters else ""
+    receiver = first if method and first else instance
     frame = Frame(scope, receiver, lower, block)
     frame.captured, frame.volatile = nested_names(scope, function)
-    for hidden in enclosing:
-        frame.bind(hidden, frame.value("unknown"))
-    all_parameters = [*parameters, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    for parameter in all_parameters:
-        if parameter is not None:
-            frame.bind(parameter.arg, _parameter(frame, parameter))
-    for parameter, default in defaults(arguments):
-        if isinstance(default, ast.Name | ast.Attribute):
-            frame.defaults[frame.env[parameter.arg].value] = default
+    _bind_names(frame, arguments, enclosing, instance)
     block(frame, function.body)
     frame.forget_unused_joins()
     index: dict[str, list[Node]] = {}
@@ -71,7 +67,26 @@ def lower_function(
         frame.inlined,
         tuple(node for node in frame.nodes if calls.writes(node)),
         frame.entered,
+        receiver or first,
     )
+
+
+def _bind_names(
+    frame: Frame, arguments: ast.arguments, enclosing: frozenset[str], instance: str | None
+) -> None:
+    """Bind the names of the enclosing functions, among them that of the instance, and the
+    parameters, with their defaults."""
+    for hidden in enclosing - {instance}:
+        frame.bind(hidden, frame.value("unknown"))
+    if instance is not None:
+        frame.bind(instance, frame.value("param", name=instance))
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    for parameter in (*parameters, arguments.vararg, arguments.kwarg):
+        if parameter is not None:
+            frame.bind(parameter.arg, _parameter(frame, parameter))
+    for parameter, default in defaults(arguments):
+        if isinstance(default, ast.Name | ast.Attribute):
+            frame.defaults[frame.env[parameter.arg].value] = default
 
 
 def _is_jit(scope: Scope, decorator: ast.expr) -> bool:

@@ -226,6 +226,8 @@ class Body:
     inlined   calls that were inlined, with the function's name; a method's name starts with `self.`
     writers   nodes that write into their first argument
     entered   the condition under which each statement runs
+    receiver  the name of the instance where its attributes are read, in other functions that of the
+              first parameter; "" where there is none
     """
 
     name: str
@@ -240,6 +242,7 @@ class Body:
     inlined: Mapping[ast.AST, str] = field(default_factory=dict)
     writers: tuple[Node, ...] = ()
     entered: Mapping[ast.stmt, Guard] = field(default_factory=dict)
+    receiver: str = ""
 
     def release(self) -> None:
         """Break the reference cycles of the values, so that they need no garbage collection.

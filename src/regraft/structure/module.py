@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regraft.source.names import Names, module_names, package_of, statements
 from regraft.source.text import SourceFile
-from regraft.structure.bound_names import class_variables, local_names
+from regraft.structure.bound_names import class_variables, local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
 from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Structure
@@ -320,26 +320,46 @@ class Module:
         cls: ast.ClassDef | None,
         is_wanted: FunctionFilter,
         enclosing: frozenset[str] = frozenset(),
+        instance: str | None = None,
     ) -> Iterator[Body]:
         """Yield the bodies of a function and of the functions nested in it, as far as `is_wanted`
-        selects them."""
+        selects them.
+
+        instance  the name of the instance in the method around a nested function
+        """
         if not is_wanted(cls, function):
             return
         static = any(
             isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
             for decorator in function.decorator_list
         )
-        body = lower_function(
-            self.scope(cls), function, name, cls is not None and not static, enclosing
-        )
+        is_method = cls is not None and not static and instance is None
+        body = lower_function(self.scope(cls), function, name, is_method, enclosing, instance)
         self._lowered_bodies.append(body)
         yield body
         inner_functions = tuple(_inner_functions(function))
         names_in_scope = enclosing | local_names(function) if inner_functions else enclosing
+        receiver = next(iter(function.args.args), None) if is_method else None
+        outer = receiver.arg if receiver is not None else instance
         for inner in inner_functions:
+            is_visible = outer is not None and _keeps(outer, function, inner)
             yield from self._lower_with_nested(
-                inner, f"{name}.{inner.name}", None, is_wanted, names_in_scope
+                inner,
+                f"{name}.{inner.name}",
+                cls if is_visible else None,
+                is_wanted,
+                names_in_scope,
+                outer if is_visible else None,
             )
+
+
+def _keeps(instance: str, function: Function, inner: Function) -> bool:
+    """Return whether a name of the instance means the instance in a function nested in
+    `function`, too."""
+    is_rebound = instance in stored_names(function.body) or instance in local_names(inner)
+    return not is_rebound and not any(
+        instance in node.names for node in ast.walk(function) if isinstance(node, ast.Nonlocal)
+    )
 
 
 def _is_active_property(node: ast.FunctionDef) -> bool:

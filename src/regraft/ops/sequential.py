@@ -1,0 +1,73 @@
+"""The modules of a Sequential, called one after the other, with neighbours fused by ops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.ops.conv_batch_norm import NORM_AFTER, conv_batch_norm
+from regraft.ops.linear_batch_norm import linear_batch_norm
+from regraft.ops.linear_gelu import linear_gelu
+from regraft.ops.plain import are_tensors, is_plain, is_transformed
+
+
+def sequential(x: torch.Tensor, container: Any) -> torch.Tensor:
+    """Return `container(x)`.
+
+    `container` is the model's own module. If it is a plain `torch.nn.Sequential`, its modules are
+    called one after the other, and a Linear with a GELU or a batch normalisation after it, or a
+    convolution with a batch normalisation after it, run as `linear_gelu`, `linear_batch_norm` or
+    `conv_batch_norm`. Modules of a plain `Sequential` inside it count as its own. Any other module,
+    a subclass or a hooked Sequential among them, is called as the model calls it.
+    """
+    if sequential_implementation(x, container) != "fused":
+        return sequential_reference(x, container)
+    result = x
+    first: Any = None
+    for second in _modules(container):
+        op = None if first is None else _fused_op(first, second)
+        if op is not None:
+            result, first = op(result, first, second), None
+            continue
+        result = result if first is None else first(result)
+        first = second
+    return result if first is None else first(result)
+
+
+def sequential_reference(x: torch.Tensor, container: Any) -> torch.Tensor:
+    """Call the container as the model calls it."""
+    result: torch.Tensor = container(x)
+    return result
+
+
+def sequential_implementation(x: torch.Tensor, container: Any) -> str:
+    """Name the implementation for these arguments: "fused" or "reference"."""
+    if not is_plain(container, nn.Sequential) or not are_tensors(x) or is_transformed():
+        return "reference"
+    modules = list(_modules(container))
+    pairs = itertools.pairwise(modules)
+    return "fused" if any(_fused_op(first, second) for first, second in pairs) else "reference"
+
+
+def _modules(container: nn.Sequential) -> Iterator[nn.Module]:
+    """Yield the modules of a plain Sequential and of those inside it, in the order of their
+    calls."""
+    for module in container:
+        if is_plain(module, nn.Sequential):
+            yield from _modules(module)
+        else:
+            yield module
+
+
+def _fused_op(first: nn.Module, second: nn.Module) -> Callable[..., torch.Tensor] | None:
+    """Return the op for two neighbours; None where no op may fuse them."""
+    if type(first) is nn.Linear:
+        if type(second) is nn.GELU:
+            return linear_gelu
+        return linear_batch_norm if isinstance(second, nn.BatchNorm1d) else None
+    norm = NORM_AFTER.get(type(first))
+    return conv_batch_norm if norm is not None and isinstance(second, norm) else None

@@ -1,0 +1,71 @@
+"""The rewriting of a match inside one call of a Sequential: the call becomes that of an op that
+fuses neighbours when the model runs.
+
+x = self.net(x)      becomes      x = sequential(x, self.net)
+
+See docs/decisions/0036-neighbours-in-a-sequential.md.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.matching.result import Match
+from regraft.rewriting.checks import MatchChecks
+from regraft.rewriting.single_output import Patch
+from regraft.source.layout import Layout, indentation
+from regraft.source.text import Edit
+from regraft.structure.model import Node
+
+OP = "regraft.ops.sequential"
+# the ops that this op calls for two neighbours
+FUSED = frozenset(
+    {
+        "regraft.ops.conv_batch_norm",
+        "regraft.ops.linear_batch_norm",
+        "regraft.ops.linear_gelu",
+    }
+)
+
+
+def is_inside_sequential(match: Match) -> bool:
+    """Return whether all nodes of a match, whose kernel the op calls, are computed by one call of a
+    Sequential."""
+    expr = match.root.expr
+    is_container_call = expr in match.body.compound and expr not in match.body.inlined
+    is_fused = match.pattern.kernel in FUSED and not match.tests
+    return is_fused and is_container_call and all(node.expr is expr for node in match.nodes)
+
+
+class SequentialRewriter(MatchChecks):
+    """A maker of the patch of one match inside one call of a Sequential."""
+
+    def patch(self) -> Patch:
+        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        call = self.root.expr
+        if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+            raise self._withholding("the nn.Sequential is not called with one argument", self.root)
+        if not _is_path(call.func):
+            raise self._withholding(
+                "the nn.Sequential that is called has no name or attribute", self.root
+            )
+        self._check_places(call, self.root)
+        span = self.source.span(call)
+        layout = Layout(self.source, span, indentation(self.source, span.start))
+        arguments = [self.source.segment(call.args[0]), self.source.segment(call.func)]
+        text = layout.call(self.imports.spell(OP), arguments)
+        extent = self.source.span(self.root.statement.node)
+        return Patch(self.match, "substitute", (Edit(span, text),), extent, frozenset({OP}))
+
+    def _check_compound(self) -> None:
+        """Check nothing: the call is replaced as a unit, and calls all modules that it called."""
+
+    def _elided_layer_nodes(self) -> list[Node]:
+        """Return no nodes: the op is given the modules of all of them."""
+        return []
+
+
+def _is_path(expression: ast.expr) -> bool:
+    """Return whether an expression only reads names, attributes and elements."""
+    allowed = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.USub)
+    return all(isinstance(node, (*allowed, ast.expr_context)) for node in ast.walk(expression))
