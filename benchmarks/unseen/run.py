@@ -4,10 +4,11 @@
     python benchmarks/unseen/run.py --repositories DIR --places FILE --misses
 
 DIR holds a checkout of each repository as OWNER+NAME; what is missing is named with the commands
-that get it. `places.json` holds facts only: repository, commit, file, line and kind of each place,
-written down by reading, before the rules ran there. A place counts as found where a finding touches
-a line near it, and as fixable where such a finding can be rewritten. Exits with 1 where checkouts
-are missing.
+that get it. `places.json` holds facts only: repository, commit, file, lines and kind of each
+place, written down by reading, before the rules ran there, and for some a doubt whether a rewrite
+should be expected; these are counted in a table of their own. A place counts as found where a
+finding touches a line near it, and as fixable where such a finding can be rewritten. Exits with 1
+where checkouts are missing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,21 @@ NEAR = 8  # lines between a place and a finding
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a repository that the rules are meant for; `line` is 1-based."""
+    """A place in a repository that the rules are meant for.
+
+    line, end: the 1-based lines of the first and the last operation, 0 where the last is not noted.
+    defined: the line of the first layer in the constructor where the call is that of a container,
+    else 0. doubt: why no rewrite may be expected, "" where one is.
+    """
 
     repo: str
     commit: str
     file: str
     line: int
     kind: str
+    end: int = 0
+    defined: int = 0
+    doubt: str = ""
 
     @property
     def folder(self) -> str:
@@ -55,13 +64,16 @@ def main() -> int:
         for folder in dict.fromkeys(place.folder for place in present)
     }
     outcomes = {place: outcome_at(place, findings[place.folder]) for place in present}
-    for key in ("kind", "repo"):
-        print()
-        print("\n".join(table(outcomes, key)))
+    for title, is_doubtful in (("certain places", False), ("doubtful places", True)):
+        chosen = {place: outcomes[place] for place in present if bool(place.doubt) == is_doubtful}
+        for key in ("kind", "repo") if chosen else ():
+            print(f"\n{title}")
+            print("\n".join(table(chosen, key)))
     if options.misses:
         for place, outcome in outcomes.items():
             if outcome != "fixable":
-                print(f"{place.repo} {place.file}:{place.line} {place.kind}: {outcome}")
+                doubt = f" (doubtful: {place.doubt})" if place.doubt else ""
+                print(f"{place.repo} {place.file}:{place.line} {place.kind}: {outcome}{doubt}")
     return int(len(present) < len(places))
 
 
@@ -77,8 +89,8 @@ def parse_arguments() -> argparse.Namespace:
 def read_places(path: Path) -> list[Place]:
     """Return the places of a JSON file, without its further fields."""
     entries = json.loads(path.read_text())
-    names = Place.__slots__
-    return [Place(**{name: entry[name] for name in names}) for entry in entries]
+    names = [field.name for field in fields(Place)]
+    return [Place(**{name: entry[name] for name in names if name in entry}) for entry in entries]
 
 
 def missing_checkouts(places: Sequence[Place], root: Path) -> Iterator[str]:
@@ -116,8 +128,11 @@ def outcome_at(place: Place, findings: Sequence[Mapping[str, Any]]) -> str:
 def is_near(place: Place, finding: Mapping[str, Any]) -> bool:
     """Return whether a finding is at most `NEAR` lines from a place of its file."""
     lines = [finding["start"]["line"], finding["end"]["line"], *finding["lines"]]
+    own_lines = [line for line in (place.line, place.end, place.defined) if line]
     is_of_file = Path(finding["file"]).as_posix().endswith(f"{place.folder}/{place.file}")
-    return is_of_file and any(abs(line - place.line) <= NEAR for line in lines)
+    return is_of_file and any(
+        abs(line - own_line) <= NEAR for line in lines for own_line in own_lines
+    )
 
 
 def table(outcomes: Mapping[Place, str], key: str) -> Iterator[str]:
