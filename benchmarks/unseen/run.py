@@ -7,14 +7,15 @@ DIR holds a checkout of each repository as OWNER+NAME; what is missing is named 
 that get it. `places.json` holds facts only: repository, commit, file, lines and kind of each
 place, written down by reading, before the rules ran there, and for some a doubt whether a rewrite
 should be expected; these are counted in a table of their own. A place counts as found where a
-finding touches a line near it, and as fixable where such a finding can be rewritten. Exits with 1
-where checkouts are missing.
+finding of a rule for its kind touches a line near it, and as fixable where such a finding can be
+rewritten. Exits with 1 where checkouts are missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -26,6 +27,32 @@ from typing import Any
 PLACES = Path(__file__).with_name("places.json")
 PACKS = "adopter,torch,liger"
 NEAR = 8  # lines between a place and a finding
+# what the names of the rules for a kind of places fit
+RULES_BY_KIND = {
+    "add-rmsnorm": "rms-norm",
+    "attention": "attention",
+    "channels-first-ln": "channels-first",
+    "conv-bn": "batchnorm",
+    "cross-entropy": "cross-entropy|linear-loss",
+    "dropout-residual-layernorm": "layernorm|layer-norm",
+    "geglu": "gated|geglu|biased-gelu",
+    "gelu": "gelu",
+    "groupnorm": "group-norm",
+    "layernorm": "layer-norm",
+    "layernorm-functional": "layer-norm",
+    "layernorm-std": "layer-norm",
+    "linear-gelu": "gelu",
+    "lm-head+ce": "linear-cross-entropy|linear-loss|cross-entropy",
+    "qkv": "qkv",
+    "quick-gelu": "quick-gelu",
+    "rmsnorm": "rms-norm",
+    "rmsnorm-l2": "rms-norm",
+    "rotary": "rotary",
+    "rotary-interleaved": "rotary",
+    "silu": "silu|gated|group-norm",
+    "softmax": "softmax|attention",
+    "swiglu": "gated|silu",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +153,13 @@ def outcome_at(place: Place, findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def is_near(place: Place, finding: Mapping[str, Any]) -> bool:
-    """Return whether a finding is at most `NEAR` lines from a place of its file."""
+    """Return whether a finding of a rule for the kind of a place is at most `NEAR` lines from
+    it."""
     lines = [finding["start"]["line"], finding["end"]["line"], *finding["lines"]]
     own_lines = [line for line in (place.line, place.end, place.defined) if line]
     is_of_file = Path(finding["file"]).as_posix().endswith(f"{place.folder}/{place.file}")
-    return is_of_file and any(
+    fits_kind = re.search(RULES_BY_KIND[place.kind], finding["rule"]) is not None
+    return (is_of_file and fits_kind) and any(
         abs(line - own_line) <= NEAR for line in lines for own_line in own_lines
     )
 
