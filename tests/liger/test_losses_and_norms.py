@@ -136,3 +136,12 @@ def test_other_targets_run_as_the_composition(launches: list[str]) -> None:
     weighted = F.cross_entropy(x, torch.arange(3), weight)
     assert torch.equal(cross_entropy(x, torch.arange(3), weight=weight), weighted)
     assert not launches
+
+
+def test_logits_of_ignored_rows_stay_where_no_gradient_is_needed() -> None:
+    logits, target = torch.randn(4, 7), torch.tensor([1, -100, 3, -100])
+    before = logits.clone()
+    with torch.no_grad():
+        loss = cross_entropy(logits, target)
+    torch.testing.assert_close(loss, F.cross_entropy(before, target))
+    assert torch.equal(logits, before)

@@ -66,6 +66,15 @@ def test_the_result_is_contiguous_where_that_of_the_composition_is(name: str) ->
 
 
 @pytest.mark.parametrize("name", OPS)
+def test_a_result_without_gradients_changes_in_place(name: str) -> None:
+    factor = torch.tensor(2.0, requires_grad=True)
+    arguments = inputs(name, (2, 3, 4, 6), (4, 6))
+    with torch.no_grad():
+        ours, theirs = OPS[name](*arguments), REFERENCES[name](*arguments)
+    torch.testing.assert_close(ours.mul_(factor).detach_(), theirs.mul_(factor).detach_())
+
+
+@pytest.mark.parametrize("name", OPS)
 def test_half_precision(name: str) -> None:
     arguments = inputs(name, (2, 3, 5, 6), (5, 6), torch.bfloat16)
     ours, theirs = OPS[name](*arguments), REFERENCES[name](*arguments)

@@ -446,6 +446,17 @@ def test_nothing_that_happens_later_changes_the_weights() -> None:
     torch.testing.assert_close(weights, wanted)
 
 
+def test_a_value_changes_in_place_where_weights_have_no_gradient() -> None:
+    q, k, v = inputs()
+    gradients = []
+    for product in (torch.matmul, postponed_matmul):
+        value = v * 1
+        result = product(q, k.mT).softmax(-1).detach() @ value
+        value.mul_(2.0)
+        gradients.append(torch.autograd.grad((result * PADDED.exp()[..., :1]).sum(), v)[0])
+    torch.testing.assert_close(*gradients)
+
+
 def test_what_is_dropped_is_freed() -> None:
     """Neither a graph that lives on nor a cycle keeps the copies of the query and the key."""
     q, k, v = inputs()

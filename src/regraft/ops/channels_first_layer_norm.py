@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from regraft.ops.plain import without_view
+
 
 def channels_first_layer_norm(x: torch.Tensor, *, eps: float) -> torch.Tensor:
     """Return `(x - mean(x, 1)) / sqrt(var(x, 1) + eps)` with the biased variance.
@@ -17,7 +19,7 @@ def channels_first_layer_norm(x: torch.Tensor, *, eps: float) -> torch.Tensor:
     if channels_first_layer_norm_implementation(x) != "torch-native":
         return channels_first_layer_norm_reference(x, eps=eps)
     result = functional.layer_norm(x.movedim(1, -1), (x.shape[1],), eps=eps).movedim(-1, 1)
-    return result.contiguous() if x.is_contiguous() else result
+    return without_view(result.contiguous() if x.is_contiguous() else result)
 
 
 def channels_first_layer_norm_reference(x: torch.Tensor, *, eps: float) -> torch.Tensor:

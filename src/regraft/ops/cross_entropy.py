@@ -32,7 +32,7 @@ def cross_entropy(
     Shapes: `x` is `(N, C)`, `target` `(N)` with class numbers, the result has no dimensions, or is
     `(N)` without reduction. `layer` is the model's own `torch.nn.CrossEntropyLoss`; its settings
     replace the options. Liger's own function writes the gradient over the logits, which models most
-    often return; the op gives the kernel a copy if a gradient is needed. The kernel computes the
+    often return; the op gives the kernel a copy. The kernel computes the
     loss of each row, and PyTorch reduces the losses, so that the mean is NaN if all rows are
     ignored, as in PyTorch. A second derivative raises RuntimeError. Any other arguments
     (probabilities as targets, more dimensions, class weights, a layer that is not plain) run as the
@@ -100,11 +100,9 @@ def _cross_entropy_kernel(
     def forward(
         x: torch.Tensor, target: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        logits = (
-            x.detach().clone(memory_format=torch.contiguous_format).requires_grad_(needs_gradient)
-            if needs_gradient
-            else x.detach()
-        )
+        # also without gradients, the kernel writes zeros over the logits of ignored rows
+        logits = x.detach().clone(memory_format=torch.contiguous_format)
+        logits.requires_grad_(needs_gradient)
         rows, *_ = module.cross_entropy_forward(
             logits, target, None, ignore_index, 0.0, label_smoothing, "none", None, False
         )

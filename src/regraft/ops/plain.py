@@ -125,6 +125,16 @@ def library_function(module: str, name: str, extension: str = "") -> Callable[..
     return function
 
 
+def without_view(result: torch.Tensor) -> torch.Tensor:
+    """Return a new result, which is the view of a tensor that no other code has, as an ordinary
+    tensor, if it needs no gradients; else return it as it is.
+
+    A view that was made in `torch.no_grad()` cannot be changed in place by operands that need
+    gradients, nor detached in place, where the composition's result can.
+    """
+    return result if result.requires_grad else result.detach()
+
+
 def differentiable_once(result: torch.Tensor) -> torch.Tensor:
     """Return the result of another library's kernel, made differentiable once, by contiguous
     gradients.

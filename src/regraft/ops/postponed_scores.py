@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.attention_form import Form
+from regraft.ops.attention_form import Form, snapshot
 from regraft.ops.attention_product import PRODUCTS, Product, attend, attention_product
 from regraft.ops.attention_steps import FOLLOWED, IN_PLACE, follow
 from regraft.ops.plain import are_tensors, is_transformed
@@ -304,10 +304,15 @@ def postponed_scores(
 
 def _multiply(tensor: PostponedTensor, record: _Scores, product: Product) -> torch.Tensor:
     """Compute the attention; its gradients lead through the weights where gradients of the weights
-    are watched."""
-    result = attend(record.form, product.value)
+    are watched.
+
+    The kernel keeps the value for its backward pass, which the product keeps only for gradients of
+    the weights; a value that may change in place is copied where these have none.
+    """
     if record.keeper() is None or not tensor.requires_grad:
-        return product.finish(result.contiguous())
+        value = snapshot(product.value) if product.value.requires_grad else product.value
+        return product.finish(attend(record.form, value).contiguous())
+    result = attend(record.form, product.value)
     tensor.__dict__["family"].products.append(record)
     return product.finish(_AttentionResult.apply(record.keeper(), result, tensor, product.value))
 

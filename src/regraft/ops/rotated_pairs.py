@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from regraft.ops.plain import are_tensors, is_transformed
+from regraft.ops.plain import are_tensors, is_transformed, without_view
 
 
 def rotated_pairs(
@@ -20,7 +20,7 @@ def rotated_pairs(
     if rotated_pairs_implementation(first, second, cos, sin) != "torch-native":
         return rotated_pairs_reference(first, second, cos, sin)
     product = torch.complex(first, second) * torch.complex(cos, sin)
-    return torch.view_as_real(product.contiguous())
+    return without_view(torch.view_as_real(product.contiguous()))
 
 
 def rotated_pairs_reference(
