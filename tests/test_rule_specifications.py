@@ -148,8 +148,8 @@ WRONG = {
     "biased variance lost": ("torch/layer-norm", "unbiased=False", "unbiased=True"),
     "eps of the norm lost": (
         "torch/layer-norm",
-        "eps=$eps) -> $y\nwhere",
-        "eps=0.01) -> $y\nwhere",
+        "eps=$eps), $weight)",
+        "eps=0.01), $weight)",
     ),
     "the mean of rows": (
         "torch/channels-first-layer-norm",

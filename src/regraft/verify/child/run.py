@@ -271,10 +271,11 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
 
 def _drivers(request: Mapping[str, Any], factory: user.Factory | None) -> tuple[Driver, ...]:
     """Return the drivers that are asked for models, in order: the user's own, or else the one for
-    Hugging Face, then the one that infers values."""
+    Hugging Face, then the one that infers values; for a change of one model its own alone."""
     if factory is not None:
         own_driver = user.UserDriver(request["driver"], request["folder"], factory)
-        return own_driver, inference.InferenceDriver()
+        is_for_model = bool(request["model classes"])
+        return (own_driver,) if is_for_model else (own_driver, inference.InferenceDriver())
     return huggingface.HuggingFaceDriver(), inference.InferenceDriver()
 
 
