@@ -60,7 +60,7 @@ def config_of(model: Any) -> Any:
 
 
 def has_own_fields(value: Any) -> bool:
-    """Return whether a configuration is no one of a library with `to_dict`."""
+    """Return whether a value is a configuration whose class has no `to_dict`."""
     return is_config(value) and not hasattr(value, "to_dict")
 
 
