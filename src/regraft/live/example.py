@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import sys
 import tempfile
@@ -13,10 +12,9 @@ from typing import Any
 
 import torch
 
-from regraft.source.cache_key import cache_directory
+from regraft.source.cache_key import cache_directory, digest_of_file
 
 _MODEL = "model.pt"
-_BLOCK = 2**24  # bytes that are read at a time
 _DRIVER = """\
 import sys
 from pathlib import Path
@@ -45,15 +43,6 @@ def as_calls(example_inputs: Any) -> list[Any]:
     return calls
 
 
-def _digest(file: Path) -> str:
-    """Return the digest of a file, in hexadecimal digits."""
-    digest = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 class Example:
     """A model and calls in a folder of the user's cache, which is deleted at the end of the `with`
     block unless `is_needed` is set.
@@ -75,7 +64,7 @@ class Example:
                     f"the model cannot be pickled ({type(problem).__name__}: {problem}), so that no"
                     " other process can run it: leave example_inputs out"
                 ) from problem
-            self.folder = root / _digest(file)
+            self.folder = root / digest_of_file(file)
             self.folder.mkdir(exist_ok=True)
             file.replace(self.folder / _MODEL)
 

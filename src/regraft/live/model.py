@@ -71,12 +71,8 @@ def optimize(
     lock_path = _find_lock_file(lock, bool(chosen))
     rules = _load_rules([*packs, *select], ignore, lock_path, model)
     allowed = rules if unsafe else withhold_contract_rules(rules, "unsafe=True")
-    with contextlib.ExitStack() as stack:
-        example = None
-        if verify and example_inputs is not None:
-            restore(model)
-            example = stack.enter_context(Example(model, as_calls(example_inputs)))
-        result = rewrite(model, allowed, verify, time_limit=time_limit, example=example)
+    calls = as_calls(example_inputs) if verify and example_inputs is not None else None
+    result = rewrite(model, allowed, verify, time_limit=time_limit, calls=calls)
     result.lock = lock_path
     if lock_path is not None:
         result.unchanged += [
@@ -109,20 +105,21 @@ def rewrite(
     *,
     time_limit: float = 300.0,
     without: Collection[Name] = (),
-    example: Example | None = None,
+    calls: list[Any] | None = None,
 ) -> Optimization:
     """Rewrite a model's methods by these rules, except in the definitions `without`, given by file
     and name.
 
-    example     the model, with calls, for the process that verifies; None where it is to build
-                models of its own
+    calls     calls of the model for the process that verifies; None where it is to build models of
+              its own
     """
     restore(model)
     result = Optimization(model)
-    settings = Settings(verify, example, time_limit, without)
     files = model_files(model)
-    for file in files:
-        file.rewrite(rules, settings, result)
+    with contextlib.nullcontext() if calls is None else Example(model, calls) as example:
+        settings = Settings(verify, example, time_limit, without)
+        for file in files:
+            file.rewrite(rules, settings, result)
     install(model, [file for file in files if file.rewritten is not None], result)
     return result
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from regraft.source.text import write_atomically
 
 PACKAGE = Path(__file__).parent.parent
+_BLOCK = 2**24  # bytes of a file that are read at a time
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -64,3 +65,12 @@ def _checksum(content: bytes) -> bytes:
 def digest_of(data: bytes) -> str:
     """Return the BLAKE2b digest of bytes, in hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """Return `digest_of` of a file's content, which need not fit into memory."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

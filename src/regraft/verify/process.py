@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.verify.descendants import end_descendants
+from regraft.verify.interpreter import interprets_kernels
 from regraft.verify.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
 from regraft.verify.types import VerifyError
 
@@ -160,7 +161,7 @@ def _hangs(
     """
     if step.get("side") != "changed":
         return False
-    shortest = INTERPRETED_SECONDS if os.environ.get("TRITON_INTERPRET") == "1" else HANG_SECONDS
+    shortest = INTERPRETED_SECONDS if interprets_kernels() else HANG_SECONDS
     limit = max(shortest, HANG_FACTOR * float(step.get("original_seconds", 0.0))) * patience
     elapsed = time.time() - float(step["time"])
     if elapsed <= limit:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from regraft.splitting.checking.rounding import change_floats
 from regraft.splitting.compiling.size_limits import Sample, varying_axes
 from regraft.splitting.program.residual import Region
 
@@ -50,27 +51,27 @@ def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Samp
 def enlarge_floats(sample: Sample) -> Sample:
     """Return the sample with the absolute value of the largest floating-point number of each tensor
     `LARGE`."""
-    return tuple(
-        tensor * (LARGE / tensor.abs().max().clamp(min=1 / LARGE))
-        if tensor.is_floating_point() and tensor.numel()
-        else tensor
-        for tensor in sample
-    )
+    return tuple(change_floats(tensor, _enlarge) for tensor in sample)
+
+
+def _enlarge(tensor: torch.Tensor) -> torch.Tensor:
+    """Return numbers times the factor by which the largest becomes `LARGE`; an empty tensor as it
+    is."""
+    if not tensor.numel():
+        return tensor
+    return tensor * (LARGE / tensor.abs().max().clamp(min=1 / LARGE))
 
 
 def with_negative_zero(sample: Sample) -> Sample:
     """Return the sample with the first number of each floating-point tensor negative zero; a second
     zero would make the order of equal numbers matter."""
-    return tuple(
-        _with_first(tensor, -0.0) if tensor.is_floating_point() and tensor.numel() else tensor
-        for tensor in sample
-    )
+    return tuple(change_floats(tensor, _with_negative_zero) for tensor in sample)
 
 
-def _with_first(tensor: torch.Tensor, number: float) -> torch.Tensor:
-    """Return a tensor with another first number."""
+def _with_negative_zero(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with negative zero as its first number, where it has any."""
     numbers = tensor.clone(memory_format=torch.contiguous_format).view(-1)
-    numbers[0] = number
+    numbers[:1] = -0.0
     return numbers.view(tensor.shape)
 
 

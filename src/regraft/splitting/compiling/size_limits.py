@@ -120,14 +120,16 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
     Raises DecidesByData where Python code may decide by a size that values decide.
     """
     limits = SizeLimits(region, module)
-    if sized_by_data:
-        _check_data(region, module)
     if not varying_axes(region):
+        if sized_by_data:
+            _check_data(region, module)
         limits.paths.append(())
         return limits
     try:
         limits.paths = list(dict.fromkeys(map(limits.path_of, region.samples)))
     except Exception:  # noqa: BLE001 - whatever PyTorch cannot run without data
+        if sized_by_data:
+            _check_data(region, module)
         limits.guarded = False
         limits.paths = [_own_sizes(region, sample) for sample in region.samples]
     return limits

@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from regraft.verify.changes import Arm, Change
+from regraft.verify.interpreter import interprets_kernels
 
 _EXIT = -1
 
@@ -178,7 +179,7 @@ def leave_kernels_out(files: Collection[str]) -> None:
     Each of its kernels makes many thousands of calls, and a tracer that is told of them takes
     longer than the kernel.
     """
-    if os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton") is None:
+    if not interprets_kernels() or importlib.util.find_spec("triton") is None:
         return
     interpreter = importlib.import_module("triton.runtime.interpreter")
     launch = interpreter.GridExecutor.__call__

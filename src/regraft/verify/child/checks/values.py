@@ -90,6 +90,12 @@ def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     yield from (("number", token) for token in range(3) if token not in tokens)
 
 
+def _has_real_numbers(leaf: Any) -> bool:
+    """Return whether a value is a floating point tensor that is neither a mask nor empty."""
+    is_real = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
+    return is_real and bool(leaf.numel())
+
+
 def _has_integers(leaf: Any) -> bool:
     """Return whether a value is a tensor of integers that is not empty."""
     return (
@@ -104,12 +110,7 @@ def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: 
     values in turn; masks stay as they are."""
 
     def replace_in_leaf(leaf: Any) -> Any:
-        if (
-            not isinstance(leaf, torch.Tensor)
-            or not leaf.is_floating_point()
-            or is_mask(leaf)
-            or not leaf.numel()
-        ):
+        if not _has_real_numbers(leaf):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
         positions = torch.arange(0, elements.numel(), every)
@@ -129,8 +130,7 @@ def _clear_first_rows(call: Call) -> Call:
     """
 
     def clear_leaf(leaf: Any) -> Any:
-        is_matrix = isinstance(leaf, torch.Tensor) and leaf.dim() > 1 and leaf.numel()
-        if not is_matrix or not leaf.is_floating_point() or is_mask(leaf):
+        if not _has_real_numbers(leaf) or leaf.dim() < 2:
             return leaf
         cleared = leaf.clone()
         cleared[:1] = 0.0
@@ -143,10 +143,7 @@ def _make_tiny(call: Call) -> Call:
     """Return a call with all real numbers tiny, so that their norm lies far below any epsilon."""
 
     def shrink_leaf(leaf: Any) -> Any:
-        has_numbers = (
-            isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
-        )
-        return leaf * 1e-9 if has_numbers else leaf
+        return leaf * 1e-9 if _has_real_numbers(leaf) else leaf
 
     return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
 

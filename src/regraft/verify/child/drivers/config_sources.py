@@ -50,7 +50,7 @@ class _Reads:
 
     @property
     def is_flat(self) -> bool:
-        """Whether only attributes are read, and none of these."""
+        """Return whether only attributes are read, and none of these."""
         return not self.is_called and not any(
             reads.attributes or reads.is_called for reads in self.attributes.values()
         )
