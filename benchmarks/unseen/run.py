@@ -2,30 +2,44 @@
 
     python benchmarks/unseen/run.py --repositories DIR
     python benchmarks/unseen/run.py --repositories DIR --places FILE --misses
+    # hours: also rewrite the files of fixable places, and prove what is rewritten
+    python benchmarks/unseen/run.py --repositories DIR --prove [--only REGEX]
 
 DIR holds a checkout of each repository as OWNER+NAME; what is missing is named with the commands
 that get it. `places.json` holds facts only: repository, commit, file, lines and kind of each
 place, written down by reading, before the rules ran there, and for some a doubt whether a rewrite
 should be expected; these are counted in a table of their own. A place counts as found where a
 finding of a rule for its kind touches a line near it, and as fixable where such a finding can be
-rewritten. Exits with 1 where checkouts are missing.
+rewritten. With `--prove` each file with fixable places is rewritten by the default rules, as
+`regraft check --fix` does without a driver, and a place counts as proved where its class or
+function is; verdicts are kept under `.cache/unseen/` by the texts of the file and of the verifier.
+Exits with 1 where checkouts are missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import regraft
+
 PLACES = Path(__file__).with_name("places.json")
 PACKS = "adopter,torch,liger"
+DEFAULT_PACKS = "adopter,torch"
+VERDICTS = ("unproven", "refuted", "not verified")
+STORE = Path(".cache", "unseen", "verdicts.json")
+VERDICT = re.compile(r"^\S+ (\S+): (proved|unproven|refuted)\b(.*)$", re.MULTILINE)
+SECONDS = 600  # for rewriting and proving one file
 NEAR = 8  # lines between a place and a finding
 # what the names of the rules for a kind of places fit
 RULES_BY_KIND = {
@@ -91,6 +105,8 @@ def main() -> int:
         for folder in dict.fromkeys(place.folder for place in present)
     }
     outcomes = {place: outcome_at(place, findings[place.folder]) for place in present}
+    if options.prove:
+        prove_fixable(outcomes, findings, options)
     for title, is_doubtful in (("certain places", False), ("doubtful places", True)):
         chosen = {place: outcomes[place] for place in present if bool(place.doubt) == is_doubtful}
         for key in ("kind", "repo") if chosen else ():
@@ -98,7 +114,7 @@ def main() -> int:
             print("\n".join(table(chosen, key)))
     if options.misses:
         for place, outcome in outcomes.items():
-            if outcome != "fixable":
+            if outcome != ("proved" if options.prove else "fixable"):
                 doubt = f" (doubtful: {place.doubt})" if place.doubt else ""
                 print(f"{place.repo} {place.file}:{place.line} {place.kind}: {outcome}{doubt}")
     return int(len(present) < len(places))
@@ -109,7 +125,15 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--repositories", type=Path, required=True, metavar="DIR")
     parser.add_argument("--places", type=Path, default=PLACES, metavar="FILE")
-    parser.add_argument("--misses", action="store_true", help="list what is not fixable")
+    parser.add_argument("--misses", action="store_true", help="list what falls short")
+    parser.add_argument("--prove", action="store_true", help="rewrite and prove fixable places")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="interpreter that has the repositories' packages (default: this one)",
+    )
+    parser.add_argument("--only", default="", metavar="REGEX", help="prove only these files")
     return parser.parse_args()
 
 
@@ -129,6 +153,72 @@ def missing_checkouts(places: Sequence[Place], root: Path) -> Iterator[str]:
                 f"missing: git clone https://github.com/{place.repo} {target}"
                 f" && git -C {target} checkout {place.commit}"
             )
+
+
+def prove_fixable(
+    outcomes: dict[Place, str],
+    findings: Mapping[str, Sequence[Mapping[str, Any]]],
+    options: argparse.Namespace,
+) -> None:
+    """Replace the outcomes "fixable" of places in files that `--only` fits: "proved", or the
+    verdict on their class or function."""
+    verdicts_by_file: dict[str, dict[str, str]] = {}
+    for place in [place for place, outcome in outcomes.items() if outcome == "fixable"]:
+        file = f"{place.folder}/{place.file}"
+        names = [
+            str(finding["class"] or finding["function"])
+            for finding in findings[place.folder]
+            if is_near(place, finding)
+            and finding["status"] == "fixable"
+            and finding["rule"].split("/")[0] in DEFAULT_PACKS.split(",")
+        ]
+        if not names or not re.search(options.only, file):
+            continue
+        if file not in verdicts_by_file:
+            verdicts_by_file[file] = verdicts_on(options.repositories, place, options.python)
+            print(f"{file}: {verdicts_by_file[file]}", file=sys.stderr, flush=True)
+        verdicts = [verdicts_by_file[file].get(name, "not verified") for name in names]
+        outcomes[place] = "proved" if "proved" in verdicts else verdicts[0]
+
+
+def verdicts_on(repositories: Path, place: Place, python: str) -> dict[str, str]:
+    """Return the verdict on each class and function of a place's file that the default rules
+    rewrite, "proved" or the verdict with its reason; {} where that takes over `SECONDS`."""
+    path = repositories / place.folder / place.file
+    sources = sorted(Path(regraft.__file__).parent.rglob("*.py"))
+    key = hashlib.sha256(b"".join(file.read_bytes() for file in (path, *sources))).hexdigest()
+    stored = json.loads(STORE.read_text()) if STORE.exists() else {}
+    if key not in stored:
+        stored[key] = rewrite_and_prove(path, python)
+        STORE.parent.mkdir(parents=True, exist_ok=True)
+        STORE.write_text(json.dumps(stored, indent=1))
+    verdicts: dict[str, str] = stored[key]
+    return verdicts
+
+
+def rewrite_and_prove(path: Path, python: str) -> dict[str, str]:
+    """Return the verdicts that `regraft check --fix` prints for a file, whose copy it rewrites."""
+    command = [sys.executable, "-m", "regraft", "check", "--no-lock", "--no-cache", "--fix"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            process = subprocess.run(
+                [
+                    *command,
+                    *("--select", DEFAULT_PACKS, "--python", python, "--out", folder),
+                    str(path),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return {}
+    matches = VERDICT.findall(process.stdout)
+    return {
+        name: verdict if verdict == "proved" else f"{verdict}{reason}"
+        for name, verdict, reason in matches
+    }
 
 
 def findings_below(folder: Path) -> list[Mapping[str, Any]]:
@@ -165,15 +255,16 @@ def is_near(place: Place, finding: Mapping[str, Any]) -> bool:
 
 
 def table(outcomes: Mapping[Place, str], key: str) -> Iterator[str]:
-    """Yield the lines of a table: places, found and fixable ones by kind or repository."""
+    """Yield the lines of a table: places, found, fixable and proved ones by kind or repository."""
     rows: dict[str, Counter[str]] = {}
     for place, outcome in outcomes.items():
         for name in (getattr(place, key), "total"):
             counts = rows.setdefault(name, Counter())
             counts["places"] += 1
             counts["found"] += outcome != "not found"
-            counts["fixable"] += outcome == "fixable"
-    columns = ("places", "found", "fixable")
+            counts["fixable"] += outcome in ("fixable", "proved") or outcome.startswith(VERDICTS)
+            counts["proved"] += outcome == "proved"
+    columns = ("places", "found", "fixable", "proved")
     yield key.ljust(36) + "".join(column.rjust(9) for column in columns)
     for name in sorted(rows, key=lambda name: (name == "total", name)):
         yield name.ljust(36) + "".join(str(rows[name][column]).rjust(9) for column in columns)

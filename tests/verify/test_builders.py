@@ -164,9 +164,9 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     vars(model).update(unread=True, many=3)
     assert list(
         module_flags.inverted_flags(model, module, "if self.fused and self.many and self.training:")
-    ) == [("fused", False)]
+    ) == [("self.fused", False)]
     assert (
-        module_flags.with_flags(lambda namespace: namespace.stages(), {"fused": False})(
+        module_flags.with_flags(lambda namespace: namespace.stages(), {"self.fused": False})(
             module
         ).fused
         is False

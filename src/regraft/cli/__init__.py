@@ -1,4 +1,5 @@
-"""The command line: `regraft check`, `show`, `rule`, `new`, `test`, `verify`, `bench`, `split`."""
+"""The command line: `regraft check`, `driver`, `show`, `rule`, `new`, `test`, `verify`, `bench` and
+`split`."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from regraft import __version__
 from regraft.cli.author import new, test_command
 from regraft.cli.bench import bench_command
 from regraft.cli.check import check
+from regraft.cli.driver import driver_command
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
 from regraft.cli.verify import verify_command
@@ -29,6 +31,7 @@ for command in (
     new,
     test_command,
     verify_command,
+    driver_command,
     bench_command,
     split_command,
 ):

@@ -20,20 +20,28 @@ def are_equal(left: Any, right: Any, *, equal_nan: bool = True) -> bool:
 
 
 def are_alike(left: Any, right: Any, *, dtype: bool = True) -> bool:
-    """Return whether two values are tensors of one shape and, with `dtype`, of one format."""
+    """Return whether two values are tensors of one shape and layout and, with `dtype`, of one
+    number format."""
     return (
         isinstance(left, torch.Tensor)
         and isinstance(right, torch.Tensor)
         and left.shape == right.shape
+        and left.layout == right.layout
         and (not dtype or left.dtype == right.dtype)
     )
 
 
 def identical(left: Any, right: Any) -> bool:
     """Return whether two tensors hold the same values in the same format; NaN equals NaN."""
-    return are_alike(left, right) and bool(
-        torch.equal(left, right) or equal_elements(left, right).all()
-    )
+    if not are_alike(left, right):
+        return False
+    left, right = as_strided(left), as_strided(right)
+    return bool(torch.equal(left, right) or equal_elements(left, right).all())
+
+
+def as_strided(tensor: Any) -> Any:
+    """Return a tensor with all its elements: a sparse one as a dense one, any other unchanged."""
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def equal_elements(left: Any, right: Any) -> Any:

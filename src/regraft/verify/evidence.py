@@ -13,22 +13,29 @@ HALVES = ("bfloat16", "float16")
 _FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 # the most gaps and reads of the surroundings that one reason lists
 _GAPS, _READS = 5, 3
-_NEXT_STEP = ". A driver can build it: regraft verify --driver MODULE:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
     """The result of a child as far as it concerns one change; `record` is that of the definition,
-    empty where nothing ran."""
+    empty where nothing ran, `file` the path of the original."""
 
     change: Change
     result: Mapping[str, Any]
     record: Mapping[str, Any]
+    file: str = ""
 
     def entries(self, kind: str) -> list[Any]:
         """Return the entries of one kind for the definition."""
         entries: list[Any] = self.result.get(kind, {}).get(self.change.definition, [])
         return entries
+
+    @property
+    def next_step(self) -> str:
+        """Return the sentence that tells how the definition is brought to life by hand."""
+        if self.change.kind == "class":
+            return f". Write a driver: regraft driver {self.file} --class {self.change.definition}"
+        return ". A driver can call it: regraft verify --driver MODULE:FUNCTION"
 
     @property
     def skip_reasons(self) -> list[str]:
@@ -49,15 +56,18 @@ class _Findings:
         return f": {text}" if text else ""
 
 
-def missing_evidence(change: Change, result: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """Return the reason why the evidence is not enough for a proof, or "" where it is."""
+def missing_evidence(
+    change: Change, result: Mapping[str, Any], record: Mapping[str, Any], file: str
+) -> str:
+    """Return the reason why the evidence is not enough for a proof, or "" where it is; `file` is
+    the path of the original."""
     if change.kind == "removed":
         return "the definition is gone from the changed version: there is nothing to compare"
     if change.obstacle:
         return change.obstacle
     if change.kind == "text":
         return ""
-    findings = _Findings(change, result, record)
+    findings = _Findings(change, result, record, file)
     reasons = (check(findings) for check in _CHECKS)
     return next((reason for reason in reasons if reason), "")
 
@@ -73,7 +83,7 @@ def _absent_runs(findings: _Findings) -> str:
     """Return a sentence where no comparison of the definition ran, or ""."""
     if _ran(findings.record):
         return ""
-    return f"nothing brought it to life{findings.skipped}{_NEXT_STEP}"
+    return f"nothing brought it to life{findings.skipped}{findings.next_step}"
 
 
 def _unrun_lines(findings: _Findings) -> str:
@@ -90,7 +100,7 @@ def _uncontrolled_reads(findings: _Findings) -> str:
 def _unrun_relatives(findings: _Findings) -> str:
     """Return the first five relatives of the definition that did not run, as text, or ""."""
     relatives = findings.entries("strangers")
-    return "; ".join(relatives[:5]) + findings.skipped + _NEXT_STEP if relatives else ""
+    return "; ".join(relatives[:5]) + findings.skipped + findings.next_step if relatives else ""
 
 
 def _constant_fields(findings: _Findings) -> str:

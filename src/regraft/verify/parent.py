@@ -335,7 +335,7 @@ def _verdict(
     """Return the verdict for one change; writes a reproducer where it is "refuted". Unproven
     definitions that are the same program in both versions are proved."""
     record = result.get("records", {}).get(change.definition, {})
-    status, reason = _decide(change, result, record, fatal_definitions)
+    status, reason = _decide(change, file, result, record, fatal_definitions)
     if status == "proved" and (loss := _forbidden_loss(change, record.get("losses", []), job)):
         status, reason = "unproven", loss
     evidence = evidence_of(change, result, record, job.terms.contract)
@@ -352,6 +352,7 @@ def _verdict(
 
 def _decide(
     change: Change,
+    file: str,
     result: dict[str, Any],
     record: dict[str, Any],
     fatal_definitions: dict[str, str],
@@ -365,7 +366,7 @@ def _decide(
         return ("refuted" if fatal["what"] == "changed" else "unproven"), fatal["reason"]
     if record.get("refuted"):
         return "refuted", str(record["refuted"])
-    reason = missing_evidence(change, result, record)
+    reason = missing_evidence(change, result, record, file)
     return ("unproven", reason) if reason else ("proved", "")
 
 

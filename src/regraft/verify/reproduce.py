@@ -12,7 +12,12 @@ from typing import Any
 
 FOLDER = Path(".cache", "regraft", "reproducers")
 _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
-_DECODING = Path(__file__).parent / "child" / "checks" / "repeated_calls.py"
+_CHILD = Path(__file__).parent / "child"
+# files whose source the script contains from a line on, by placeholder
+_SHARED = {
+    "@FLAGS@": (_CHILD / "drivers" / "module_flags.py", "def build_with_flags("),
+    "@DECODING@": (_CHILD / "checks" / "repeated_calls.py", "class "),
+}
 
 
 def write_reproducer(
@@ -44,7 +49,7 @@ def write_reproducer(
         "@ROOT@": str(root),
         "@PACKAGE@": package,
         "@FACTS@": facts_text,
-        "@DECODING@": _decoding_source(),
+        **{name: _source_from(*place) for name, place in _SHARED.items()},
     }
     for placeholder, value in placeholders.items():
         script = script.replace(placeholder, value)
@@ -55,11 +60,10 @@ def write_reproducer(
     return str(path)
 
 
-def _decoding_source() -> str:
-    """Return the source of the class that continues a model from its cache, and what follows it,
-    without the imports before it."""
-    text = _DECODING.read_text(encoding="utf-8")
-    return text[text.index("class ") :].strip()
+def _source_from(path: Path, first_words: str) -> str:
+    """Return the source of a file from the first line that begins with some words to its end."""
+    text = path.read_text(encoding="utf-8")
+    return text[text.index(f"\n{first_words}") :].strip()
 
 
 def _root_and_package(path: Path) -> tuple[Path, str]:

@@ -129,9 +129,14 @@ def _answer(folder: Path) -> int:
         )
         return 0
     try:
-        from regraft.verify.child.run import run
+        if "class" in request:
+            from regraft.verify.child.describe import describe
 
-        run(folder, request)
+            describe(folder, request)
+        else:
+            from regraft.verify.child.run import run
+
+            run(folder, request)
     except Exception:  # noqa: BLE001 - errors of models are caught where models run; this is a failure of ours
         traceback.print_exc()
         return INTERNAL

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.execution.compare import are_alike, are_equal, describe_mismatch
+from regraft.execution.compare import are_alike, are_equal, as_strided, describe_mismatch
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -98,12 +98,12 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
         is_equal = are_equal(original, changed)
         return None if is_equal else Difference(path, _contrast(path, original, changed))
-    for name in ("dtype", "shape", "device"):
+    for name in ("dtype", "shape", "device", "layout"):
         if getattr(original, name) != getattr(changed, name):
             return Difference(
                 path, f"{path} has {name} {getattr(changed, name)}, not {getattr(original, name)}"
             )
-    return _compare_values(path, original, changed, check)
+    return _compare_values(path, as_strided(original), as_strided(changed), check)
 
 
 def _are_absent_and_zero(original: Any, changed: Any) -> bool:
@@ -140,7 +140,7 @@ def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]
 def is_close(value: Any, counterpart: Any) -> bool:
     """Return whether two plain values are equal, or close for tensors."""
     if isinstance(value, torch.Tensor):
-        return are_alike(value, counterpart) and close(value, counterpart)
+        return are_alike(value, counterpart) and close(as_strided(value), as_strided(counterpart))
     return are_equal(value, counterpart)
 
 
@@ -248,10 +248,9 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
     truth = check.truth() or {}
     exact: Any = truth.get(path)
     if not _is_truth_for(exact, original):
-        # without a float64 result the original's error is unknown: sums have a few roundings of the
-        # largest gradient
-        roundings = _roundings(original, check)
-        return check.kind == "gradients" and distance(original, changed)[1] <= roundings
+        return check.kind == "gradients" and _is_rounding_of_gradient(
+            path, original, changed, check
+        )
     usable = torch.isfinite(original) & torch.isfinite(exact)
     if not usable.any():
         return False
@@ -271,6 +270,20 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
     if spread is None:
         return False
     return changed_error <= ERROR_RATIO * max(original_error, spread) + noise
+
+
+def _is_rounding_of_gradient(path: str, original: Any, changed: Any, check: Check) -> bool:
+    """Return whether two gradients differ by no more than a few roundings of the largest gradient,
+    which sums have, or than the original's moves with its inputs by one rounding.
+
+    Without a float64 result the original's own error is unknown.
+    """
+    absolute, relative = distance(original, changed)
+    if relative <= _roundings(original, check):
+        return True
+    usable = torch.isfinite(original) & torch.isfinite(changed)
+    spread = _spread(path, original, usable, check) if bool(usable.any()) else None
+    return spread is not None and absolute <= ERROR_RATIO * spread
 
 
 def _is_truth_for(exact: Any, original: Any) -> bool:

@@ -15,6 +15,8 @@ from regraft.source.object_reference import load_source
 SUFFIX = "__regraft"
 COPY = "__again"
 ORIGINAL = "__original"
+# what the top folder of a repository has
+_REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
 def package_of(path: Path) -> tuple[Path, str]:
@@ -32,10 +34,22 @@ def package_of(path: Path) -> tuple[Path, str]:
 def load_original(path: Path) -> ModuleType:
     """Import the original file, by its real name inside its package where it has one.
 
-    Raises ImportError where another copy of the package shadows the file.
+    A package that is missing is looked for in the folders above the file, too: those who run the
+    file start there. Raises ImportError where another copy of the package shadows the file.
     """
     root, name = package_of(path)
     _put_on_path(root)
+    while True:
+        try:
+            return _import_original(path, name)
+        except ModuleNotFoundError as error:
+            folder = _folder_above(path, str(error.name).partition(".")[0])
+            if folder is None or not _put_on_path(folder):
+                raise
+
+
+def _import_original(path: Path, name: str) -> ModuleType:
+    """Import a file that `package_of` gives a dotted name."""
     if "." not in name:
         return load_source(path, path.stem + ORIGINAL)
     module = importlib.import_module(name)
@@ -43,6 +57,18 @@ def load_original(path: Path) -> ModuleType:
     if loaded != path.resolve():
         raise ImportError(f"{name} was imported from {loaded}, not from {path}")
     return module
+
+
+def _folder_above(path: Path, package: str) -> Path | None:
+    """Return the nearest folder above a file, not beyond its repository, that has a package or
+    module of a name, also below `src`; None where there is none."""
+    for folder in path.resolve().parents[:-1]:
+        for place in (folder, folder / "src"):
+            if (place / package).is_dir() or (place / f"{package}.py").is_file():
+                return place
+        if any((folder / mark).exists() for mark in _REPOSITORY_MARKS):
+            return None
+    return None
 
 
 def load_changed(source: Path, original: Path) -> ModuleType:
@@ -145,8 +171,10 @@ def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
     return container
 
 
-def _put_on_path(root: Path) -> None:
-    """Add a folder to the import path unless it is there."""
+def _put_on_path(root: Path) -> bool:
+    """Add a folder to the import path; return False where it is there already."""
     entries = {str(Path(entry or ".").resolve()) for entry in sys.path}
-    if str(root.resolve()) not in entries:
+    is_new = str(root.resolve()) not in entries
+    if is_new:
         sys.path.insert(0, str(root))
+    return is_new

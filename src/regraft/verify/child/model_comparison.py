@@ -207,9 +207,10 @@ def _are_gradients_no_less_exact(
 
 
 def _are_comparable(original: Any, changed: Any, exact: Any) -> bool:
-    """Return whether two results are tensors of one shape and format, and the exact one a
-    tensor."""
-    return are_alike(original, changed) and isinstance(exact, torch.Tensor)
+    """Return whether two results are tensors of one shape and format that are not sparse, and the
+    exact one a tensor."""
+    are_tensors = are_alike(original, changed) and isinstance(exact, torch.Tensor)
+    return are_tensors and original.layout is torch.strided
 
 
 def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
 from regraft.verify.constructions import Construction
-from regraft.verify.relatives import BUILDER, Relative
+from regraft.verify.relatives import BUILDER, MODIFIER, Relative
 from regraft.verify.types import MODULE
 
 MODES = frozenset({"eval", "train"})
@@ -340,16 +340,16 @@ class Session:
     def _is_stood_in_for(self, definition: str, relative: Relative) -> bool:
         """Return whether instances of a changed class were compared in both modes that were built
         as a builder builds them: from its constants, and from plain values where it passes other
-        values.
+        values. They also stand in for a function that can modify an instance.
 
-        Only of a rewrite by tested rules: what a builder does beside may show an edit of any other
-        kind.
+        Only of a rewrite by tested rules: what a builder or a function does beside may show an edit
+        of any other kind.
         """
-        if not self.by_rules or relative.constructions is None:
+        if not self.by_rules or set(self.ledger.records[definition].modes) < MODES:
             return False
-        if set(self.ledger.records[definition].modes) < MODES:
-            return False
-        return all(
+        if relative.why == MODIFIER:
+            return isinstance(getattr(self.original, relative.name, None), FunctionType)
+        return relative.constructions is not None and all(
             self._has_taken_value(definition, name, constant)
             for construction in relative.constructions
             for name, constant in construction

@@ -130,6 +130,8 @@ def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterat
         yield from _pairs_like(call, module)
     if _can_be_tensor(parameter):
         yield from _tensors_like(call, parameter.name, _width(module))
+    if parameter.annotation is inspect.Parameter.empty and parameter.name not in CHANCE_FIELDS:
+        yield from (("2", 2), ("0.5", 0.5))
 
 
 def _can_be_tensor(parameter: inspect.Parameter) -> bool:

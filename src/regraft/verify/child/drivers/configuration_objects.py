@@ -49,14 +49,15 @@ def is_config(value: Any) -> bool:
 
 
 def config_of(model: Any) -> Any:
-    """Return the configuration that a model holds in an attribute; None where it holds none."""
+    """Return the configuration that a model holds in an attribute with a usual name, or else the
+    only one that it holds; None where it holds none, or several under other names."""
     if hasattr(model, "config"):
         return model.config
-    attributes = vars(model).items()
-    return next(
-        (value for name, value in attributes if name in CONFIG_PARAMETERS and is_config(value)),
-        None,
-    )
+    configs = {name: value for name, value in vars(model).items() if is_config(value)}
+    named_configs = [value for name, value in configs.items() if name in CONFIG_PARAMETERS]
+    if named_configs:
+        return named_configs[0]
+    return next(iter(configs.values())) if len(configs) == 1 else None
 
 
 def has_own_fields(value: Any) -> bool:

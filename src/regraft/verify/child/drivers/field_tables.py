@@ -282,7 +282,7 @@ DIMENSION_FIELDS: Mapping[str, tuple[tuple[str, ...], str | int]] = {
     "context positions": (("context_length",), 8),
     "future": (("prediction_length",), 4),
     "times": (("num_time_features",), 0),
-    "source positions": (("max_source_positions",), 32),
+    "source positions": (("max_source_positions", "n_audio_ctx"), 32),
     "video frames": (("num_frames",), 0),
     "vocabulary": (("vocab_size",), VOCABULARY),
     "token types": (("type_vocab_size",), 1),

@@ -31,7 +31,7 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     # images, sound, boxes of words, and patches with their positions
     (r"pixel_mask$", "mask", ("batch", "image", "image")),
     (r"^pixel_values", "normal", ("batch", "channels", "image", "image")),
-    (r"input_features$", "normal", ("batch", "mels", "frames")),
+    (r"input_features$|^(log_)?mels?$", "normal", ("batch", "mels", "frames")),
     (r"^(input|audio)_values$", "normal", ("batch", "samples")),
     (r"^(bbox|boxes)$", "boxes", ("batch", "length", 4)),
     (r"^flattened_patches$", "patches", ("batch", "length", "patch")),
@@ -51,7 +51,7 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"cu_seq_?lens", "bounds", ("length",)),
     (r"position_ids$", "range", ("batch", "length")),
     # text, and the weights of a function
-    (r"(_ids|^ids|^idx|_index|_indices|^targets?)$", "ids", ("batch", "length")),
+    (r"(_ids|^ids|^idx|_index|_indices|^targets?|^tokens?)$", "ids", ("batch", "length")),
     (r"mask$", "mask", ("batch", "length")),
     (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
 )

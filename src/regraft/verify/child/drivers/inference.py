@@ -310,7 +310,19 @@ def _class_subjects(name: str, cls: type, facts: FileFacts, session: Session) ->
 
 def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) -> Instance | None:
     """Return the class as the first values that fit build it; None, with the reason recorded, where
-    none do.
+    none do."""
+    outcome = instance_or_failure(name, cls, facts, session)
+    if isinstance(outcome, Instance):
+        return outcome
+    session.ledger.skip(f"{name} (inference): {outcome[0].reason}")
+    return None
+
+
+def instance_or_failure(
+    name: str, cls: type, facts: FileFacts, session: Session
+) -> Instance | tuple[Failure, Guess]:
+    """Return the class as the first values that fit build it; where none do, the failure that came
+    furthest, with its values.
 
     Where none fit at once, inputs are searched for, and the values are changed as the errors
     suggest.
@@ -336,9 +348,7 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
             instance = _repaired_instance(name, guess, instance, facts, session, deadline)
         if isinstance(instance, Instance):
             return instance
-    reported, _ = max(failures, key=lambda pair: pair[0].built)
-    session.ledger.skip(f"{name} (inference): {reported.reason}")
-    return None
+    return max(failures, key=lambda pair: pair[0].built)
 
 
 def _repaired_instance(

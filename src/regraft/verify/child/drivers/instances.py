@@ -26,7 +26,7 @@ class Instance:
     """A class, or a function that builds one, with the values that it is called with and the inputs
     that it accepts.
 
-    flags: attributes of its modules that are changed. function_values: values that a function gives
+    flags: those of `module_flags` that are changed. function_values: values that a function gives
     the class by itself.
     """
 
@@ -139,7 +139,7 @@ def subject_of(instance: Instance) -> Subject:
             None,
             (
                 show_values(instance.values),
-                *(f"self.{name}={value}" for name, value in instance.flags.items()),
+                *(f"{name}={value}" for name, value in instance.flags.items()),
             ),
         )
     )

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 from torch import nn
@@ -289,10 +289,20 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
 
 
 def names_in_methods(cls: type) -> set[str]:
-    """Return the names of globals and attributes that the methods of a class use."""
+    """Return the names of globals and attributes that the methods of a class use, also inside
+    functions and comprehensions."""
     return {
         name
         for method in vars(cls).values()
         if isinstance(method, FunctionType)
-        for name in method.__code__.co_names
+        for code in _nested_codes(method.__code__)
+        for name in code.co_names
     }
+
+
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and those that it contains, at any depth."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested_codes(constant)

@@ -21,6 +21,7 @@ from regraft.verify.child import tree
 from regraft.verify.child.drivers import configuration_objects
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.configuration_objects import fields_of, is_config
+from regraft.verify.child.drivers.module_flags import with_flags
 from regraft.verify.child.load import plain_module_name
 from regraft.verify.child.record import recording
 from regraft.verify.child.replay import Plan, Target, execute
@@ -33,16 +34,21 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An instance of a changed class in a model: the arguments of its constructor and the calls
-    that it got."""
+    """An instance of a changed class in a model: the arguments of its constructor, the calls that
+    it got, and the flags that the model changes (`module_flags`)."""
 
     definition: str
     cls: str
     arguments: Arguments
     calls: tuple[Call, ...]
+    flags: Mapping[str, bool] = field(default_factory=dict)
 
     def build(self, module: ModuleType) -> Any:
-        """Build the instance from the classes of one version of the file."""
+        """Build the instance from the classes of one version of the file, with its flags."""
+        return with_flags(self._construct, self.flags)(module)
+
+    def _construct(self, module: ModuleType) -> Any:
+        """Call the constructor of one version of the class."""
         arguments = {
             name: _in_version(copy.deepcopy(value), module)
             for name, value in self.arguments.items()
@@ -58,7 +64,7 @@ class Part:
             "alone",
             self.build,
             lambda seed: calls,
-            _recipe(self.cls, self.arguments),
+            {**_recipe(self.cls, self.arguments), "flags": dict(self.flags)},
             light=True,
             once=True,
         )
@@ -92,6 +98,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
             )
         model = in_mode(build_seeded(0, subject.build, session.original), False)
     calls = _calls_by_path(model, subject, session)
+    flags = subject.recipe.get("flags", {})
     keys: set[str] = set()
     for path, module in model.named_modules():
         instance, arguments = construction_by_id.get(id(module), (None, {}))
@@ -112,7 +119,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
             ):
                 keys.add(key)
                 parts.parts.append(
-                    Part(definition, type(module).__name__, arguments, tuple(calls[path]))
+                    Part(definition, type(module).__name__, arguments, tuple(calls[path]), flags)
                 )
     return parts
 

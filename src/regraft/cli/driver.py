@@ -1,0 +1,53 @@
+"""The command `regraft driver`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from regraft.cli.shared import PATH, PYTHON, stop
+from regraft.report.words import count
+
+
+@click.command("driver")
+@click.argument("file", type=PATH)
+@click.option(
+    "--class",
+    "class_name",
+    default="",
+    metavar="NAME",
+    help="The class to build (default: the one that contains most classes of the file).",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="PATH",
+    help="The file to write (default: FILE's name with _driver, in the current folder).",
+)
+@PYTHON
+def driver_command(file: Path, class_name: str, out: Path | None, python: str) -> None:
+    """Write a driver for FILE: a function that builds one of its models, and calls of the model.
+
+    What Regraft guessed is filled in, what it could not guess is marked with TODO. Exits with 0
+    when the driver is written, 2 when FILE does not import or the driver's file exists already.
+    """
+    from regraft.verify.driver_file import driver_for
+    from regraft.verify.types import VerifyError
+
+    target = out or Path(f"{file.stem}_driver.py")
+    if target.exists():
+        stop(f"{target} exists already; nothing is written")
+    try:
+        driver = driver_for(file, target, class_name, python=python)
+    except VerifyError as error:
+        stop(str(error))
+    try:
+        target.write_text(driver.text, encoding="utf-8")
+    except OSError as error:
+        stop(f"{target} cannot be written: {error.strerror or error}")
+    click.echo(f"wrote {target}: builds {driver.class_name}")
+    for gap in driver.gaps:
+        click.echo(f"  fill in: {gap}")
+    gaps = f" after filling in {count(len(driver.gaps), 'gap')}" if driver.gaps else ""
+    click.echo(f"next{gaps}: regraft check --fix --driver {target}:build {file}")

@@ -1,0 +1,127 @@
+"""Describe in Python source how a class of a file is built and called, as far as guesses lead."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.verify.child.checks.tampering import FunctionsSnapshot
+from regraft.verify.child.drivers import source_hints
+from regraft.verify.child.drivers.inference import instance_or_failure
+from regraft.verify.child.drivers.instance_variations import FileFacts
+from regraft.verify.child.drivers.instances import Instance
+from regraft.verify.child.drivers.parts import names_in_methods
+from regraft.verify.child.judge_process import Judge
+from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.load import load_original
+from regraft.verify.child.session import Session
+from regraft.verify.child.source_of_values import UNKNOWN, SourceWriter
+from regraft.verify.child.trace import Tracer
+
+
+def describe(folder: Path, request: Mapping[str, Any]) -> None:
+    """Write to `folder`/result.json how the class `request["class"]` of a file is built and called,
+    or the reason why that is not possible.
+
+    "" stands for the class that contains most of the file's classes.
+    """
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    deadline = time.process_time() + float(request["seconds"])
+    try:
+        module = load_original(Path(request["original"]))
+    except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the answer
+        result = {
+            "error": f"it does not import: {type(error).__name__}: {' '.join(str(error).split())}"
+        }
+    else:
+        ledger = Ledger(folder, (), deadline)
+        session = Session.start(
+            module, module, (), Tracer("", ()), ledger, Judge(), FunctionsSnapshot()
+        )
+        result = _description(session, request["class"])
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def _description(session: Session, name: str) -> dict[str, Any]:
+    """Return the description of a class of a file as JSON values, or an "error"."""
+    classes = {
+        key: value
+        for key, value in vars(session.original).items()
+        if isinstance(value, type)
+        and issubclass(value, nn.Module)
+        and value.__module__ == session.original.__name__
+    }
+    if not classes:
+        return {"error": "it defines no subclass of torch.nn.Module"}
+    if name and name not in classes:
+        return {
+            "error": f"it has no subclass of torch.nn.Module called {name!r}",
+            "classes": [*classes],
+        }
+    chosen = name or _outermost(classes)
+    text = inspect.getsource(session.original)
+    facts = FileFacts(text, source_hints.hints(text, text), ())
+    outcome = instance_or_failure(chosen, classes[chosen], facts, session)
+    writer = SourceWriter(session.original)
+    if isinstance(outcome, Instance):
+        calls = [_call(call, writer) for call in outcome.calls(0)]
+        values, reason = outcome.values, ""
+    else:
+        failure, guess = outcome
+        calls, values, reason = [], guess.values, " ".join(failure.reason.split())
+    arguments = {key: writer.expression(value) for key, value in values.items()}
+    if reason:
+        arguments = {**_missing_arguments(classes[chosen], arguments), **arguments}
+    return {
+        "class": chosen,
+        "arguments": arguments,
+        "calls": calls,
+        "reason": reason,
+        "imports": sorted(writer.imports),
+        "unknown": sorted(set(writer.unknown)),
+    }
+
+
+def _outermost(classes: Mapping[str, type]) -> str:
+    """Return the name of the class whose methods lead to most of the others; of several, the
+    last."""
+    names_in = {name: names_in_methods(cls) & classes.keys() for name, cls in classes.items()}
+    sizes = {name: len(_reachable(name, names_in)) for name in classes}
+    return max(reversed([*classes]), key=lambda name: sizes[name])
+
+
+def _reachable(name: str, names_in: Mapping[str, set[str]]) -> set[str]:
+    """Return the names that a class's methods use, and those that these use in turn."""
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for used in names_in[waiting.pop()] - reached:
+            reached.add(used)
+            waiting.append(used)
+    return reached
+
+
+def _call(call: Any, writer: SourceWriter) -> str:
+    """Return a call's keyword arguments as a dictionary, or its only positional ones as a tuple."""
+    return writer.expression(dict(call.kwargs) if call.kwargs else tuple(call.args))
+
+
+def _missing_arguments(cls: type, arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return `...` for each required parameter of a constructor that has no value."""
+    variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: UNKNOWN
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in variadic_kinds
+        and name not in arguments
+    }
