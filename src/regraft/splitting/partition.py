@@ -77,8 +77,8 @@ def move_up(steps: list[Step]) -> list[Step]:
 
 
 def copy_into_sides(steps: list[Step]) -> list[Step]:
-    """Return the steps without the tensor statements directly after a branch that fit into its
-    sides."""
+    """Return the steps with the tensor statements directly after a branch moved into it: each is
+    appended, in place, to the sides that `bodies_for_copies` gives."""
     remaining: list[Step] = []
     for step in steps:
         may_move = bool(remaining) and isinstance(step, TensorStep)

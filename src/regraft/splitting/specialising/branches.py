@@ -22,7 +22,7 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
 )
-from regraft.splitting.specialising.either import bind_without_constant, find_tested_constant
+from regraft.splitting.specialising.either import bind_alternative, find_tested_constant
 from regraft.splitting.specialising.joins import merge_paths
 from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.running import is_constant_tensor
@@ -106,7 +106,7 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
     if tested[1] == holds:
         state.names[tested[0]] = state.static(value.instead)
     else:
-        state.names[tested[0]] = bind_without_constant(state, value)
+        state.names[tested[0]] = bind_alternative(state, value)
 
 
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:

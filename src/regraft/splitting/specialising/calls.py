@@ -47,8 +47,8 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
-    check_rank,
     check_scalars,
+    check_squeeze,
     compare_tensors,
     concatenate_list,
     convert_to_tensor,
@@ -263,7 +263,7 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
     if not is_torch(call.function):
         return None
     check_scalars(state, call.node, call.operands)
-    check_rank(state, call.node, call.function_name, call.args, call.keywords)
+    check_squeeze(state, call.node, call.function_name, call.args, call.keywords)
     try:
         code = read_single_numbers(state, call.code, call.operands)
         return run_operation(state, call.node, code, call.operands)

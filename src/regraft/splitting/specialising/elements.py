@@ -178,7 +178,8 @@ def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | 
 
 
 def take_apart(state: Specialisation, value: Value) -> list[Value]:
-    """Return the elements of what one expression gives, under names of their own."""
+    """Unpack a value, in a region or in the host, into new names, and return its elements under
+    these names."""
     parts = list_parts(value)
     element_names = [state.fresh_name() for _ in parts]
     statement = Unpack(tuple(element_names), value.code)

@@ -11,7 +11,7 @@ from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
+from regraft.splitting.program.records import FIXED, fields_of, is_namedtuple, only_stores_arguments
 from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
@@ -37,7 +37,7 @@ def make_record(
     """Return an object of a dataclass that forward makes, known field by field."""
     record_class = callee.example
     fields = fields_of(record_class)
-    if not holds_only_arguments(record_class):
+    if not only_stores_arguments(record_class):
         raise record_error(
             state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
         )

@@ -99,7 +99,7 @@ def execute_while(state: Specialisation, node: ast.While) -> None:
     """Follow a `while` loop."""
 
     def follow() -> None:
-        generalise(state, node)
+        forget_assigned_constants(state, node)
         follow_to_fixpoint(state, node, None)
 
     follow_or_peel(state, node, follow, lambda: peel_while(node, state.fresh_name()))
@@ -138,7 +138,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
         state.execute(else_statement)
         return
     code = state.write_for_host(values)
-    pairs = pair_elements(values)
+    pairs = list_example_pairs(values)
     if not pairs and not isinstance(values.example, list):
         raise state.refuse(node, "no example enters this loop over values of the host", Unrunnable)
     if not pairs:  # an empty list, which an enclosing loop may fill
@@ -153,7 +153,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     unassigned = () if key in state.names and not state.names[key].partial else (key,)
 
     def follow() -> None:
-        generalise(state, node)
+        forget_assigned_constants(state, node)
         state.bind_name(key, elements[0].with_name(key))
         follow_to_fixpoint(state, node, (key, code), unassigned)
 
@@ -166,11 +166,12 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     follow_or_peel(state, node, follow, peel)
 
 
-def pair_elements(values: Value) -> list[tuple[Any, Any]]:
-    """Return the elements of the host's values in both worlds.
+def list_example_pairs(values: Value) -> list[tuple[Any, Any]]:
+    """Return, for each element that a loop over a value of the host visits, the pair of what it is
+    in the example and in the second world.
 
-    Where the example has none, those of the second world stand for both; where neither has any, the
-    start of a range does, else the list is empty.
+    Where the example has no elements, those of the second world stand for both; where neither has
+    any, the start of a range does, else the list is empty.
     """
     pairs = [(example, twin) for example, twin in list_parts(values)] or [
         (example, example) for example in values.second_example
@@ -209,8 +210,8 @@ def write_loop_variable(
 
 
 def holds_another_type(state: Specialisation, key: str, element: Value) -> bool:
-    """Return whether a loop's variable holds another type before the loop, and keeps it if no
-    iteration runs."""
+    """Return whether a loop's variable has a value before the loop that the loop cannot assign
+    anew: one of another type than the elements, or one that stands under another name."""
     value = state.names.get(key)
     if value is None:
         return False
@@ -219,7 +220,11 @@ def holds_another_type(state: Specialisation, key: str, element: Value) -> bool:
 
 
 def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any, Any]]) -> Value:
-    """Return what a loop runs over as a value that has a length, of which nothing is known."""
+    """Return what a loop runs over as a value that has a length: a list, tuple, range or tensor as
+    it is, anything else as `list(...)`, whose length is noted as unknown.
+
+    pairs: the elements in both worlds.
+    """
     if isinstance(values.example, (list, tuple, range, torch.Tensor)):
         return values
     examples, twins = ([pair[place] for pair in pairs] for place in (0, 1))
@@ -231,8 +236,9 @@ def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any,
     )
 
 
-def generalise(state: Specialisation, node: ast.While | ast.For) -> None:
-    """Forget the constants of the names that the loop assigns, once the loop runs."""
+def forget_assigned_constants(state: Specialisation, node: ast.While | ast.For) -> None:
+    """Forget which constants the names that a loop assigns hold before it: in a later iteration
+    they may hold other values."""
     forget_constants(state, node, list_assigned_names(state, node))
 
 

@@ -38,8 +38,8 @@ from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
     call_size,
-    check_rank,
     check_scalars,
+    check_squeeze,
     compare_tensors,
     read_single_numbers,
 )
@@ -165,7 +165,7 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
     if getattr(torch, method_name, None) in COMPARISONS:
         function = getattr(torch, method_name)
         return compare_tensors(state, node, function, tensor_operands, call.keywords)
-    check_rank(state, node, method_name, tensor_operands, call.keywords)
+    check_squeeze(state, node, method_name, tensor_operands, call.keywords)
     if method_name in SHAPE_METHODS:
         return state.static(run_code(state, node, code).example)
     operation = read_single_numbers(state, code, call.operands)

@@ -90,8 +90,9 @@ def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.Fun
 
 
 def make_input_twin(tensors: list[torch.Tensor]) -> Any:
-    """Return an input in the second world: one that differs in all open sizes; NO_TWIN if no size
-    differs."""
+    """Return the second world's tensor for an input, given its tensors in all calls, of which the
+    first is the example: one of them, or the lengthened first, that differs from the first in every
+    size that differs between the calls; NO_TWIN if none does."""
     first = tensors[0]
     dims = {
         dim

@@ -170,15 +170,15 @@ def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -
             )
 
 
-def check_rank(
+def check_squeeze(
     state: Specialisation,
     node: ast.AST,
     method_name: str,
     args: list[Value],
     keywords: dict[str, Value],
 ) -> None:
-    """Refuse to take out dimensions of one element where the data decide how many elements they
-    have."""
+    """Refuse a `squeeze` over a dimension whose size is open, since the size would decide how many
+    dimensions there are; do nothing for other methods."""
     if method_name != "squeeze" or not args or not isinstance(args[0].example, torch.Tensor):
         return
     options = (*args[1:], *keywords.values())
@@ -191,8 +191,8 @@ def check_rank(
 
 
 def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Value]) -> ast.Call:
-    """Return the call with numbers for one-integer tensors that are read, such as in
-    `torch.arange(t)`."""
+    """Return the call with numbers, which the host reads, in the place of tensors of one integer,
+    such as in `torch.arange(t)`; unchanged where torch can run it without their values."""
     integer_tensors = [operand for operand in operands if is_single_integer(operand.example)]
     sequences = [
         operand
@@ -242,7 +242,8 @@ def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> 
 
 
 def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
-    """Return whether running the code reads a value of a tensor, assigns an attribute, or
+    """Return whether code cannot run as one operation: it reads a number that the host computes, or
+    running it on the example reads a value of a tensor, assigns an attribute of a module, or
     fails."""
     for key in reads(code) & state.names.keys():
         value = state.names[key]
@@ -314,7 +315,9 @@ def run_as_operation(
 
 
 def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> Value | None:
-    """Return the value of a call with static arguments; None if it may change afterwards."""
+    """Return the value of a call with static arguments, which is run twice; None for a call that
+    has to be followed or gives an object that may change. Refuses a call that gives another
+    constant each time."""
     if has_to_be_followed(state, code):
         return None
     example, second_example = (

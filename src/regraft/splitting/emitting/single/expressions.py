@@ -168,13 +168,13 @@ class Expressions(Calls):
     def compare(self, op: str, left: Value, right: Value) -> Value:
         """Return a comparison of two numbers, or of a string made at run time with a constant."""
         if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
-            is_equal = self.is_same_text(left, right.value)
+            is_equal = self.compare_text(left, right.value)
             return is_equal if op == "==" else self.negate(is_equal)
         return numbers.compare_numbers(self.graph, op, left, right)
 
-    def is_same_text(self, text: Text, constant: Any) -> Value:
-        """Return whether a string made at run time equals a constant, as a value of the kind
-        bool."""
+    def compare_text(self, text: Text, constant: Any) -> Value:
+        """Return the truth, known now or computed by nodes, of whether a string made at run time
+        equals a constant."""
         if (
             isinstance(constant, str)
             and constant.startswith(text.before)
