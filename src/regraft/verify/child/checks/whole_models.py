@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import rearranged_calls, signature_of, with_argument
+from regraft.verify.child.checks.arguments import signature_of, varied_argument_calls, with_argument
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.constructed_parts import parts_as_constructed
 from regraft.verify.child.checks.constructor_options import note_options, varied_parts
@@ -27,7 +27,7 @@ from regraft.verify.child.checks.widths import widened_parts
 from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import Call
 from regraft.verify.syntax import name_of
 
@@ -204,7 +204,7 @@ def _other_calls(
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flag_calls(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     if "method" in subject.recipe:
-        calls += rearranged_calls(call, model)
+        calls += varied_argument_calls(call, model)
     accepted = tuple(candidate for candidate in calls if _is_accepted(model, candidate))
     accepted += tuple(
         single_axis_calls(call, lambda candidate: _is_accepted(model, candidate), _AXES)
@@ -362,7 +362,7 @@ def _calls_of_any_seed(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, .
 
 def _build_original(subject: Subject, session: Session) -> Any:
     """Return the original's model of a subject, in evaluation mode."""
-    return in_mode(build_seeded(0, subject.build, session.original), False)
+    return switch_mode(build_seeded(0, subject.build, session.original), False)
 
 
 def _accepted_calls(
@@ -376,6 +376,9 @@ def _accepted_calls(
 def _is_accepted(model: Any, call: Call) -> bool:
     """Return whether a model of the original takes a call in evaluation and in training."""
     for training in (True, False):
-        if execute(Target(in_mode(model, training)), call, Plan(gradients=False)).error is not None:
+        if (
+            execute(Target(switch_mode(model, training)), call, Plan(gradients=False)).error
+            is not None
+        ):
             return False
     return True
