@@ -171,7 +171,7 @@ def build_wrapper(
 ) -> nn.Module:
     """Return a network of the same name that takes the leaves one by one and calls `model`.
 
-    Its source stands in no file, at the line of the original's.
+    Its source stands in no file, but in `linecache`, at the line of the original's.
     """
     parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
     declarations = [

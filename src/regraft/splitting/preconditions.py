@@ -21,7 +21,7 @@ from regraft.splitting.sampling.record import to_numpy
 _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and other properties
 
 
-def locate(model: torch.nn.Module) -> str:
+def locate_forward(model: torch.nn.Module) -> str:
     """Return the file of the network's forward; raise Unsplittable for a network that cannot be
     split as it is."""
     if not isinstance(model, torch.nn.Module):

@@ -110,7 +110,8 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
 
 
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
-    """Return what `if value` tests, as the host tests it."""
+    """Return what `if value` tests, as the host tests it: static where it is known, and read by the
+    host from a tensor of one value; refuse tensors of several values."""
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))
     if isinstance(value, TensorValue):

@@ -284,8 +284,8 @@ def test_type_of_number(
 def zip_rows(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value | None:
-    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples; None for
-    other operands."""
+    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples; None for other
+    operands. Refuse different lengths with `strict=True`."""
     keyword_operands = operands[len(operands) - len(node.keywords) :]
     keywords = {
         keyword.arg: operand
@@ -332,7 +332,8 @@ def list_each_sequence(
 def call_math(
     state: Specialisation, node: ast.Call, function_name: str, code: ast.Call, operands: list[Value]
 ) -> Value:
-    """Let the host call a function of `math`."""
+    """Return the number that the host computes by a function of `math`, static operands included;
+    it reads tensors of one value. Refuse other operands, and a variable of the name `math`."""
     are_tensors = (
         isinstance(operand.example, torch.Tensor) and operand.example.numel() == 1
         for operand in operands

@@ -356,7 +356,8 @@ def evaluate_lambda(state: Specialisation, node: ast.Lambda) -> Value:
 def make_local_function(
     state: Specialisation, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
 ) -> Value:
-    """Return a function that forward makes, to be followed where it is called."""
+    """Return a function that forward makes, to be followed where it is called; refuse decorators,
+    generators, global and nonlocal names, and defaults known only at run time."""
     unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)

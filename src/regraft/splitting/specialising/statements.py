@@ -75,7 +75,8 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 
 
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
-    """Specialise a statement once for each module that the index may choose."""
+    """Specialise a statement once for each module that the index may choose; at run time the host
+    raises LookupError for another index."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
@@ -157,7 +158,8 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
 
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
-    """Specialise `del` of local names and of items of dictionaries."""
+    """Specialise `del` of local names and of items of objects that forward makes, by their
+    `__delitem__`; refuse other targets."""
     for target in node.targets:
         base = (
             state.evaluate(target.value)

@@ -296,7 +296,11 @@ def _mode_of(plan: Plan) -> str:
 
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
     """Replay one call under all plans; return a difference that is reproducible and evidence, or
-    None."""
+    None.
+
+    Runs without a difference are counted in the definition's record; a doubtful difference becomes
+    a note there.
+    """
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
     modules = sides.original.module, sides.changed.module

@@ -134,9 +134,9 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
 def _start_session(
     request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger
 ) -> Session | None:
-    """Import both versions and start their session; return None, with the reason in the ledger,
-    where one does not import.
-    """
+    """Import both versions, start their session, and refute what differs right after the import:
+    replaced functions of PyTorch or Python, signatures, and variables of the file under the strict
+    contract. Return None, with the reason in the ledger, where a version does not import."""
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))

@@ -192,7 +192,8 @@ def _names_and_strings(node: ast.AST) -> set[str]:
 def _other_calls(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with other masks, sizes, flags and optional inputs."""
+    """Yield the subject with other masks, sizes, flags and optional inputs, those that the original
+    accepts; nothing where it accepts none."""
     model = _build_original(subject, session)
     call = subject.calls(0)[-1]
     sizes = tuple(
@@ -236,7 +237,9 @@ def _flag_calls(call: Call, model: Any) -> Iterator[Call]:
 def _decoding(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject continuing from its cache, with other masks and with longer caches."""
+    """Yield two subjects that go on from their cache, one by single tokens and one by several
+    together, with other masks and longer caches; nothing for calls without token ids, and without
+    those that the original refuses."""
     call = subject.calls(0)[-1]
     ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
@@ -289,7 +292,8 @@ def _decoding_subject(subject: Subject, together: bool) -> Subject:
 def _generating(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject generating tokens, without padding and with padding on the left."""
+    """Yield the subject generating tokens, without padding and with padding on the left; nothing
+    for a model that cannot generate, or whose original refuses it."""
     model = _build_original(subject, session)
     can_generate = getattr(model, "can_generate", None)
     call = subject.calls(0)[-1]
@@ -336,7 +340,8 @@ def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -
 def _checkpointed(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with gradient checkpointing, where its model offers it."""
+    """Yield the subject with gradient checkpointing, where its model offers it and the original
+    accepts the call."""
     model = _build_original(subject, session)
     if not getattr(model, "supports_gradient_checkpointing", False):
         return

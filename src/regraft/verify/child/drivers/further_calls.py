@@ -149,7 +149,7 @@ def _continue_call(model: Any, call: Call) -> Call:
 
 
 def _without_mask(calls: Calls) -> Calls:
-    """Return the calls without their masks."""
+    """Return a function that makes the calls of `calls` without their masks."""
 
     def unmasked_calls(seed: int) -> tuple[Call, ...]:
         return tuple(
