@@ -33,7 +33,8 @@ def unpack_arguments(
     put together.
 
     The network puts the arguments together and calls the original. Without nested tensors, the
-    original network, the original calls and None are returned.
+    original network, the original calls and None are returned. Raises Unsplittable for arguments
+    that hold something else, and for calls of another structure than the first.
     """
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     try:

@@ -80,7 +80,8 @@ def decide_value(
     sides: list[Callable[[], None]],
     labels: Sequence[str] = LABELS,
 ) -> Value:
-    """Follow both sides of a decision, and return the value that both store under `key`."""
+    """Follow both sides of a decision, and return the value that both store under `key`; refuse
+    values of different types or shapes."""
     decide(state, node, test, sides[0], sides[1], labels)
     if isinstance(state.names[key], LostValue):
         raise state.refuse(node, "the sides of this expression have different types or shapes")

@@ -209,7 +209,8 @@ def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
 
 
 def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Value:
-    """Evaluate `(x := y)`."""
+    """Evaluate `(x := y)`; refuse it where a value that waits in the same expression reads the
+    name."""
     key = state.frame.prefix + node.target.id
     value = state.evaluate(node.value)
     old_names = {
@@ -229,7 +230,8 @@ def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Val
 def evaluate_list_comprehension(
     state: Specialisation, node: ast.ListComp | ast.GeneratorExp
 ) -> Value:
-    """Evaluate a list comprehension as the loop that it stands for."""
+    """Evaluate a list comprehension as the loop that it stands for; refuse asynchronous ones, and
+    lambdas in it."""
     if any(part.is_async for part in node.generators):
         raise state.refuse(node, "an asynchronous comprehension is not supported")
     if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
@@ -241,7 +243,8 @@ def evaluate_list_comprehension(
 
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
-    """Return a list of what a generator gives, if it is used up at once and changes nothing."""
+    """Return a list of what a generator gives, if it is used up at once and changes nothing; refuse
+    other generators."""
     methods = {
         call.func.attr
         for call in ast.walk(node)

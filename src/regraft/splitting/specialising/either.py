@@ -27,7 +27,8 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value | None:
-    """Return the host's test `x is None` or `x is not None`; None for another operator."""
+    """Return the host's test `x is None` or `x is not None`, a constant where it is known; None for
+    another operator. Refuse identity with anything but None."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
     if not isinstance(operands[1], StaticValue) or operands[1].example is not None:

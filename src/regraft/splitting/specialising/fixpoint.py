@@ -85,10 +85,12 @@ def follow_to_fixpoint(
     header: tuple[str, ast.expr] | None,
     unassigned: Collection[str] = (),
 ) -> None:
-    """Follow the body until the names at its end fit those at its start, and append the loop.
+    """Follow the body until the names at its end fit those at its start, and append the loop;
+    refuse a loop whose tensors' shapes do not settle.
 
-    It is followed again where a tensor grew in it, whose size is open then, and where it
-    changes a tensor in place, which another name may hold since an iteration before.
+    It is followed again where a tensor grew in it, whose size is open then, and where it changes a
+    tensor in place, which another name may hold since an iteration before.
+
     unassigned: the loop's variable, if nothing is assigned to it before.
     """
     forget_dead_objects(state)
@@ -221,7 +223,7 @@ def carry_over_type(
     state: Specialisation, node: ast.AST, key: str, value: Value, end: Value
 ) -> Value | None:
     """Return what a name holds at the start of any iteration where an iteration keeps its type;
-    None where it does not."""
+    None where it does not. Refuse an object that changes."""
     if isinstance(value, EitherValue):
         return value if fits_either(value, end) else None
     if type(value) is not type(end):

@@ -46,7 +46,8 @@ MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 
 def execute_for(state: Specialisation, node: ast.For) -> None:
-    """Unroll a `for` loop over known elements; follow any other loop as the host's."""
+    """Unroll a `for` loop over known elements, and refuse more than MAX_UNROLLED of them; follow
+    any other loop as the host's."""
     iterable = state.evaluate(node.iter)
     elements = list_elements(state, node, iterable)
     if elements is None:
@@ -130,7 +131,8 @@ def follow_or_peel(
 
 
 def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> None:
-    """Follow a loop over values of the host, whose number is not known."""
+    """Follow a loop over values of the host, whose number is not known; refuse values of different
+    types or shapes, and a loop that no example enters."""
     if node.orelse:
         start, loop, else_statement = without_else(node, state.unused_name("exhausted"))
         state.execute(start)

@@ -76,7 +76,8 @@ HOST_METHODS = frozenset(
 def evaluate_arguments(
     state: Specialisation, node: ast.Call, either: bool = False
 ) -> tuple[list[Value], dict[str, Value]]:
-    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart.
+    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart;
+    refuse them of what is not.
 
     either: whether an argument may be a constant on some paths and a tensor on others.
     """
@@ -188,7 +189,8 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a value that the host computes."""
+    """Call a method of a value that the host computes; refuse methods outside HOST_METHODS,
+    keywords, and objects as arguments."""
     node, base, method_name = call.node, call.base, call.method_name
     if method_name not in HOST_METHODS:
         raise state.refuse(

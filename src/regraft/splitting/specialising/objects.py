@@ -64,7 +64,8 @@ def make_dataclass_init(state: Specialisation, node: ast.AST, object_class: type
 def read_object_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str
 ) -> Value | None:
-    """Return an attribute of an object or of its class; None if there is none."""
+    """Return an attribute of an object or of its class, or what its property gives; None if there
+    is none. Refuse other descriptors."""
     check_not_private(state, node, attribute)
     object_class = type(stand_in)
     class_attribute = inspect.getattr_static(object_class, attribute, None)

@@ -55,7 +55,8 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
 def set_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
 ) -> None:
-    """Set a place of an object, which is added if the object has no such place."""
+    """Set a place of an object, which is added if the object has no such place; refuse keys that
+    are no constants."""
     check_change(state, node, stand_in)
     places = get_places(state, node, stand_in)
     # 1 and True are one key
@@ -134,7 +135,8 @@ def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: 
 def read_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
 ) -> Value:
-    """Return what an attribute of a module holds that is a variable of a call."""
+    """Return what an attribute of a module holds that is a variable of a call; refuse to read it
+    where the call has not assigned it on every path."""
     value = state.names.get(get_scratch_name(state, module, attribute))
     if value is None:
         raise state.refuse(

@@ -236,8 +236,8 @@ def run_in_world(
 def read_in_worlds(
     state: Specialisation, node: ast.AST, value: Value, function: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """Return what Python reads of a tensor in both worlds; twice the first if the second's
-    sizes do not fit."""
+    """Return what Python reads of a tensor in both worlds; twice the first if the second's sizes do
+    not fit. Refuse what fails on the example."""
     try:
         example = function(value.example)
     except Exception as problem:

@@ -82,7 +82,8 @@ def compare_tensors(
 def call_size(
     state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`."""
+    """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`; refuse a dimension known only at run
+    time."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []
@@ -134,7 +135,8 @@ def concatenate_list(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows."""
+    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows; refuse a
+    dimension that is not constant."""
     dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
     if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")

@@ -132,8 +132,8 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
 
 
 def _examine_capture(subject: Subject, session: Session) -> None:
-    """Capture, script and trace one instance of each definition in both versions, and compare the
-    results."""
+    """Capture, script and trace one instance of each definition in both versions, compare the
+    results, and refute definitions that differ; what agreed is noted in their records."""
     pair = make_pair(subject, SEEDS[0], session)
     if pair is None or not session.ledger.unrefuted():
         return

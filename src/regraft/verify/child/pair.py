@@ -61,8 +61,7 @@ class Pair:
 
 def build_both(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
     """Return both models with equal redrawn weights, the difference between them, or None where the
-    original cannot be built.
-    """
+    original cannot be built; levels of evidence that are reached are noted in the ledger."""
     ledger = session.ledger
     session.rewind()
     original = _build_original(subject, seed, session)

@@ -39,7 +39,9 @@ from regraft.verify.types import MODULE
 
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
-    """Answer a request while there is time; the result is written to `folder`/result.json."""
+    """Answer a request while there is time: import both versions, compare them on the subjects of
+    the drivers, and write the result to `folder`/result.json. One comparison of each change is
+    enough for versions that are the same program."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])

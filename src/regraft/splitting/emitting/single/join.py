@@ -107,7 +107,8 @@ def is_list(value: Value) -> bool:
 
 
 def unify_tensors(values: list[Tensor]) -> Tensor:
-    """Return the type of tensors of one dtype; its rank is None where the ranks differ."""
+    """Return the type of tensors of one dtype; its rank is None where the ranks differ. Raises
+    Inexpressible for several dtypes."""
     if len({tensor.dtype for tensor in values}) > 1:
         raise disagreement(list(values))
     ranks = {tensor.rank for tensor in values}

@@ -120,7 +120,7 @@ def _default_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Return the models that their default configurations bring to life, shrunk and then repaired.
+    """Yield the models that their default configurations bring to life, shrunk and then repaired.
 
     Among those that need no repair, models with wanted definitions and small ones come first;
     `candidates` are those that were yielded, and trials that fail are noted in `failed_trials`.
