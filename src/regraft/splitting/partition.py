@@ -262,7 +262,7 @@ class _Partitioner:
         return result
 
     def renumber_calls(self, steps: list[Step]) -> list[Step]:
-        """Give the calls of regions their new numbers."""
+        """Give the calls of regions their new numbers, and return the steps, which are changed."""
         for step in steps:
             if isinstance(step, RegionStep):
                 step.number = self.new_numbers[step.number]

@@ -32,7 +32,7 @@ from regraft.splitting.specialising.variables import is_size, store_name
 
 
 def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
-    """Evaluate `and` or `or`."""
+    """Evaluate `and` or `or`, while its first operand stands in `state.first_operands`."""
     first_operand = state.evaluate(node.values[0])
     state.first_operands.append(first_operand)
     try:

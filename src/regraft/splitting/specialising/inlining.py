@@ -27,8 +27,8 @@ from regraft.splitting.specialising.variables import store_name
 
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
-    """Make `function` the one whose statements are read, and return its definition; refuse it
-    without source."""
+    """Make `function` the one whose statements are read, by a new `state.frame`, and return its
+    definition; refuse it without source."""
     if function in state.local_functions:
         local_function = state.local_functions[function]
         state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)

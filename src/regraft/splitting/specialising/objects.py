@@ -53,7 +53,8 @@ def construct(
 
 
 def make_dataclass_init(state: Specialisation, node: ast.AST, object_class: type) -> Any:
-    """Return the constructor that `dataclass` wrote, with statements to follow."""
+    """Return the constructor that `dataclass` wrote, with statements to follow, which are noted in
+    `state.local_functions`."""
     function, definition, scope = write_init(object_class)
     for part in ast.walk(definition):
         ast.copy_location(part, node)
