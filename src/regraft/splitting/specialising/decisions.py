@@ -177,7 +177,8 @@ def check_only_truth(state: Specialisation, node: ast.BoolOp, value: Value) -> N
 
 
 def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: ast.expr) -> Value:
-    """Return the last operand, or its truth if it is a tensor."""
+    """Return the last operand, or its truth if only the truth counts or it is a tensor; refuse a
+    numeric tensor of which more than the truth is used."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
     if isinstance(value, (StaticValue, HostValue)) and not is_truth_asked(node):

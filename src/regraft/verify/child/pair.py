@@ -31,8 +31,8 @@ class Pair:
     _exact: Any = None
 
     def exact(self, *, fresh: bool = False) -> Any:
-        """Return the original in float64; with `fresh` a new copy, because its weights are altered
-        for a while."""
+        """Return the original in float64, made once within `mode`; with `fresh` a new copy, because
+        its weights are altered for a while."""
         if fresh:
             return weights.copy_model(self.original).to(torch.float64)
         if self._exact is None:

@@ -122,7 +122,8 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
 
 
 def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
-    """Yield an instance by itself, called several times in a row."""
+    """Yield an instance by itself, called several times in a row; nothing where the original does
+    not take these calls."""
     if not accepts(part, session):
         return
     subject = part.subject("as built")
@@ -330,7 +331,8 @@ def _generating(
 
 
 def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    """Yield the subject called several times in a row."""
+    """Yield the subject called several times in a row; nothing where the original takes no other
+    calls."""
     names = named_arguments(subject.calls(0)[-1], _build_original(subject, session))
     repeated = subject_in_turn(subject, names, session)
     if repeated is not None:

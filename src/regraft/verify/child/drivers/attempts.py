@@ -71,7 +71,8 @@ class Attempt:
 
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
-    """Run the model once on what a specification gives at one size."""
+    """Run the model once on what a specification gives at one size, and return how far it came, its
+    error and the time that it took."""
     start = time.process_time()
     # what copies the arguments is no progress
     with Counter() as counter, model.register_forward_pre_hook(counter.reset):

@@ -188,8 +188,8 @@ _ALTERNATIVES_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, Choices], tuple[Any,
 
 
 def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield lists of the same length with other values: the last one changed, all doubled or
-    halved, or all equal."""
+    """Yield lists of the same length with other values: the last flag inverted; the last integer
+    one more, then all doubled; all floats halved; or all strings equal to one of them."""
     last = values[-1]
     if all(isinstance(value, bool) for value in values):
         yield [*values[:-1], not last]

@@ -107,7 +107,8 @@ def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) 
 
 
 def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
-    """Return the calls with other keyword arguments."""
+    """Return a function that makes the calls of `calls` with other keyword arguments, which their
+    labels name."""
     label = "".join(f", {name}={value}" for name, value in values.items())
     return lambda seed: tuple(
         Call(call.args, {**call.kwargs, **values}, f"{call.label}{label}") for call in calls(seed)
