@@ -818,5 +818,5 @@ def test_what_is_as_near_to_the_exact_result_as_the_original_is_rounding_too(
     assert is_rounding(model, call, exact - 0.9 * error, expected)
     assert not is_rounding(model, call, exact - 2 * error, expected)
     assert not is_rounding(model, call, expected + 2 * error, expected)
-    monkeypatch.setattr(rounding, "in_double", lambda *_: None)
+    monkeypatch.setattr(rounding, "run_in_double", lambda *_: None)
     assert not is_rounding(model, call, exact - 0.9 * error, expected)

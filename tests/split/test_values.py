@@ -19,11 +19,11 @@ from regraft.splitting.program.values import (  # noqa: E402
     TensorValue,
     convert_to_host,
     fork,
+    get_alternative,
     is_independent,
     is_truth_of_operand,
     list_parts,
     make_value,
-    without_constant,
 )
 
 
@@ -42,7 +42,7 @@ def test_a_tensor_or_none_keeps_its_constant_under_another_name() -> None:
 
 def test_the_alternative_of_a_partial_value_is_partial() -> None:
     number = HostValue(3, name("n"), 5, among=(3, 5), truth=True)
-    alternative = without_constant(EitherValue(number, None, partial=True))
+    alternative = get_alternative(EitherValue(number, None, partial=True))
     assert isinstance(alternative, HostValue) and alternative.partial
     assert alternative.among == (3, 5) and is_truth_of_operand(alternative)
 
@@ -56,7 +56,7 @@ def test_the_host_keeps_what_is_noted_of_a_value() -> None:
 
 
 def test_a_value_without_constants_may_be_any_of_its_type() -> None:
-    value = HostValue(3, name("n"), constant=True, among=(3,)).generalise()
+    value = HostValue(3, name("n"), constant=True, among=(3,)).drop_constants()
     assert value.among is None and not value.constant and value.example == 3
 
 

@@ -14,7 +14,7 @@ import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
 from regraft.verify import VerifyError, parent, verify
-from regraft.verify.process import Exit, _hangs, _is_asleep, _work
+from regraft.verify.process import Exit, _hangs, _is_asleep, _processor_time
 from regraft.verify.types import INTERNAL
 
 pytest.importorskip("torch")
@@ -51,8 +51,8 @@ def test_a_busy_machine_is_no_hang() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say")
 def test_work_of_a_process() -> None:
-    assert abs((_work(os.getpid()) or 0) - time.process_time()) < 0.5
-    assert _work(2**22 + 1) is None
+    assert abs((_processor_time(os.getpid()) or 0) - time.process_time()) < 0.5
+    assert _processor_time(2**22 + 1) is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say")

@@ -141,7 +141,9 @@ class MatchChecks:
     def _check_matched_call(
         self, expr: ast.AST, value: Value, matched_nodes: Sequence[Node]
     ) -> None:
-        """Raise Withheld where a call that computes `value` by several nodes cannot be replaced.
+        """Raise Withheld where a call that computes `value` by several nodes cannot be replaced: a
+        call of a Sequential, of a method of `self`, or of a function that computes more than the
+        rule covers.
 
         matched_nodes  those of its nodes that are matched, at least one
         """

@@ -72,7 +72,7 @@ class GuardedRewriter(RangeRewriter):
         call = renderer.call(self.match.pattern.target, layout.call)
         if condition:
             fast = self._kernel_statement(statements[-1], span, call, layout.indent)
-            return self._branches(statements, condition, [fast], renderer.used)
+            return self._branching_patch(statements, condition, [fast], renderer.used)
         range_span = Span(
             self.source.span(statements[0]).start, self.source.span(statements[-1]).end
         )

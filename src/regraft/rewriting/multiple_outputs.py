@@ -76,7 +76,7 @@ class MultipleOutputRewriter(Rewriter):
         if binds_all:
             edits = self._replacing_edits(statements, line)
         else:
-            edits = self._separate_edits(place, names, line)
+            edits = self._edits_in_place(place, names, line)
         edits += self._statement_edits(plan)
         starts = [
             self.source.span(statement.node).start for statement in (*plan.deleted, *plan.reduced)
@@ -139,7 +139,7 @@ class MultipleOutputRewriter(Rewriter):
             *(self._deletion(statement) for statement in statements[1:]),
         ]
 
-    def _separate_edits(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:
+    def _edits_in_place(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:
         """Return the edits that write the line of the call, and a name in the place of each output,
         but for the first where the line takes the place of its statement."""
         roots = self.match.roots

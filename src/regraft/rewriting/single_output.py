@@ -218,7 +218,8 @@ class Rewriter(StatementRewriter):
     # mode version
 
     def _version_patch(self, plan: StatementPlan, span: Span) -> Patch:
-        """Return the patch that runs the kernel where the tests of the match hold."""
+        """Return the patch that runs the kernel where the tests of the match hold, and the original
+        statements elsewhere; raise Withheld where the statements cannot be moved or indented."""
         statements = self._statement_range(plan)
         indent, unit = (
             indentation(self.source, self.source.span(statements[0]).start),
@@ -231,9 +232,9 @@ class Rewriter(StatementRewriter):
         )
         call, call_names = self._kernel_call(plan, span, indent + unit)
         fast = self._fast_branch(plan, statements, span, call, indent + unit)
-        return self._branches(statements, condition, fast, subjects.used | call_names)
+        return self._branching_patch(statements, condition, fast, subjects.used | call_names)
 
-    def _branches(
+    def _branching_patch(
         self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]
     ) -> Patch:
         """Return the patch to `if <condition>:` with the lines of `fast`. `statements` are the

@@ -79,7 +79,7 @@ def _op_statements() -> list[_OpStatement]:
 def _import_groups(statements: Iterable[_OpStatement], needed: Collection[ast.stmt]) -> list[str]:
     """Return the imports that the needed statements use, a text for each group: `__future__`, the
     standard library, other packages."""
-    used = {name for node in needed for name in _names(node)}
+    used = {name for node in needed for name in _identifiers(node)}
     lines = {line for statement in statements for line in _import_lines(statement.node, used)}
     groups = itertools.groupby(
         sorted(lines, key=_import_order), key=lambda line: _import_order(line)[0]
@@ -98,7 +98,7 @@ def _defined_names(node: ast.stmt) -> tuple[str, ...]:
     return tuple(target.id for target in targets if isinstance(target, ast.Name))
 
 
-def _names(node: ast.AST) -> set[str]:
+def _identifiers(node: ast.AST) -> set[str]:
     """Return the identifiers below a node."""
     return {ast_node.id for ast_node in ast.walk(node) if isinstance(ast_node, ast.Name)}
 
@@ -115,7 +115,7 @@ def _reachable(names: Iterable[str], defined: Mapping[str, _OpStatement]) -> set
         name = pending.pop()
         if name in defined and name not in reachable:
             reachable.add(name)
-            pending += _names(defined[name].node)
+            pending += _identifiers(defined[name].node)
     return reachable
 
 

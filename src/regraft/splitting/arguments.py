@@ -33,7 +33,8 @@ def unpack_arguments(
     put together.
 
     The network puts the arguments together and calls the original. Without nested tensors, the
-    original network, the original calls and None are returned.
+    original network, the original calls and None are returned. Raises Unsplittable for arguments
+    that hold something else, and for calls of another structure than the first.
     """
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     try:
@@ -171,7 +172,7 @@ def build_wrapper(
 ) -> nn.Module:
     """Return a network of the same name that takes the leaves one by one and calls `model`.
 
-    Its source stands in no file, at the line of the original's.
+    Its source stands in no file, but in `linecache`, at the line of the original's.
     """
     parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
     declarations = [

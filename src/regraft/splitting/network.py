@@ -11,7 +11,7 @@ import torch
 from regraft.splitting.arguments import Packed, unpack_arguments
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.observing.scratch import Attribute
-from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate
+from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
 from regraft.splitting.program.residual import Region, Step
 from regraft.splitting.program.results import Classes
 from regraft.splitting.sampling.explore import RegionModule
@@ -45,7 +45,7 @@ def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
     Raises Unsplittable for a network that cannot be split as it is, and for calls that do not fit
     it or one another.
     """
-    path = locate(model)
+    path = locate_forward(model)
     check_form(path, example_inputs)
     arguments_of_calls = [bind_arguments(model, path, call) for call in example_inputs]
     if model.training:

@@ -77,8 +77,8 @@ def move_up(steps: list[Step]) -> list[Step]:
 
 
 def copy_into_sides(steps: list[Step]) -> list[Step]:
-    """Return the steps without the tensor statements directly after a branch that fit into its
-    sides."""
+    """Return the steps with the tensor statements directly after a branch moved into it: each is
+    appended, in place, to the sides that `bodies_for_copies` gives."""
     remaining: list[Step] = []
     for step in steps:
         may_move = bool(remaining) and isinstance(step, TensorStep)
@@ -262,7 +262,7 @@ class _Partitioner:
         return result
 
     def renumber_calls(self, steps: list[Step]) -> list[Step]:
-        """Give the calls of regions their new numbers."""
+        """Give the calls of regions their new numbers, and return the steps, which are changed."""
         for step in steps:
             if isinstance(step, RegionStep):
                 step.number = self.new_numbers[step.number]

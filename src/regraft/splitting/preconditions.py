@@ -21,7 +21,7 @@ from regraft.splitting.sampling.record import to_numpy
 _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and other properties
 
 
-def locate(model: torch.nn.Module) -> str:
+def locate_forward(model: torch.nn.Module) -> str:
     """Return the file of the network's forward; raise Unsplittable for a network that cannot be
     split as it is."""
     if not isinstance(model, torch.nn.Module):
@@ -165,16 +165,19 @@ def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) 
         raise Unsplittable(
             path, line, "the first call gives something else than the same call later"
         )
-    check_flags(model, path, list(zip(calls, results, strict=True))[:_FLAG_CALLS])
+    check_only_values_decide(model, path, list(zip(calls, results, strict=True))[:_FLAG_CALLS])
     return scratch
 
 
-def check_flags(model: torch.nn.Module, path: str, calls: list[tuple[dict[str, Any], Any]]) -> None:
-    """Raise Unsplittable where the results of all calls are others for inputs of equal values that
-    require gradients, or lie elsewhere in memory.
+def check_only_values_decide(
+    model: torch.nn.Module, path: str, calls: list[tuple[dict[str, Any], Any]]
+) -> None:
+    """Raise Unsplittable where every call gives another result for inputs of equal values in
+    another memory layout, or for inputs that require gradients.
 
-    calls: the arguments and the result of each. Of a network with decisions, a single result may be
-    another by rounding. What the network does not take is left out.
+    calls: the arguments and the result of each. One call with an equal result is enough, because a
+    network with decisions may give another result by rounding. A changed call that the network does
+    not take counts as equal.
     """
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     for change, words in (

@@ -159,7 +159,9 @@ def _definition_change(
     statements = statement_spans(block.node, lines, runnable)
     relatives: tuple[Relative, ...] = ()
     if isinstance(block.node, ast.ClassDef):
-        attributes = new_version.family.mentioned(name) | old_version.family.mentioned(name)
+        attributes = new_version.family.mentioned_attributes(
+            name
+        ) | old_version.family.mentioned_attributes(name)
         edited = edited_methods(old_block.node if old_block is not None else None, block.node)
         relatives = new_version.family.relatives(name, attributes, edited)
     obstacle = ""

@@ -115,7 +115,7 @@ def inherits_only_from(subclass: Definition, cls: str) -> bool:
     )
 
 
-def only_names_reach(methods: frozenset[str], cls: ast.ClassDef) -> bool:
+def are_called_by_name_only(methods: frozenset[str], cls: ast.ClassDef) -> bool:
     """Return whether only code that names these methods of a class runs them: its only base is
     `nn.Module`, which does not call them."""
     return [ast.unparse(base) for base in cls.bases] == ["nn.Module"] and all(

@@ -11,8 +11,8 @@ from regraft.verify.types import LEVELS, Contract
 
 HALVES = ("bfloat16", "float16")
 _FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
-# the most gaps and reads of the surroundings that one reason lists
-_GAPS, _READS = 5, 3
+# the most gaps, and parts that no input decided, that one reason lists
+_GAPS, _PARTS = 5, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _Findings:
         definition and its relatives first, "" where there are none."""
         names = (
             self.change.definition,
-            *(text.split(",")[0] for text in self.entries("strangers")),
+            *(text.split(",")[0] for text in self.entries("relatives not run")),
         )
         ordered = sorted(self.skip_reasons, key=lambda reason: not reason.startswith(names))
         text = "; ".join(ordered[:3])
@@ -92,14 +92,15 @@ def _unrun_lines(findings: _Findings) -> str:
     return _list_first([text for _, text in gaps], _GAPS)
 
 
-def _uncontrolled_reads(findings: _Findings) -> str:
-    """Return the first reads of the process that no input controls, as text, or ""."""
-    return _list_first(findings.entries("uncontrolled"), _READS)
+def _uncontrolled_parts(findings: _Findings) -> str:
+    """Return the first parts that no input decided, as text, or "": conditions with one result,
+    attributes with one value, declarations, and reads of the process."""
+    return _list_first(findings.entries("uncontrolled"), _PARTS)
 
 
 def _unrun_relatives(findings: _Findings) -> str:
     """Return the first five relatives of the definition that did not run, as text, or ""."""
-    relatives = findings.entries("strangers")
+    relatives = findings.entries("relatives not run")
     return "; ".join(relatives[:5]) + findings.skipped + findings.next_step if relatives else ""
 
 
@@ -147,7 +148,7 @@ _CHECKS = (
     _early_end,
     _absent_runs,
     _unrun_lines,
-    _uncontrolled_reads,
+    _uncontrolled_parts,
     _unrun_relatives,
     _constant_fields,
     _weak_inputs,
@@ -197,7 +198,7 @@ def evidence_of(
         "gradient comparisons": record.get("gradients", 0),
         "lines executed": run_lines if record else [],
         "lines not executed": sorted(missing_lines),
-        "relatives not run": findings.entries("strangers"),
+        "relatives not run": findings.entries("relatives not run"),
         "builders not run": findings.entries("builders not run"),
         "implementations": result.get("implementations", []),
         "skipped": findings.skip_reasons,

@@ -46,12 +46,14 @@ class Normaliser(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Bring the statements of a class and of its methods into normal form."""
         self._definitions.append(node)
         self.generic_visit(node)
         self._definitions.pop()
         return node
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Bring the blocks of statements below a node into normal form, inner ones first."""
         super().generic_visit(node)
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)

@@ -76,6 +76,7 @@ class Noteless(ast.NodeTransformer):
         return form
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        """Take out the notes of a class and of its methods."""
         outer, self._class = self._class, node
         self._remove_docstring(node)
         self.generic_visit(node)
@@ -83,6 +84,8 @@ class Noteless(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Take out the docstring of a function, its annotations where nothing can read them, and in
+        a method of a class the arguments of `super` where they certainly change nothing."""
         self._remove_docstring(node)
         if not (
             self._reads_annotations
@@ -148,6 +151,7 @@ class _ShortSuper(ast.NodeTransformer):
         return node if isinstance(node, SCOPES) else super().visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
+        """Take the arguments out of a call of `super` with the names of the class and of `self`."""
         match node:
             case ast.Call(ast.Name("super"), [ast.Name(cls), ast.Name(first_argument)], []) if (
                 cls,

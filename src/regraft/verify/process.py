@@ -134,7 +134,7 @@ def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[
         try:
             code = launcher.wait(min(0.5, max(0.01, deadline - time.monotonic())))
         except TimeoutError:
-            work = _work(pid)
+            work = _processor_time(pid)
             sleeping_polls = sleeping_polls + 1 if _is_asleep(pid) else 0
             if _hangs(last_step(folder), work, is_asleep=sleeping_polls >= _POLLS):
                 return "hang", _kill(launcher, pid)
@@ -173,7 +173,7 @@ def _hangs(
     return worked > limit or sleeps
 
 
-def _work(pid: int) -> float | None:
+def _processor_time(pid: int) -> float | None:
     """Return the processor time of a process in seconds; None on systems that do not tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()

@@ -12,6 +12,7 @@ from regraft.verify.attribute_changes import may_change_attribute
 from regraft.verify.bindings import mentioned_names
 from regraft.verify.class_texts import (
     Definition,
+    are_called_by_name_only,
     attributes_read,
     base_names,
     bound_names,
@@ -19,7 +20,6 @@ from regraft.verify.class_texts import (
     is_constant,
     method_name,
     named_words,
-    only_names_reach,
     target_names,
     used_names,
 )
@@ -124,7 +124,9 @@ class Family:
             if built & self._reachable_names(name, through_classes=False)
         }
         heirs = self._subclasses(builders) - related
-        redefining = {name for name in heirs if self._redefines(name, self._read({cls, name}))}
+        redefining = {
+            name for name in heirs if self._redefines(name, self._attributes_read_by({cls, name}))
+        }
         with_functions = {name for name in heirs if self._defines_functions(name)}
         return builders | redefining | with_functions, redefining
 
@@ -200,7 +202,7 @@ class Family:
             if isinstance(node, ast.ClassDef)
         )
 
-    def _read(self, classes: set[str]) -> set[str]:
+    def _attributes_read_by(self, classes: set[str]) -> set[str]:
         """Return the attributes that some classes, their bases in this file and the functions and
         classes that these name read."""
         names = self._closure(classes | self._ancestors(classes))
@@ -223,7 +225,7 @@ class Family:
                 ancestors |= bases & self._classes
         return ancestors
 
-    def mentioned(self, changed: str) -> frozenset[str]:
+    def mentioned_attributes(self, changed: str) -> frozenset[str]:
         """Return the attribute names in the text of a class and of its bases in this file."""
         pending = [_plain_name(changed)]
         visited: set[str] = set()
@@ -257,7 +259,7 @@ class Family:
         assert isinstance(subclass, ast.ClassDef)
         own_methods = {method_name(node) for node in subclass.body}
         inherited_edits = edited - own_methods
-        if inherited_edits and not only_names_reach(inherited_edits, parent):
+        if inherited_edits and not are_called_by_name_only(inherited_edits, parent):
             return False
         own_parts = (*subclass.body, *subclass.decorator_list)
         mentioned_words = {word for node in own_parts for word in named_words(node)}

@@ -291,6 +291,8 @@ class _ErrorTextRemover(ast.NodeTransformer):
         self._errors = errors
 
     def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        """Take the literal text out of a raised error that has one argument and a name in
+        `errors`."""
         match node.exc:
             case ast.Call(ast.Name(name), [argument], []) if name in self._errors:
                 node.exc.args = [self._remove_text(argument)]

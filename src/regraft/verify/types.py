@@ -67,7 +67,8 @@ class Verdict:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the run ended before everything was compared, at its time limit, for example."""
+        """Return whether the run ended before everything was compared, at its time limit, for
+        example."""
         return "time limit" in self.reason or "did not finish" in self.reason
 
 

@@ -43,7 +43,7 @@ def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected
 
     if is_near(got, expected):
         return True
-    exact = in_double(model, call, expected)
+    exact = run_in_double(model, call, expected)
     return has_same_structure(exact, expected) and is_near(expected, exact) and is_near(got, exact)
 
 
@@ -73,7 +73,7 @@ def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
     return run_with_weights(model, call, move_weight)
 
 
-def in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -> Any:
+def run_in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -> Any:
     """Return the original's result in double precision, cast to the types of `expected`; None if it
     raises or has another form."""
     default = torch.get_default_dtype()

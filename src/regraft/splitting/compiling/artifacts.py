@@ -109,9 +109,9 @@ class Artifacts:
             self.weight_bytes.extend(weight_bytes)
         return list(self.weights).index(key)
 
-    def manifest(self) -> dict[str, Any]:
-        """Write the weights, and return the parts of the manifest that the host needs to
-        bind them."""
+    def write_weights(self) -> dict[str, Any]:
+        """Write the file of weights, and return the parts of the manifest that describe the models
+        and the weights."""
         (self.directory / "weights.bin").write_bytes(self.weight_bytes)
         return {
             "models": list(self.models.values()),

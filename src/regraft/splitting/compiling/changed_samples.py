@@ -136,12 +136,13 @@ def resize(sample: Sample, sizes: dict[Axis, int], generator: torch.Generator) -
         row_elements = tensor.numel() // max(tensor.shape[dim], 1)
         if tensor.shape[dim] and size > 0 and row_elements * size <= MAX_ELEMENTS:
             rows = torch.arange(size) % tensor.shape[dim]
-            resized[place] = moved(tensor.index_select(dim, rows), generator)
+            resized[place] = perturb_floats(tensor.index_select(dim, rows), generator)
     return tuple(resized)
 
 
-def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return floating-point numbers a little larger or smaller; other tensors unchanged."""
+def perturb_floats(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return the tensor with each floating-point number a little larger or smaller, at random; a
+    tensor of other numbers as it is."""
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)

@@ -58,7 +58,7 @@ def compile_network(program: Program, compiler: Compiler) -> CompiledNetwork:
         "inputs": input_descriptions(network.calls),
         "arguments": dataclasses.asdict(network.packed) if network.packed is not None else None,
         "regions": entries,
-        **artifacts.manifest(),
+        **artifacts.write_weights(),
     }
     return CompiledNetwork(program, compiler, folder, manifest)
 

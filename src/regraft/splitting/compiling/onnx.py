@@ -66,7 +66,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
     gives torch's results, and Slower where torch is faster."""
     model_bytes = cast_results(model_bytes, region, module)
     try:
-        session = session_of(model_bytes)
+        session = open_session(model_bytes)
     except Exception as problem:
         raise Uncompilable(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
     read_inputs = {argument.name for argument in session.get_inputs()}
@@ -108,9 +108,9 @@ def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> by
     return model_bytes
 
 
-def session_of(model: bytes | str) -> onnxruntime.InferenceSession:
-    """Return a session for the model (bytes, or a file), quiet and with one thread, as the host
-    opens its own."""
+def open_session(model: bytes | str) -> onnxruntime.InferenceSession:
+    """Return a session for the model (bytes, or a file), quiet, on the CPU, with one thread and
+    without `FUSIONS`, as the host opens its own."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     return onnxruntime.InferenceSession(

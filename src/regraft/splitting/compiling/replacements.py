@@ -88,7 +88,8 @@ def _converting(function: Callable[..., Any], type_of: TypeOf) -> Callable[..., 
 
 
 def _accumulating_type(tensor: torch.Tensor, *_: Any, **kwargs: Any) -> torch.dtype | None:
-    """Return the type in which torch accumulates narrow whole numbers."""
+    """Return the type in which torch accumulates narrow whole numbers; None for other numbers, and
+    where `dtype` names a type."""
     is_narrow = tensor.dtype in _NARROW and kwargs.get("dtype") is None
     return torch.int64 if is_narrow else None
 

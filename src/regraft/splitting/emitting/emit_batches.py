@@ -60,7 +60,7 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> Batche
     manifest = {
         **allow_any_number(compiled.manifest),
         "regions": entries,
-        **artifacts.manifest(),
+        **artifacts.write_weights(),
     }
     parts = [entry[kind] for entry in entries for kind in ("together", "each") if kind in entry]
     islands = reasons_of_islands(parts)

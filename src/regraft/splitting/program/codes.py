@@ -14,7 +14,7 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 WRAPPER_SUFFIX = (
-    ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
+    ", arguments"  # ends the file name of a wrapper that puts arguments together (arguments.py)
 )
 MUTATORS = frozenset(
     {

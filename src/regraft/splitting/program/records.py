@@ -51,12 +51,11 @@ def init_owner(kind: Any, init: Any) -> Any:
     return None
 
 
-def holds_only_arguments(kind: Any) -> bool:
-    """Return whether an object's fields are its constructor's arguments or their defaults, and it
-    has nothing else.
+def only_stores_arguments(kind: Any) -> bool:
+    """Return whether the constructor of a dataclass or namedtuple does nothing, whatever its
+    arguments, but store each argument, or its default, in the field of the same name.
 
-    The answer holds for all arguments. Outputs in the manner of transformers, which are
-    dictionaries too, are taken for such objects.
+    A subclass of `dict`, such as an output of transformers, is taken for such a class.
     """
     if is_namedtuple(kind):
         return str(kind.__new__.__code__.co_filename).startswith("<")

@@ -100,8 +100,9 @@ def contents(value: Any) -> Any:
 
 
 def convert_fields(convert: Any, value: Any) -> Any:
-    """Return the object with each of its fields converted; anything but an object of a class of the
-    host, named tuples aside, as it is."""
+    """Return an object, mapping or OrderedDict for which the host has a class of its own
+    (`form_of`) with each of its fields converted; any other value as it is. Must not get a named
+    tuple."""
     form = form_of(type(value))
     if form == "ordered":
         return type(value)((key, convert(element)) for key, element in value.items())

@@ -1,4 +1,4 @@
-"""The ways in which the expressions of a function are used, noted in attributes of their nodes."""
+"""Marks on the expressions of a function's source that say how their values are used."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def asked_operands(node: ast.AST) -> list[ast.expr]:
 
 
 def operands_read_at_once(node: ast.AST) -> list[tuple[ast.expr, str]]:
-    """Return the parts whose value nothing keeps, each with what reads it: "loop" or "call"."""
+    """Return the parts of a node whose value nothing keeps, each with what reads it: "loop" or
+    "call"."""
     if isinstance(node, (ast.comprehension, ast.For)):
         return [(node.iter, "loop")]
     if isinstance(node, ast.Starred):
@@ -94,7 +95,8 @@ def either_operands(node: ast.AST) -> list[ast.expr]:
 
 
 def mark_asked(node: ast.expr) -> None:
-    """Note that only the truth of the expression counts."""
+    """Mark an expression as one of which only the truth counts; in an `and` or `or`, the operands,
+    too."""
     node.asked = True  # type: ignore[attr-defined]
     if isinstance(node, ast.BoolOp):
         for operand in node.values:
@@ -102,8 +104,8 @@ def mark_asked(node: ast.expr) -> None:
 
 
 def mark_at_once(node: ast.expr, reader: str) -> None:
-    """Note that nothing keeps the expression's value; `reader` says what reads it: "loop" or
-    "call"."""
+    """Mark an expression as one whose value nothing keeps, with what reads it, "loop" or "call"; in
+    a call of a function in LAZY, the arguments, too."""
     node.at_once = reader  # type: ignore[attr-defined]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
         for argument in node.args:

@@ -51,8 +51,9 @@ class ValueBase:
         such note as it is."""
         return self
 
-    def generalise(self: ValueT) -> ValueT:
-        """Return the value without what is noted of its constants."""
+    def drop_constants(self: ValueT) -> ValueT:
+        """Return the value without the note that no input decides it; a kind that has no such note
+        as it is."""
         return self.with_constant(False)
 
 
@@ -117,8 +118,9 @@ class HostValue(VaryingValue):
         """Return the value with or without the note that no input decides it."""
         return replace(self, constant=constant)
 
-    def generalise(self) -> HostValue:
-        """Return the value without what is noted of its constants."""
+    def drop_constants(self) -> HostValue:
+        """Return the value without the notes that no input decides it (`constant`) and which
+        constants it may be (`among`)."""
         return replace(self, constant=False, among=None)
 
 
@@ -200,9 +202,10 @@ class EitherValue(ValueBase):
         """Return the value with or without the note that no input decides the alternative."""
         return replace(self, alternative=self.alternative.with_constant(constant))
 
-    def generalise(self) -> EitherValue:
-        """Return the value without what is noted of the constants of the alternative."""
-        return replace(self, alternative=self.alternative.generalise())
+    def drop_constants(self) -> EitherValue:
+        """Return the value with these notes dropped from its alternative; the constant `instead`
+        stays."""
+        return replace(self, alternative=self.alternative.drop_constants())
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +269,9 @@ def convert_to_host(value: StaticValue | ComputedValue) -> HostValue:
     )
 
 
-def without_constant(value: Value) -> Value:
-    """Return the value as the tensor, or value of the host, that it is where it is not the
-    constant."""
+def get_alternative(value: Value) -> Value:
+    """Return the alternative of an EitherValue, a tensor or a value of the host; any other value as
+    it is."""
     if isinstance(value, EitherValue):
         return replace(value.alternative, partial=value.partial)
     return value

@@ -45,7 +45,8 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
 
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
-    """Assign the elements of a value to the elements of a tuple or list of targets."""
+    """Assign the elements of a value to the elements of a tuple or list of targets; refuse a value
+    that has not as many."""
     starred = [
         place
         for place, element_target in enumerate(target.elts)

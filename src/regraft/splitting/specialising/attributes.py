@@ -29,7 +29,8 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
 def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
-    """Return the attribute of `base` that `node` names."""
+    """Return the attribute of `base` that `node` names; refuse attributes of values known only at
+    run time, but for the fields of named results."""
     base = require_tensor(state, node, base, "AttributeError")
     if isinstance(base, TensorValue):
         return read_tensor_attribute(state, node, base)
@@ -51,7 +52,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
 
 
 def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
-    """Return an attribute of a tensor that a region computes."""
+    """Return an attribute of a tensor that a region computes; refuse attributes other than shapes
+    and views."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])
     if node.attr == "shape":
@@ -65,7 +67,8 @@ def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: Tens
 
 
 def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
-    """Return an attribute of an object that is known, or that forward makes."""
+    """Return an attribute of an object that is known, or that forward makes; refuse one that it
+    lacks, and attributes of functions that forward makes."""
     if is_stand_in(state, base.example):
         attribute = read_object_attribute(state, node, base.example, node.attr)
         if attribute is None:

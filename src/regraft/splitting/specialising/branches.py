@@ -22,7 +22,7 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
 )
-from regraft.splitting.specialising.either import bind_without_constant, find_tested_constant
+from regraft.splitting.specialising.either import bind_alternative, find_tested_constant
 from regraft.splitting.specialising.joins import merge_paths
 from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.running import is_constant_tensor
@@ -80,7 +80,8 @@ def decide_value(
     sides: list[Callable[[], None]],
     labels: Sequence[str] = LABELS,
 ) -> Value:
-    """Follow both sides of a decision, and return the value that both store under `key`."""
+    """Follow both sides of a decision, and return the value that both store under `key`; refuse
+    values of different types or shapes."""
     decide(state, node, test, sides[0], sides[1], labels)
     if isinstance(state.names[key], LostValue):
         raise state.refuse(node, "the sides of this expression have different types or shapes")
@@ -106,11 +107,12 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
     if tested[1] == holds:
         state.names[tested[0]] = state.static(value.instead)
     else:
-        state.names[tested[0]] = bind_without_constant(state, value)
+        state.names[tested[0]] = bind_alternative(state, value)
 
 
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
-    """Return what `if value` tests, as the host tests it."""
+    """Return what `if value` tests, as the host tests it: static where it is known, and read by the
+    host from a tensor of one value; refuse tensors of several values."""
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))
     if isinstance(value, TensorValue):

@@ -127,7 +127,7 @@ def call_builtin(
 
 
 def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate len() of a list of known length, or of a tensor."""
+    """Evaluate len() of a list of known length, or of a tensor; None for other operands."""
     if has_definite_length(state, call.operands[0]):
         return state.static(len(call.operands[0].example))
     tensors = call.tensors
@@ -135,7 +135,7 @@ def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate list() or tuple() of what is taken element by element."""
+    """Evaluate list() or tuple() of what is taken element by element; None for other operands."""
     if call.function_name == "list" and not call.operands:
         return make_list(state, call.node, [])
     if not call.operands or not (call.tensors or call.operands[0].fields):
@@ -147,7 +147,7 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate max() or min() of tensors."""
+    """Evaluate max() or min() of tensors; None for other operands."""
     if any(isinstance(operand, (TensorValue, EitherValue)) for operand in call.operands):
         return select_extreme(state, call.node, call.function_name, call.operands)
     return reduce_sequence(state, call)
@@ -169,21 +169,23 @@ def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def call_on_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a function that torch computes for each element of a tensor."""
+    """Evaluate a function that torch computes for each element of a tensor; None without a
+    tensor."""
     if not call.tensors:
         return None
     return run_operation(state, call.node, call.code, call.operands)
 
 
 def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate reversed() of a list of the host."""
+    """Evaluate reversed() of a list of the host; None for another operand."""
     if not isinstance(call.operands[0].example, list):
         return None
     return convert_to_host(run_code(state, call.node, call.code))
 
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate zip() or enumerate() of what is taken element by element."""
+    """Evaluate zip() or enumerate() of what is taken element by element; None for other
+    operands."""
     if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
@@ -196,19 +198,22 @@ def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate isinstance() or type()."""
+    """Evaluate isinstance() or type() of a tensor or a value of the host; None for other
+    operands."""
     if not call.tensors and isinstance(call.operands[0], HostValue):
         return test_type_of_number(state, call.node, call.function_name, call.operands, call.code)
     return inspect_tensor(state, call)
 
 
 def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a function of a tensor that its type decides."""
+    """Evaluate a function of a tensor whose result the tensor's type decides, as a constant; None
+    without a tensor."""
     return state.static(run_code(state, call.node, call.code).example) if call.tensors else None
 
 
 def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate int(), float() or bool() of a tensor, which the host reads."""
+    """Evaluate int(), float() or bool() of a tensor, which the host reads unless it is constant;
+    None for other operands."""
     tensors = call.tensors
     if not tensors or len(call.operands) != 1:
         return None
@@ -284,8 +289,8 @@ def test_type_of_number(
 def zip_rows(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value | None:
-    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples; None for
-    other operands."""
+    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples; None for other
+    operands. Refuse different lengths with `strict=True`."""
     keyword_operands = operands[len(operands) - len(node.keywords) :]
     keywords = {
         keyword.arg: operand
@@ -332,7 +337,8 @@ def list_each_sequence(
 def call_math(
     state: Specialisation, node: ast.Call, function_name: str, code: ast.Call, operands: list[Value]
 ) -> Value:
-    """Let the host call a function of `math`."""
+    """Return the number that the host computes by a function of `math`, static operands included;
+    it reads tensors of one value. Refuse other operands, and a variable of the name `math`."""
     are_tensors = (
         isinstance(operand.example, torch.Tensor) and operand.example.numel() == 1
         for operand in operands

@@ -47,8 +47,8 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
-    check_rank,
     check_scalars,
+    check_squeeze,
     compare_tensors,
     concatenate_list,
     convert_to_tensor,
@@ -149,7 +149,8 @@ def call_record_method(
 
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
-    """Call a function that is known, by the first of CALL_HANDLERS that can."""
+    """Call a function that is known, by the first of CALL_HANDLERS that can; refuse a callee known
+    only at run time, and a call that no handler can follow."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
@@ -189,7 +190,8 @@ def takes_either(function: Any) -> bool:
 
 
 def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
-    """Call a built-in function of Python."""
+    """Call a built-in function of Python; None for another function. Refuse functions that forward
+    makes as arguments."""
     if getattr(builtins, call.function_name, None) is not call.function:
         return None
     if call.holds_local:
@@ -201,7 +203,7 @@ def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
-    """Make a tensor of a list of the host, of numbers or of tensors."""
+    """Make a tensor of a list of the host, of numbers or of tensors; None for other calls."""
     if not call.takes_host_list:
         return None
     if call.function in (torch.cat, torch.stack):
@@ -213,7 +215,8 @@ def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_record_class(state: Specialisation, call: Call) -> Value | None:
-    """Make a record of a dataclass or namedtuple."""
+    """Make a record of a dataclass or namedtuple; None for other classes, and for those whose
+    objects change."""
     if not is_record(call.function) or call.function in state.mutable:
         return None
     return make_record(state, call.node, call.callee, call.args, call.keywords)
@@ -240,14 +243,15 @@ def call_module(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_type_test(state: Specialisation, call: Call) -> Value | None:
-    """Call a function that asks for the type of a tensor."""
+    """Call a function that asks for the type of a tensor, and return its constant result; None for
+    another function."""
     if call.function not in TYPE_TESTS:
         return None
     return state.static(run_code(state, call.node, call.code).example)
 
 
 def call_comparison(state: Specialisation, call: Call) -> Value | None:
-    """Compare whole tensors."""
+    """Compare whole tensors by `torch.equal` or `torch.allclose`; None for other calls."""
     if call.function not in COMPARISONS or not has_tensor(call):
         return None
     return compare_tensors(state, call.node, call.function, call.args, call.keywords)
@@ -259,11 +263,12 @@ def has_tensor(call: Call) -> bool:
 
 
 def call_torch(state: Specialisation, call: Call) -> Value | None:
-    """Call a function of torch as one operation; None for one in Python that reads values."""
+    """Call a function of torch as one operation; None for other functions, and for one in Python
+    that reads values."""
     if not is_torch(call.function):
         return None
     check_scalars(state, call.node, call.operands)
-    check_rank(state, call.node, call.function_name, call.args, call.keywords)
+    check_squeeze(state, call.node, call.function_name, call.args, call.keywords)
     try:
         code = read_single_numbers(state, call.code, call.operands)
         return run_operation(state, call.node, code, call.operands)
@@ -274,7 +279,8 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
 
 
 def check_changed_container(state: Specialisation, call: Call) -> Value | None:
-    """Refuse a method that changes a list, dictionary or set which forward did not make."""
+    """Refuse a method that changes a list, dictionary or set which forward did not make; return
+    None for every other call, which this handler leaves to the next ones."""
     owner = getattr(call.function, "__self__", None)
     if call.function_name in MUTATORS and isinstance(owner, (list, dict, set)):
         raise state.refuse(
@@ -285,7 +291,8 @@ def check_changed_container(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:
-    """Call a function whose arguments are known."""
+    """Call a function whose arguments are known; None where they are not, and for a function that
+    may give another result at the next call or changes something outside."""
     has_constants = are_static(call.operands)
     if call.holds_local or not has_constants or not is_predictable(call.function):
         return None
@@ -295,14 +302,15 @@ def call_on_constants(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
-    """Call a function of `math` in the host."""
+    """Call a function of `math` in the host; None for another function."""
     if getattr(call.function, "__module__", "") != "math":
         return None
     return call_math(state, call.node, call.function_name, call.code, call.operands)
 
 
 def follow_function(state: Specialisation, call: Call) -> Value | None:
-    """Call a function or method written in Python: as one operation if it can be, else followed."""
+    """Call a function or method written in Python: as one operation if it can be, else followed;
+    None for any other callee."""
     function = call.function
     is_method = inspect.ismethod(function) and isinstance(
         function.__self__, (torch.nn.Module, type)
@@ -326,7 +334,8 @@ def has_to_follow(call: Call) -> bool:
 
 
 def make_instance(state: Specialisation, call: Call) -> Value | None:
-    """Make an object of an ordinary class."""
+    """Make an object of an ordinary class, whose constructor is followed; None for what is no such
+    class."""
     if not inspect.isclass(call.function) or not can_construct(call.function):
         return None
     return construct(state, call.node, call.function, call.args, call.keywords)
@@ -356,7 +365,8 @@ def evaluate_lambda(state: Specialisation, node: ast.Lambda) -> Value:
 def make_local_function(
     state: Specialisation, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
 ) -> Value:
-    """Return a function that forward makes, to be followed where it is called."""
+    """Return a function that forward makes, to be followed where it is called; refuse decorators,
+    generators, global and nonlocal names, and defaults known only at run time."""
     unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)

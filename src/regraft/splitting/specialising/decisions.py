@@ -32,7 +32,7 @@ from regraft.splitting.specialising.variables import is_size, store_name
 
 
 def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
-    """Evaluate `and` or `or`."""
+    """Evaluate `and` or `or`, while its first operand stands in `state.first_operands`."""
     first_operand = state.evaluate(node.values[0])
     state.first_operands.append(first_operand)
     try:
@@ -177,7 +177,8 @@ def check_only_truth(state: Specialisation, node: ast.BoolOp, value: Value) -> N
 
 
 def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: ast.expr) -> Value:
-    """Return the last operand, or its truth if it is a tensor."""
+    """Return the last operand, or its truth if only the truth counts or it is a tensor; refuse a
+    numeric tensor of which more than the truth is used."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
     if isinstance(value, (StaticValue, HostValue)) and not is_truth_asked(node):
@@ -209,7 +210,8 @@ def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
 
 
 def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Value:
-    """Evaluate `(x := y)`."""
+    """Evaluate `(x := y)`; refuse it where a value that waits in the same expression reads the
+    name."""
     key = state.frame.prefix + node.target.id
     value = state.evaluate(node.value)
     old_names = {
@@ -229,7 +231,8 @@ def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Val
 def evaluate_list_comprehension(
     state: Specialisation, node: ast.ListComp | ast.GeneratorExp
 ) -> Value:
-    """Evaluate a list comprehension as the loop that it stands for."""
+    """Evaluate a list comprehension as the loop that it stands for; refuse asynchronous ones, and
+    lambdas in it."""
     if any(part.is_async for part in node.generators):
         raise state.refuse(node, "an asynchronous comprehension is not supported")
     if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
@@ -241,7 +244,8 @@ def evaluate_list_comprehension(
 
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
-    """Return a list of what a generator gives, if it is used up at once and changes nothing."""
+    """Return a list of what a generator gives, if it is used up at once and changes nothing; refuse
+    other generators."""
     methods = {
         call.func.attr
         for call in ast.walk(node)

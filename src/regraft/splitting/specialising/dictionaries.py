@@ -32,7 +32,7 @@ def update_dictionary(
 
 
 def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, Value]:
-    """Return the items of a dictionary that is known or that forward makes."""
+    """Return the items of a dictionary that is known or that forward makes; refuse other values."""
     if is_dict_stand_in(state, value.example):
         return {
             key: get_item(state, node, value.example, state.static(key))
@@ -156,7 +156,8 @@ def call_native(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Call a method that a class has from `dict` or `object`."""
+    """Call a method that a class has from `dict` or `object`; refuse methods that are not
+    supported, views that are kept, and keys known only at run time."""
     handler = DICTIONARY_METHODS.get(method_name.strip("_")) if isinstance(owner, dict) else None
     if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
         return state.static(None)

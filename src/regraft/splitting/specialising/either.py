@@ -21,13 +21,14 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
-    without_constant,
+    get_alternative,
 )
 from regraft.splitting.specialising.state import Specialisation
 
 
 def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value | None:
-    """Return the host's test `x is None` or `x is not None`; None for another operator."""
+    """Return the host's test `x is None` or `x is not None`, a constant where it is known; None for
+    another operator. Refuse identity with anything but None."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
     if not isinstance(operands[1], StaticValue) or operands[1].example is not None:
@@ -53,11 +54,12 @@ def write_constant_test(state: Specialisation, key: str) -> Value:
     return HostValue(True, ast.Call(name("isinstance"), [name(key), arrays], []))
 
 
-def bind_without_constant(state: Specialisation, value: EitherValue) -> Value:
-    """Return the value where it is not the constant, under a name of its own."""
+def bind_alternative(state: Specialisation, value: EitherValue) -> Value:
+    """Return the alternative of the value, under a name of its own, on a path where the value is
+    not the constant."""
     key = state.fresh_name()
     state.steps.append(HostStep(Assign(key, value.code)))
-    return state.bind_name(key, without_constant(value))
+    return state.bind_name(key, get_alternative(value))
 
 
 def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
@@ -71,7 +73,7 @@ def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: st
     state.steps.append(
         Branch([(is_none, [raised])], getattr(node, "lineno", 0), state.frame.path, [""])
     )
-    return bind_without_constant(state, value)
+    return bind_alternative(state, value)
 
 
 def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]) -> list[Value]:
@@ -179,5 +181,5 @@ def fits_either(value: EitherValue, new_value: Value) -> bool:
         value.instead, new_value.instead
     ):
         return False
-    alternative = without_constant(new_value)
+    alternative = get_alternative(new_value)
     return type(alternative) is type(value.alternative) and same_type(value, new_value)

@@ -50,7 +50,8 @@ def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | Host
 
 
 def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> HostValue:
-    """Return a list of values, as the host writes it down."""
+    """Return a list of values, as the host writes it down; refuse modules and other objects as
+    elements."""
     if any(isinstance(value, RecordValue) or is_static_object(value) for value in values):
         raise state.refuse(
             node, "a container of modules or other objects, made in forward, is not supported"
@@ -178,7 +179,8 @@ def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | 
 
 
 def take_apart(state: Specialisation, value: Value) -> list[Value]:
-    """Return the elements of what one expression gives, under names of their own."""
+    """Unpack a value, in a region or in the host, into new names, and return its elements under
+    these names."""
     parts = list_parts(value)
     element_names = [state.fresh_name() for _ in parts]
     statement = Unpack(tuple(element_names), value.code)
@@ -201,8 +203,8 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
 
 
 def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
-    """Return a list or tuple that a region makes as the host's list or tuple of its
-    elements."""
+    """Return a list or tuple that a region makes as the host's list or tuple of its elements;
+    refuse elements that cannot be followed."""
     parts: list[Value] = []
     for place, (example, second_example) in enumerate(list_parts(value)):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
@@ -225,7 +227,8 @@ def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostVal
 
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
-    """Return the elements of a tuple or tensor one by one; a region's elements get names."""
+    """Return the elements of a tuple or tensor one by one; a region's elements get names. Refuse a
+    value whose length the data decide."""
     if isinstance(value, TensorValue) and (
         type(value.example) is tuple or is_named_result(value.example)
     ):

@@ -142,7 +142,7 @@ EXPRESSIONS: dict[type[ast.expr], Handler] = {
 
 
 def evaluate_by_type(state: Specialisation, node: ast.expr) -> Value:
-    """Evaluate an expression by the handler for the type of its node."""
+    """Evaluate an expression by the handler for the type of its node; refuse types without one."""
     handler = EXPRESSIONS.get(type(node))
     if handler is None:
         raise state.refuse(node, f"{type(node).__name__} is not supported")

@@ -11,7 +11,7 @@ from typing import Any
 
 from regraft.splitting.program.codes import holds_tensor
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
+from regraft.splitting.program.records import FIXED, fields_of, is_namedtuple, only_stores_arguments
 from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
@@ -34,10 +34,11 @@ def make_record(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Return an object of a dataclass that forward makes, known field by field."""
+    """Return an object of a dataclass that forward makes, known field by field; refuse a class
+    whose constructor does more than keep its arguments."""
     record_class = callee.example
     fields = fields_of(record_class)
-    if not holds_only_arguments(record_class):
+    if not only_stores_arguments(record_class):
         raise record_error(
             state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
         )
@@ -73,7 +74,8 @@ def make_record(
 def replace_fields(
     state: Specialisation, node: ast.Call, value: Value, keywords: dict[str, Value]
 ) -> Value:
-    """Return another object of a dataclass or namedtuple, with other values of some fields."""
+    """Return another object of a dataclass or namedtuple, with other values of some fields; refuse
+    an object that forward did not make."""
     record_class = type(value.example)
     if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
         raise state.refuse(
@@ -98,7 +100,8 @@ def replace_fields(
 
 
 def read_field(state: Specialisation, node: ast.AST, base: RecordValue, attribute: str) -> Value:
-    """Return a field of a record, or the attribute of its class with this name."""
+    """Return a field of a record, what its property gives, or the attribute of its class with this
+    name; refuse other attributes."""
     record_class = type(base.example)
     class_attribute = inspect.getattr_static(record_class, attribute, state)
     if attribute in base.fields:
@@ -186,8 +189,8 @@ def convert_namedtuple(
 
 
 def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
-    """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record
-    is None."""
+    """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record is
+    None. Refuse other operators, and lists of records."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
         isinstance(operand, StaticValue) and operand.example is None for operand in operands

@@ -23,7 +23,7 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
     convert_to_host,
-    without_constant,
+    get_alternative,
 )
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.either import fits_either, is_equal_constant
@@ -47,7 +47,8 @@ class NotSettled(Unsplittable):
 
 
 def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
-    """Return the names that a loop assigns, those of the elements of tuples among them."""
+    """Return the names, with the function's prefix, that the statements of a loop assign or change
+    in place, and the names of the elements of tuples and records that these hold now."""
     keys = {state.frame.prefix + variable for variable in writes(node) | changed_names(node)}
     for key in sorted(keys):
         value = state.names.get(key)
@@ -62,7 +63,7 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
     for key in sorted(keys):
         if key not in state.names:
             continue
-        value = state.names[key] = state.names[key].generalise()
+        value = state.names[key] = state.names[key].drop_constants()
         if (
             isinstance(value, (StaticValue, HostValue))
             and not isinstance(value.code, ast.Name)
@@ -84,10 +85,12 @@ def follow_to_fixpoint(
     header: tuple[str, ast.expr] | None,
     unassigned: Collection[str] = (),
 ) -> None:
-    """Follow the body until the names at its end fit those at its start, and append the loop.
+    """Follow the body until the names at its end fit those at its start, and append the loop;
+    refuse a loop whose tensors' shapes do not settle.
 
-    It is followed again where a tensor grew in it, whose size is open then, and where it
-    changes a tensor in place, which another name may hold since an iteration before.
+    It is followed again where a tensor grew in it, whose size is open then, and where it changes a
+    tensor in place, which another name may hold since an iteration before.
+
     unassigned: the loop's variable, if nothing is assigned to it before.
     """
     forget_dead_objects(state)
@@ -129,7 +132,8 @@ def follow_to_fixpoint(
 
 
 def separate_tensors(state: Specialisation, keys: set[str]) -> None:
-    """Give names that vary tensors of their own, which may share the memory of those before."""
+    """Let each of the names `keys` that holds a tensor hold a new example of it, noted as one that
+    may share the memory of the old."""
     for key in keys & state.names.keys():
         value = state.names[key]
         if isinstance(value, TensorValue):
@@ -204,7 +208,7 @@ def carry_over(
     if carried is not None:
         return carried
     widened = (
-        open_differing_sizes(without_constant(value), without_constant(end))
+        open_differing_sizes(get_alternative(value), get_alternative(end))
         if can_widen(value, end)
         else None
     )
@@ -219,7 +223,7 @@ def carry_over_type(
     state: Specialisation, node: ast.AST, key: str, value: Value, end: Value
 ) -> Value | None:
     """Return what a name holds at the start of any iteration where an iteration keeps its type;
-    None where it does not."""
+    None where it does not. Refuse an object that changes."""
     if isinstance(value, EitherValue):
         return value if fits_either(value, end) else None
     if type(value) is not type(end):
@@ -233,7 +237,7 @@ def carry_over_type(
     if not same_type(value, end):
         return None
     note_ragged(state, end.example, [value.example])
-    return end.generalise() if isinstance(end, HostValue) else value
+    return end.drop_constants() if isinstance(end, HostValue) else value
 
 
 def can_widen(value: Value, end: Value) -> bool:

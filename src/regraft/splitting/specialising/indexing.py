@@ -119,7 +119,7 @@ def index_record(
     state: Specialisation, node: ast.Subscript, base: RecordValue, index: Value
 ) -> Value:
     """Return the field that a known index of a record gives, such as of an output of transformers,
-    which is a tuple, too."""
+    which is a tuple, too; refuse other indices."""
     if isinstance(index, StaticValue):
         element = run_code(state, node, write_subscript(base, index)).example
         for place in base.fields if element is not None else ():
@@ -131,7 +131,7 @@ def index_record(
 def index_host_value(
     state: Specialisation, node: ast.Subscript, base: HostValue, index: Value
 ) -> Value:
-    """Return an element, or a slice, of a container of the host."""
+    """Return an element, or a slice, of a container of the host; refuse a tensor as the index."""
     if isinstance(index, TensorValue):
         raise state.refuse(node, "a container is indexed by a tensor")
     if isinstance(base.code, ast.Tuple) and isinstance(index, StaticValue):
@@ -181,8 +181,8 @@ def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
 
 
 def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
-    """Return a list of numbers of the host as a tensor of one dimension, open if the length is
-    not known."""
+    """Return a list of numbers of the host as a tensor of one dimension, open if the length is not
+    known; refuse numbers of several types."""
     kinds = {type(number) for number in numbers.example}
     if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
         raise state.refuse(

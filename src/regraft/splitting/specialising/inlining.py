@@ -27,8 +27,8 @@ from regraft.splitting.specialising.variables import store_name
 
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
-    """Make `function` the one whose statements are read, and return its definition; refuse it
-    without source."""
+    """Make `function` the one whose statements are read, by a new `state.frame`, and return its
+    definition; refuse it without source."""
     if function in state.local_functions:
         local_function = state.local_functions[function]
         state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
@@ -79,7 +79,9 @@ def inline(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Specialise the function's statements in the place of its call, and return its result."""
+    """Specialise the function's statements in the place of its call, and return its result; refuse
+    calls that are nested too deeply, returns that cannot be moved to the end, and results of
+    different types on different paths."""
     if state.call_depth > 20:
         raise state.refuse(node, "functions call each other too deeply")
     outer_frame, number = state.frame, state.next_number()
@@ -130,7 +132,8 @@ def bind_arguments(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> None:
-    """Bind the parameters of a function to the arguments of its call."""
+    """Bind the parameters of a function to the arguments of its call, and to the defaults of the
+    others; refuse arguments that do not fit."""
     positional = (
         [state.static(owner, state.alias_global("module", owner)), *args]
         if owner is not None

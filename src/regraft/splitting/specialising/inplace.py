@@ -30,7 +30,8 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
 
 
 def store_element(state: Specialisation, target: ast.Subscript, value: Value) -> None:
-    """Store to an element: `tensor[index] = value`."""
+    """Store to an element: `tensor[index] = value`, also of a list or of an object that forward
+    makes; refuse other targets."""
     state.pending.append([value])
     index = state.evaluate(without_slices(target.slice))
     base = state.evaluate(target.value)
@@ -67,7 +68,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
 def put_in_list(
     state: Specialisation, target: ast.Subscript, base: HostValue, index: Value, value: Value
 ) -> None:
-    """Let the host store to an element of a list: `list[index] = value`."""
+    """Let the host store to an element of a list: `list[index] = value`; refuse objects, and an
+    index that is no whole number."""
     index = read_slice_bound(state, target.slice, index)
     if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
         raise state.refuse(
@@ -88,8 +90,8 @@ def put_in_list(
 
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:
-    """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment; False
-    for any other."""
+    """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment, and return
+    True; False for any other. Refuse a method that would change the tensor's type."""
     method = node.func
     if not (
         isinstance(method, ast.Attribute)

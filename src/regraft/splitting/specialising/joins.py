@@ -21,8 +21,8 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
+    get_alternative,
     is_truth_of_operand,
-    without_constant,
 )
 from regraft.splitting.specialising.either import is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
@@ -185,7 +185,8 @@ def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Va
 
 
 def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> Value:
-    """Join tensors; the dimensions in which their sizes differ are open afterwards."""
+    """Return the tensor that a name holds after paths that meet, with the dimensions open in which
+    the paths' sizes differ; a LostValue where they differ in more."""
     joined = values[0]
     for value in values[1:]:
         if not same_type(joined, value):
@@ -233,7 +234,7 @@ def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValue
 
     constant_paths = [(steps, value) for steps, value in path_values if is_constant_path(value)]
     variable_paths = [
-        (steps, without_constant(value))
+        (steps, get_alternative(value))
         for steps, value in path_values
         if not is_constant_path(value)
     ]

@@ -46,7 +46,8 @@ MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 
 def execute_for(state: Specialisation, node: ast.For) -> None:
-    """Unroll a `for` loop over known elements; follow any other loop as the host's."""
+    """Unroll a `for` loop over known elements, and refuse more than MAX_UNROLLED of them; follow
+    any other loop as the host's."""
     iterable = state.evaluate(node.iter)
     elements = list_elements(state, node, iterable)
     if elements is None:
@@ -99,7 +100,7 @@ def execute_while(state: Specialisation, node: ast.While) -> None:
     """Follow a `while` loop."""
 
     def follow() -> None:
-        generalise(state, node)
+        forget_assigned_constants(state, node)
         follow_to_fixpoint(state, node, None)
 
     follow_or_peel(state, node, follow, lambda: peel_while(node, state.fresh_name()))
@@ -130,7 +131,8 @@ def follow_or_peel(
 
 
 def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> None:
-    """Follow a loop over values of the host, whose number is not known."""
+    """Follow a loop over values of the host, whose number is not known; refuse values of different
+    types or shapes, and a loop that no example enters."""
     if node.orelse:
         start, loop, else_statement = without_else(node, state.unused_name("exhausted"))
         state.execute(start)
@@ -138,7 +140,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
         state.execute(else_statement)
         return
     code = state.write_for_host(values)
-    pairs = pair_elements(values)
+    pairs = list_example_pairs(values)
     if not pairs and not isinstance(values.example, list):
         raise state.refuse(node, "no example enters this loop over values of the host", Unrunnable)
     if not pairs:  # an empty list, which an enclosing loop may fill
@@ -153,7 +155,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     unassigned = () if key in state.names and not state.names[key].partial else (key,)
 
     def follow() -> None:
-        generalise(state, node)
+        forget_assigned_constants(state, node)
         state.bind_name(key, elements[0].with_name(key))
         follow_to_fixpoint(state, node, (key, code), unassigned)
 
@@ -166,11 +168,12 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     follow_or_peel(state, node, follow, peel)
 
 
-def pair_elements(values: Value) -> list[tuple[Any, Any]]:
-    """Return the elements of the host's values in both worlds.
+def list_example_pairs(values: Value) -> list[tuple[Any, Any]]:
+    """Return, for each element that a loop over a value of the host visits, the pair of what it is
+    in the example and in the second world.
 
-    Where the example has none, those of the second world stand for both; where neither has any, the
-    start of a range does, else the list is empty.
+    Where the example has no elements, those of the second world stand for both; where neither has
+    any, the start of a range does, else the list is empty.
     """
     pairs = [(example, twin) for example, twin in list_parts(values)] or [
         (example, example) for example in values.second_example
@@ -209,8 +212,8 @@ def write_loop_variable(
 
 
 def holds_another_type(state: Specialisation, key: str, element: Value) -> bool:
-    """Return whether a loop's variable holds another type before the loop, and keeps it if no
-    iteration runs."""
+    """Return whether a loop's variable has a value before the loop that the loop cannot assign
+    anew: one of another type than the elements, or one that stands under another name."""
     value = state.names.get(key)
     if value is None:
         return False
@@ -219,7 +222,11 @@ def holds_another_type(state: Specialisation, key: str, element: Value) -> bool:
 
 
 def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any, Any]]) -> Value:
-    """Return what a loop runs over as a value that has a length, of which nothing is known."""
+    """Return what a loop runs over as a value that has a length: a list, tuple, range or tensor as
+    it is, anything else as `list(...)`, whose length is noted as unknown.
+
+    pairs: the elements in both worlds.
+    """
     if isinstance(values.example, (list, tuple, range, torch.Tensor)):
         return values
     examples, twins = ([pair[place] for pair in pairs] for place in (0, 1))
@@ -231,8 +238,9 @@ def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any,
     )
 
 
-def generalise(state: Specialisation, node: ast.While | ast.For) -> None:
-    """Forget the constants of the names that the loop assigns, once the loop runs."""
+def forget_assigned_constants(state: Specialisation, node: ast.While | ast.For) -> None:
+    """Forget which constants the names that a loop assigns hold before it: in a later iteration
+    they may hold other values."""
     forget_constants(state, node, list_assigned_names(state, node))
 
 

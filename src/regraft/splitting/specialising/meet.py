@@ -39,11 +39,11 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
         if live.keys() != names.keys():
             names.clear()
             names.update(live)
-        while (key := counterpart(state, first, names)) is not None:
+        while (key := find_counterpart(state, first, names)) is not None:
             renumber(state, steps, names, names[key].example, first[key].example)
 
 
-def counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
+def find_counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
     """Return a name that refers, on both paths, to an object that forward makes, of one class but
     made by each path itself.
 

@@ -38,8 +38,8 @@ from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
     call_size,
-    check_rank,
     check_scalars,
+    check_squeeze,
     compare_tensors,
     read_single_numbers,
 )
@@ -76,7 +76,8 @@ HOST_METHODS = frozenset(
 def evaluate_arguments(
     state: Specialisation, node: ast.Call, either: bool = False
 ) -> tuple[list[Value], dict[str, Value]]:
-    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart.
+    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart;
+    refuse them of what is not.
 
     either: whether an argument may be a constant on some paths and a tensor on others.
     """
@@ -165,7 +166,7 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
     if getattr(torch, method_name, None) in COMPARISONS:
         function = getattr(torch, method_name)
         return compare_tensors(state, node, function, tensor_operands, call.keywords)
-    check_rank(state, node, method_name, tensor_operands, call.keywords)
+    check_squeeze(state, node, method_name, tensor_operands, call.keywords)
     if method_name in SHAPE_METHODS:
         return state.static(run_code(state, node, code).example)
     operation = read_single_numbers(state, code, call.operands)
@@ -188,7 +189,8 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a value that the host computes."""
+    """Call a method of a value that the host computes; refuse methods outside HOST_METHODS,
+    keywords, and objects as arguments."""
     node, base, method_name = call.node, call.base, call.method_name
     if method_name not in HOST_METHODS:
         raise state.refuse(

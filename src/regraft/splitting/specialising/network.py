@@ -36,11 +36,11 @@ def specialise_network(
     *,
     partial: bool,
 ) -> list[Step]:
-    """Return the residual program for calls (argument name to value); sizes in which they
-    differ are open.
+    """Return the residual program for calls (argument name to value); sizes in which they differ
+    are open. Refuses a network with a variable `numpy`.
 
-    scratch: attributes of modules that calls assign, which the modules lack now. partial:
-    whether a variable may be read that only some of the paths assign.
+    scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a
+    variable may be read that only some of the paths assign.
     """
     state.scratch, state.allows_partial = scratch, partial
     call = calls[0]
@@ -72,8 +72,8 @@ def specialise_network(
 
 
 def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Return the definition of the network that a wrapper (unpacked.py) calls, with its
-    arguments bound."""
+    """Return the definition of the network that a wrapper (arguments.py) calls, with its parameters
+    bound to the arguments that the wrapper puts together."""
     return_statement = definition.body[0]
     assert isinstance(return_statement, ast.Return) and isinstance(return_statement.value, ast.Call)
     call, network = return_statement.value, state.model.network
@@ -90,8 +90,9 @@ def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.Fun
 
 
 def make_input_twin(tensors: list[torch.Tensor]) -> Any:
-    """Return an input in the second world: one that differs in all open sizes; NO_TWIN if no size
-    differs."""
+    """Return the second world's tensor for an input, given its tensors in all calls, of which the
+    first is the example: one of them, or the lengthened first, that differs from the first in every
+    size that differs between the calls; NO_TWIN if none does."""
     first = tensors[0]
     dims = {
         dim

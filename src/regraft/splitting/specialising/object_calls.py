@@ -101,7 +101,8 @@ def call_super(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
-    """Return what `super()` gives in a method."""
+    """Return what `super()` gives in a method; refuse `super()` without arguments where the class
+    or the owner is not known."""
     if args:
         return super(*(argument.example for argument in args))
     defining_class = state.frame.scope.get("__class__")
@@ -112,7 +113,8 @@ def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
 
 
 def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dict() of nothing, of keywords or of a dictionary that forward makes."""
+    """Evaluate dict() of nothing, of keywords or of a dictionary that forward makes; None for other
+    arguments."""
     if len(call.args) > 1 or (call.args and not is_dict_stand_in(state, call.first)):
         return None
     new_dictionary = make_object(state, dict)
@@ -121,7 +123,7 @@ def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None
 
 
 def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dataclasses.replace()."""
+    """Evaluate dataclasses.replace(); None for a namedtuple."""
     if is_namedtuple(type(call.first)):
         return None
     return replace_fields(state, call.node, call.args[0], call.keywords)
@@ -139,7 +141,8 @@ def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call."""
+    """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call;
+    None for other attributes."""
     if type(call.second) is not str or not is_scratch(state, call.first, call.second):
         return None
     value = read_scratch(state, call.node, call.first, call.second)
@@ -158,7 +161,8 @@ def measure_object(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate list(), tuple() or sorted() of a dictionary."""
+    """Evaluate list(), tuple() or sorted() of a dictionary that forward makes: its keys are known;
+    None for other arguments."""
     if not is_dict_stand_in(state, call.first):
         return None
     keys = get_item_keys(state, call.node, call.first)

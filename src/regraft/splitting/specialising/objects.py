@@ -53,7 +53,8 @@ def construct(
 
 
 def make_dataclass_init(state: Specialisation, node: ast.AST, object_class: type) -> Any:
-    """Return the constructor that `dataclass` wrote, with statements to follow."""
+    """Return the constructor that `dataclass` wrote, with statements to follow, which are noted in
+    `state.local_functions`."""
     function, definition, scope = write_init(object_class)
     for part in ast.walk(definition):
         ast.copy_location(part, node)
@@ -64,7 +65,8 @@ def make_dataclass_init(state: Specialisation, node: ast.AST, object_class: type
 def read_object_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str
 ) -> Value | None:
-    """Return an attribute of an object or of its class; None if there is none."""
+    """Return an attribute of an object or of its class, or what its property gives; None if there
+    is none. Refuse other descriptors."""
     check_not_private(state, node, attribute)
     object_class = type(stand_in)
     class_attribute = inspect.getattr_static(object_class, attribute, None)

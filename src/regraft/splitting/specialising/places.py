@@ -32,9 +32,9 @@ from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import store_name
 
 
-def note_change(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:
-    """Set a place, which is no local name, to a new value; refuse it if a value not used yet
-    reads the place."""
+def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:
+    """Store a value under `key`, the name of an object, or of a place of an object or module, and
+    note the change; refuse it if a value that is not used yet reads the place."""
     old_names = {
         candidate
         for candidate in state.names
@@ -55,7 +55,8 @@ def note_change(state: Specialisation, node: ast.AST, key: str, value: Value) ->
 def set_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
 ) -> None:
-    """Set a place of an object, which is added if the object has no such place."""
+    """Set a place of an object, which is added if the object has no such place; refuse keys that
+    are no constants."""
     check_change(state, node, stand_in)
     places = get_places(state, node, stand_in)
     # 1 and True are one key
@@ -63,8 +64,8 @@ def set_place(
     if place not in places:
         if literal(place[1]) is None:
             raise state.refuse(node, f"a {type(place[1]).__name__} as a key is not supported")
-        note_change(state, node, get_object_name(state, stand_in), state.static((*places, place)))
-    note_change(state, node, get_place_name(state, stand_in, place), value)
+        store_place(state, node, get_object_name(state, stand_in), state.static((*places, place)))
+    store_place(state, node, get_place_name(state, stand_in, place), value)
 
 
 def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Place) -> None:
@@ -73,7 +74,7 @@ def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Pla
     remaining = tuple(
         candidate for candidate in get_places(state, node, stand_in) if candidate != place
     )
-    note_change(state, node, get_object_name(state, stand_in), state.static(remaining))
+    store_place(state, node, get_object_name(state, stand_in), state.static(remaining))
 
 
 def mark_caller_containers(state: Specialisation, node: ast.AST, value: Value) -> None:
@@ -134,7 +135,8 @@ def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: 
 def read_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
 ) -> Value:
-    """Return what an attribute of a module holds that is a variable of a call."""
+    """Return what an attribute of a module holds that is a variable of a call; refuse to read it
+    where the call has not assigned it on every path."""
     value = state.names.get(get_scratch_name(state, module, attribute))
     if value is None:
         raise state.refuse(
@@ -163,12 +165,13 @@ def store_scratch(
         )
     if (path, attribute) not in state.scratch:
         raise NewAttribute((path, attribute))
-    note_change(state, node, get_scratch_name(state, module, attribute), value)
+    store_place(state, node, get_scratch_name(state, module, attribute), value)
 
 
 def undo_stores(state: Specialisation, stored_count: int) -> bool:
-    """Delete the attributes that code assigned after the first `stored_count`; return whether
-    there are any."""
+    """Delete the attributes that code assigned to modules after the first `stored_count`; return
+    whether there are any. Raises NewAttribute for an attribute that is no variable of a call
+    yet."""
     for attribute in state.stored_attributes[stored_count:]:
         if attribute not in state.scratch:
             raise NewAttribute(attribute)

@@ -48,7 +48,8 @@ def has_mixed_types(operands: list[Value]) -> bool:
 def reduce_list(
     state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
 ) -> Value:
-    """Evaluate `sum`, `max` or `min` of tensors in a list of the host."""
+    """Evaluate `sum`, `max` or `min` of tensors in a list of the host; refuse `max` and `min` of
+    tensors of several values."""
     function = getattr(builtins, function_name)
     are_single = all(
         isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
@@ -65,8 +66,8 @@ def reduce_list(
 def select_extreme(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `max` or `min` of tensors of one element each: the first of the largest or
-    smallest."""
+    """Evaluate `max` or `min` of tensors of one element each: the first of the largest or smallest;
+    refuse keywords and tensors of several values or types."""
     candidates = operands if len(operands) > 1 else take_elements(state, node, operands[0])
     are_single = all(
         type(candidate.example) in (int, float) or is_single_value(candidate)

@@ -66,8 +66,9 @@ def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.T
 
 
 def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedValue:
-    """Run residual code on the example, and in the second world if it may differ there; return
-    the value."""
+    """Run residual code on the example, and in the second world if it may differ there; return the
+    value. Code that may fail is counted in `state.fallible_operations`; refuse code that fails,
+    draws random numbers or changes something."""
     observation = run_in_world(state, node, code, None)
     operands = list_operands(state, code)
     is_resized = is_resized_in(observation, operands)
@@ -236,8 +237,8 @@ def run_in_world(
 def read_in_worlds(
     state: Specialisation, node: ast.AST, value: Value, function: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """Return what Python reads of a tensor in both worlds; twice the first if the second's
-    sizes do not fit."""
+    """Return what Python reads of a tensor in both worlds; twice the first if the second's sizes do
+    not fit. Refuse what fails on the example."""
     try:
         example = function(value.example)
     except Exception as problem:

@@ -129,7 +129,8 @@ def record_error(
 def find_special_method(
     state: Specialisation, node: ast.AST, stand_in: Any, method_name: str
 ) -> Any:
-    """Return a method such as `__getitem__`, which is looked up in the class."""
+    """Return a method such as `__getitem__`, which is looked up in the class; refuse an object
+    without it."""
     if not isinstance(inspect.getattr_static(type(stand_in), method_name, None), METHOD_TYPES):
         raise state.refuse(node, f"a {type(stand_in).__name__} has no method {method_name}")
     return getattr(stand_in, method_name)

@@ -355,7 +355,8 @@ class Specialisation:
         return value
 
     def pending_values(self) -> Iterator[Value]:
-        """Yield what the enclosing expressions have evaluated, but not used yet."""
+        """Yield what the enclosing expressions have evaluated, but not used yet; first operands of
+        `and` and `or` are left out, because they are tested before the other operands run."""
         pending = (value for values in self.pending[:-1] for value in values or ())
         return (
             value for value in pending if not any(value is test for test in self.first_operands)

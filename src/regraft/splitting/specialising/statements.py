@@ -52,8 +52,8 @@ GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.
 
 
 def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
-    """Specialise a statement twice: where a name holds the constant that it may hold, and where
-    it does not."""
+    """Specialise a statement twice: where a name holds the constant that it may hold, and where it
+    does not; refuse it where the name is unknown or the statement is a loop."""
     while key and key not in state.names:
         key = state.copied_from.get(key, "")
     if not key:
@@ -75,7 +75,8 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 
 
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
-    """Specialise a statement once for each module that the index may choose."""
+    """Specialise a statement once for each module that the index may choose; at run time the host
+    raises LookupError for another index."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
@@ -157,7 +158,8 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
 
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
-    """Specialise `del` of local names and of items of dictionaries."""
+    """Specialise `del` of local names and of items of objects that forward makes, by their
+    `__delitem__`; refuse other targets."""
     for target in node.targets:
         base = (
             state.evaluate(target.value)
@@ -241,7 +243,8 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
 def change_tensor(
     state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
 ) -> None:
-    """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases."""
+    """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases;
+    refuse one that would change the tensor's type or shape."""
     aliases = find_aliases(state, node, key)
     # where the value is a number, only this name changes
     if len(aliases) > 1 and isinstance(old_value, EitherValue) and old_value.instead is not None:
@@ -280,7 +283,8 @@ def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None
 
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
-    """Specialise `return`: of the network in the host, of a function by its result's name."""
+    """Specialise `return`: of the network in the host, of a function by its result's name; refuse
+    results of the network that the host cannot make."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type
@@ -357,7 +361,8 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
 
 
 def execute_with(state: Specialisation, node: ast.With) -> None:
-    """Specialise `with` of torch.no_grad and its like, which the residual program leaves out."""
+    """Specialise `with` of torch.no_grad and its like, which the residual program leaves out;
+    refuse other context managers."""
     for item in node.items:
         manager = state.evaluate(item.context_expr)
         if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:
@@ -387,8 +392,8 @@ STATEMENTS: dict[type[ast.stmt], Handler] = {
 
 
 def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
-    """Specialise one statement, once for each alternative if a value that it needs has
-    several."""
+    """Specialise one statement, once for each alternative if a value that it needs has several;
+    refuse statements of types without a handler."""
     handler = STATEMENTS.get(type(node))
     if handler is None:
         raise state.refuse(

@@ -82,7 +82,8 @@ def compare_tensors(
 def call_size(
     state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`."""
+    """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`; refuse a dimension known only at run
+    time."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []
@@ -134,7 +135,8 @@ def concatenate_list(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows."""
+    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows; refuse a
+    dimension that is not constant."""
     dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
     if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")
@@ -170,15 +172,15 @@ def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -
             )
 
 
-def check_rank(
+def check_squeeze(
     state: Specialisation,
     node: ast.AST,
     method_name: str,
     args: list[Value],
     keywords: dict[str, Value],
 ) -> None:
-    """Refuse to take out dimensions of one element where the data decide how many elements they
-    have."""
+    """Refuse a `squeeze` over a dimension whose size is open, since the size would decide how many
+    dimensions there are; do nothing for other methods."""
     if method_name != "squeeze" or not args or not isinstance(args[0].example, torch.Tensor):
         return
     options = (*args[1:], *keywords.values())
@@ -191,8 +193,8 @@ def check_rank(
 
 
 def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Value]) -> ast.Call:
-    """Return the call with numbers for one-integer tensors that are read, such as in
-    `torch.arange(t)`."""
+    """Return the call with numbers, which the host reads, in the place of tensors of one integer,
+    such as in `torch.arange(t)`; unchanged where torch can run it without their values."""
     integer_tensors = [operand for operand in operands if is_single_integer(operand.example)]
     sequences = [
         operand
@@ -242,7 +244,8 @@ def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> 
 
 
 def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
-    """Return whether running the code reads a value of a tensor, assigns an attribute, or
+    """Return whether code cannot run as one operation: it reads a number that the host computes, or
+    running it on the example reads a value of a tensor, assigns an attribute of a module, or
     fails."""
     for key in reads(code) & state.names.keys():
         value = state.names[key]
@@ -314,7 +317,9 @@ def run_as_operation(
 
 
 def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> Value | None:
-    """Return the value of a call with static arguments; None if it may change afterwards."""
+    """Return the value of a call with static arguments, which is run twice; None for a call that
+    has to be followed or gives an object that may change. Refuses a call that gives another
+    constant each time."""
     if has_to_be_followed(state, code):
         return None
     example, second_example = (

@@ -143,7 +143,8 @@ def split_result(state: Specialisation, value: TensorValue) -> Value:
 
 
 def store_fields(state: Specialisation, key: str, value: Value) -> None:
-    """Store a tuple or a record as its elements, under names of their own."""
+    """Store a tuple or a record as its elements, under names of their own; refuse it where the
+    source uses one of these names."""
     elements = [bind_copy(state, get_element(state, value, place)) for place in value.fields]
     clashing_names = {get_part_name(key, place) for place in value.fields} & state.reserved_names
     if clashing_names:
@@ -224,8 +225,8 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
 
 
 def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Value:
-    """Return a bound of a slice: the host reads a tensor of one integer, which is known if no
-    input decides it."""
+    """Return a bound of a slice: the host reads a tensor of one integer, which is known if no input
+    decides it; other values stay as they are. Refuse other tensors."""
     if not isinstance(value, TensorValue) and not isinstance(value.example, torch.Tensor):
         return value
     if not is_single_integer(value.example):

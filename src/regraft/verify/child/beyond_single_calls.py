@@ -126,14 +126,14 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
             )
         for record in session.ledger.records.values():
             if agreement and subject.name in record.models:
-                record.lasting.add(agreement)
+                record.also_compared.add(agreement)
         session.restore(session.ledger.refuted())
     _examine_capture(subject, session)
 
 
 def _examine_capture(subject: Subject, session: Session) -> None:
-    """Capture, script and trace one instance of each definition in both versions, and compare the
-    results."""
+    """Capture, script and trace one instance of each definition in both versions, compare the
+    results, and refute definitions that differ; what agreed is noted in their records."""
     pair = make_pair(subject, SEEDS[0], session)
     if pair is None or not session.ledger.unrefuted():
         return
@@ -149,12 +149,12 @@ def _examine_capture(subject: Subject, session: Session) -> None:
             difference, agreements = compare_captures(
                 sides.original, sides.changed, entry.call, entry.definition, session.ledger
             )
-            record.lasting.update(agreements)
+            record.also_compared.update(agreements)
             if not difference:
                 transformed = compare_transformed(
                     sides.original, sides.changed, entry.call, entry.definition, session.ledger
                 )
-                record.lasting.update(transformed.agreeing)
+                record.also_compared.update(transformed.agreeing)
                 record.losses.update(transformed.losses)
                 difference = transformed.difference
             if difference:

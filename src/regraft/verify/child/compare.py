@@ -154,7 +154,8 @@ def _describe_value(value: Any) -> str:
 
 
 def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
-    """Compare two tensors of one format and shape; return their difference or None."""
+    """Compare two tensors of one format and shape; return their difference, or None where it is no
+    more than rounding; `check.largest` notes that."""
     if original.numel() == 0 or torch.equal(original, changed):
         return None
     absolute, relative = distance(original, changed)

@@ -82,9 +82,9 @@ def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> t
 def _examine_setting(
     subject: Subject, session: Session, seed: int, dtype: Any, training: bool
 ) -> bool:
-    """Compare a subject under one setting. Definitions that are refuted are restored, and the
-    comparison starts again. Return False where no model can be built, or where the original does
-    not run in float32."""
+    """Compare a subject under one setting, and note in the session what was replayed and ran.
+    Definitions that are refuted are restored, and the comparison starts again. Return False where
+    no model can be built, or where the original does not run in float32."""
     replayed_entries: set[int] = set()
     kinds: set[str] = set()
     recorder: Recorder | None = None
@@ -245,7 +245,8 @@ def _refute(
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Return calls with other masks, sizes and values, for a few calls of a definition with
-    different arguments; () where calls with such arguments were widened before."""
+    different arguments, which are noted in `session.widened`; () where calls with such arguments
+    were widened before."""
     kinds = map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
     place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
     key = entry.definition, f"{kinds} {setting.mode}{place}"
@@ -296,7 +297,11 @@ def _mode_of(plan: Plan) -> str:
 
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
     """Replay one call under all plans; return a difference that is reproducible and evidence, or
-    None."""
+    None.
+
+    Runs without a difference are counted in the definition's record; a doubtful difference becomes
+    a note there.
+    """
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
     modules = sides.original.module, sides.changed.module

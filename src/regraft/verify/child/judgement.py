@@ -89,8 +89,8 @@ def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -
 
 
 def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
-    """Compare what two calls do beside their results, random numbers, shared memory and calls of
-    submodules; return the first difference or None."""
+    """Compare what two calls do besides giving results: moving random numbers, sharing memory with
+    arguments, and calling submodules; return the first difference or None."""
     new_sources = [name for name in changed.drew if name not in original.drew]
     if new_sources:
         return Difference(

@@ -17,8 +17,14 @@ from regraft.verify.child.compare import Largest
 
 @dataclass(slots=True)
 class Record:
-    """Evidence about one definition; sets are written sorted. `refuted` is the reason for a
-    refutation, "" for none, and `failure` the recipe of its reproducer."""
+    """Evidence about one definition; sets are written sorted.
+
+    `refuted` is the reason for a refutation, "" for none, and `failure` the recipe of its
+    reproducer. `replays` counts comparisons of the definition by itself, `wholes` those of models
+    that ran it. `given_up` holds second derivatives that a kernel of the changed version lacks,
+    `losses` other properties that it lost without being wrong, `also_compared` what agreed beyond
+    single calls, `captured` whether graphs of the definition were compared.
+    """
 
     refuted: str = ""
     failure: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +40,7 @@ class Record:
     shapes: set[str] = field(default_factory=set)
     dropout: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
-    lasting: set[str] = field(default_factory=set)
+    also_compared: set[str] = field(default_factory=set)
     losses: set[str] = field(default_factory=set)
     domain: dict[str, set[str]] = field(default_factory=dict)
     mutants: dict[str, Any] = field(default_factory=dict)
@@ -65,7 +71,7 @@ class Record:
         evidence["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
         evidence["given up"] = sorted(self.given_up)
         evidence["losses"] = sorted(self.losses)
-        evidence["also compared"] = sorted(self.lasting)
+        evidence["also compared"] = sorted(self.also_compared)
         evidence["largest difference"] = dict(sorted(self.largest.absolute.items()))
         evidence["largest relative difference"] = dict(sorted(self.largest.relative.items()))
         return evidence
@@ -93,7 +99,7 @@ class Ledger:
         self.fatal: dict[str, str] = {}
         self.gaps: dict[str, list[tuple[int, str]]] = {}
         self.gaps_before: dict[str, list[tuple[int, str]]] = {}
-        self.strangers: dict[str, list[str]] = {}
+        self.relatives_not_run: dict[str, list[str]] = {}
         self.builders_not_run: dict[str, list[str]] = {}
         self.constant_fields: dict[str, list[str]] = {}
         self.uncontrolled: dict[str, list[str]] = {}
@@ -130,7 +136,7 @@ class Ledger:
             )
             self._journal.flush()
 
-    def reach(self, level: str) -> None:
+    def note_level(self, level: str) -> None:
         """Note that a level of evidence was reached, unless it is noted."""
         if level not in self.levels:
             self.levels.append(level)
@@ -174,7 +180,7 @@ class Ledger:
             "skipped": self.skipped,
             "gaps": self.gaps,
             "gaps before": self.gaps_before,
-            "strangers": self.strangers,
+            "relatives not run": self.relatives_not_run,
             "builders not run": self.builders_not_run,
             "constant fields": self.constant_fields,
             "uncontrolled": self.uncontrolled,

@@ -85,7 +85,7 @@ def _refute_causes(
         return None
     guilty = session.blame(check)
     for name in guilty:
-        with session.only(name):
+        with session.only_change(name):
             smaller_call, small_difference = minimise_call(call, difference, check, session.ledger)
         place = (
             f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, "

@@ -20,7 +20,7 @@ SWITCHED = "submodules in the other mode"
 
 
 @contextmanager
-def in_conditions(model: Any, mode: str) -> Iterator[None]:
+def apply_mode(model: Any, mode: str) -> Iterator[None]:
     """Run the body under one of MODES, with a model's parameters frozen in FROZEN; under none where
     `mode` is empty."""
     if mode == FROZEN:

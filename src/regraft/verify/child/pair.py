@@ -31,8 +31,8 @@ class Pair:
     _exact: Any = None
 
     def exact(self, *, fresh: bool = False) -> Any:
-        """Return the original in float64; with `fresh` a new copy, because its weights are altered
-        for a while."""
+        """Return the original in float64, made once within `mode`; with `fresh` a new copy, because
+        its weights are altered for a while."""
         if fresh:
             return weights.copy_model(self.original).to(torch.float64)
         if self._exact is None:
@@ -61,8 +61,7 @@ class Pair:
 
 def build_both(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
     """Return both models with equal redrawn weights, the difference between them, or None where the
-    original cannot be built.
-    """
+    original cannot be built; levels of evidence that are reached are noted in the ledger."""
     ledger = session.ledger
     session.rewind()
     original = _build_original(subject, seed, session)
@@ -73,9 +72,9 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
             changed = build_seeded(seed, subject.build, session.changed)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
         return Difference(
-            "", f"building {subject.name} from the changed version raises {_brief(error)}"
+            "", f"building {subject.name} from the changed version raises {_shorten_error(error)}"
         )
-    ledger.reach("builds")
+    ledger.note_level("builds")
     difference = _fresh_difference(original, changed, session.strict)
     difference = difference or _attribute_difference(original, changed, subject, seed, session)
     if difference:
@@ -83,7 +82,7 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
     weights.redraw(original, seed)
     difference = _exchange_checkpoints(original, changed)
     if difference is None:
-        ledger.reach("state_dict")
+        ledger.note_level("state_dict")
     return difference or Pair(original, changed)
 
 
@@ -98,7 +97,8 @@ def _build_original(subject: Subject, seed: int, session: Session) -> Any:
             return build_seeded(seed, subject.build, session.original)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
         session.ledger.skip(
-            f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}"
+            f"{subject.name} ({subject.driver}): the original cannot be built:"
+            f" {_shorten_error(error)}"
         )
         return None
 
@@ -291,7 +291,9 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
     try:
         changed.load_state_dict(original.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding
-        return Difference("state_dict", f"the original's checkpoint does not load: {_brief(error)}")
+        return Difference(
+            "state_dict", f"the original's checkpoint does not load: {_shorten_error(error)}"
+        )
     expected = {
         name: value.clone()
         for name, value in original.state_dict().items()
@@ -301,7 +303,7 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
         original.load_state_dict(changed.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding
         return Difference(
-            "state_dict", f"the changed version's checkpoint does not load: {_brief(error)}"
+            "state_dict", f"the changed version's checkpoint does not load: {_shorten_error(error)}"
         )
     returned_state = original.state_dict()
     wrong_names = [
@@ -314,6 +316,6 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
     return None
 
 
-def _brief(error: BaseException) -> str:
+def _shorten_error(error: BaseException) -> str:
     """Return an error's class and the first 300 characters of its message, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

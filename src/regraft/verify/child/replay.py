@@ -19,7 +19,7 @@ from torch import nn
 from regraft.execution.compare import identical
 from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
-from regraft.verify.child.modes import SWITCHED, in_conditions, with_switched_submodules
+from regraft.verify.child.modes import SWITCHED, apply_mode, with_switched_submodules
 from regraft.verify.child.observe import (
     flatten_log,
     random_states,
@@ -192,7 +192,7 @@ def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
     outcome."""
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), in_conditions(target.model, plan.mode):
+        with watch.printing(), apply_mode(target.model, plan.mode):
             return (
                 _reuse_tensors(target, call, plan)
                 if plan.reused

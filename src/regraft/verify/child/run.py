@@ -39,7 +39,9 @@ from regraft.verify.types import MODULE
 
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
-    """Answer a request while there is time; the result is written to `folder`/result.json."""
+    """Answer a request while there is time: import both versions, compare them on the subjects of
+    the drivers, and write the result to `folder`/result.json. One comparison of each change is
+    enough for versions that are the same program."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])
@@ -68,7 +70,9 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             ):
                 examine(further_subject, session)
             examine_beyond_calls(subject, session)
-            _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
+            _refute_replaced_functions(
+                session, session.functions.replaced_names(session.changed.__name__)
+            )
             _save_evidence(session)
             if session.is_finished():
                 break
@@ -79,13 +83,19 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
 
 
 def _save_evidence(session: Session) -> None:
-    """Save the evidence so far, so that a later end of this process takes nothing away from it."""
+    """Write into the ledger what the evidence for each change lacks so far, and save it, so that a
+    later end of this process takes nothing away.
+
+    What lacks are lines that did not run, relatives and builders that did not run, surviving
+    mutants, what no input decided, and fields with one value. Changes that lack nothing become
+    complete, unless the time is up: the last comparisons may then have been cut short.
+    """
     ledger, changes = session.ledger, session.changes
     ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
     ledger.gaps_before = {
         change.definition: list(session.gaps_before(change)) for change in changes
     }
-    ledger.strangers = {
+    ledger.relatives_not_run = {
         change.definition: list(session.relatives_not_run(change)) for change in changes
     }
     ledger.builders_not_run = {
@@ -112,9 +122,8 @@ def _save_evidence(session: Session) -> None:
 
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
-    """Yield a sentence for each condition with one result, attribute with one value, declaration
-    and read of the process that no input has decided.
-    """
+    """Yield a sentence for each part of a change that no input decided: a condition with one
+    result, an attribute with one value, a declaration, or a read of the process."""
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
@@ -127,9 +136,9 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
 def _start_session(
     request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger
 ) -> Session | None:
-    """Import both versions and start their session; return None, with the reason in the ledger,
-    where one does not import.
-    """
+    """Import both versions, start their session, and refute what differs right after the import:
+    replaced functions of PyTorch or Python, signatures, and variables of the file under the strict
+    contract. Return None, with the reason in the ledger, where a version does not import."""
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))
@@ -141,7 +150,7 @@ def _start_session(
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {
             "what": "original",
-            "reason": f"the original does not import: {_brief(error)}{_cure_of(error)}",
+            "reason": f"the original does not import: {_shorten_error(error)}{_cure_of(error)}",
         }
         return None
     replaced_by_original = functions.replaced_names()
@@ -151,10 +160,10 @@ def _start_session(
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the finding
         ledger.fatal = {
             "what": "changed",
-            "reason": f"the changed version does not import: {_brief(error)}",
+            "reason": f"the changed version does not import: {_shorten_error(error)}",
         }
         return None
-    ledger.reach("imports")
+    ledger.note_level("imports")
     # functions that run during the import are no evidence of a relative's run
     tracer.entered.clear()
     session = Session.start(original, changed, changes, tracer, ledger, judge, functions)
@@ -182,14 +191,14 @@ def _start_session(
             Conditions(original, session.older.changes, changed),
         )
         session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
-    _refuse_replaced(session, functions.replaced_names())
+    _refute_replaced_functions(session, functions.replaced_names())
     _compare_signatures(session)
     if session.strict:
         _compare_variables(session, Path(request["original"]))
     return session
 
 
-def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
+def _refute_replaced_functions(session: Session, replaced: frozenset[str]) -> None:
     """Refute a changed version that replaces functions of PyTorch or Python which the original
     leaves alone."""
     names = sorted(replaced - session.replaced)
@@ -222,7 +231,7 @@ def _compare_variables(session: Session, path: Path) -> None:
         with session.ledger.step("original", "", "import again"):
             second_import = load_copy(path)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
-        session.ledger.skip(f"variables of the file were not compared: {_brief(error)}")
+        session.ledger.skip(f"variables of the file were not compared: {_shorten_error(error)}")
         return
     random_differences = describe_differences(
         variable_leaves(session.original), variable_leaves(second_import)
@@ -244,7 +253,7 @@ def _cure_of(error: BaseException) -> str:
     return f": install {package}, or name an interpreter that has it (--python)"
 
 
-def _brief(error: BaseException) -> str:
+def _shorten_error(error: BaseException) -> str:
     """Return an error's class and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
@@ -265,7 +274,10 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
     try:
         return find_function(request["driver"], request["folder"])
     except Exception as error:  # noqa: BLE001 - importing the caller's file; reported to the caller
-        ledger.fatal = {"what": "driver", "reason": f"the driver cannot be loaded: {_brief(error)}"}
+        ledger.fatal = {
+            "what": "driver",
+            "reason": f"the driver cannot be loaded: {_shorten_error(error)}",
+        }
         return None
 
 

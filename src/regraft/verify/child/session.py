@@ -41,7 +41,7 @@ class Session:
     `older` traces the lines of the original that the changed version no longer has: their effect
     must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
     `ran`, by the name of a class of the file, the modes in which models with a called instance were
-    compared, `halting` the names of subjects that the original does not run in some mode.
+    compared, `subjects_not_run` the names of subjects that the original does not run in some mode.
     `restored` holds the original's definitions that stand in the changed module. `domains` holds,
     by definition, the properties of the changed lines that decide its inputs, `widened` the
     definitions that were compared beyond recorded calls, with the kind of these calls,
@@ -71,7 +71,7 @@ class Session:
     functions: FunctionsSnapshot
     replayed: set[str] = field(default_factory=set)
     ran: dict[str, set[str]] = field(default_factory=dict)
-    halting: set[str] = field(default_factory=set)
+    subjects_not_run: set[str] = field(default_factory=set)
     older: Tracer = field(default_factory=lambda: Tracer("", ()))
     restored: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, Any] = field(default_factory=dict)
@@ -237,8 +237,8 @@ class Session:
         return bool(record.replays or record.wholes)
 
     def uncovered_changes(self) -> tuple[Change, ...]:
-        """Return the changes that still need a run: not compared yet, or with lines that
-        never ran."""
+        """Return the changes that still need a run: they were not compared yet, or have lines that
+        never ran. Refuted changes and removed definitions are left out."""
         return tuple(change for change in self._unrefuted_changes() if self._lacks_runs(change))
 
     def _lacks_runs(self, change: Change) -> bool:
@@ -254,7 +254,8 @@ class Session:
         )
 
     def unfinished_changes(self) -> tuple[Change, ...]:
-        """Return the changes that are uncovered, or of which a relative has not run yet."""
+        """Return the changes that are uncovered, or of which a relative has not run yet. Refuted
+        changes and removed definitions are left out."""
         return tuple(
             change
             for change in self._unrefuted_changes()
@@ -303,8 +304,8 @@ class Session:
         )
 
     def _missing_relatives(self, change: Change) -> tuple[Relative, ...]:
-        """Return the relatives of a change that have not taken part in comparisons; of a change for
-        one model without builders and the classes that the model does not have."""
+        """Return the relatives of a change that have not taken part in comparisons. For a change of
+        one model, builders and the classes that the model does not have are left out."""
         return tuple(
             relative
             for relative in change.relatives
@@ -393,8 +394,7 @@ class Session:
 
     def restore(self, names: tuple[str, ...]) -> None:
         """Put the original's definitions of these names into the changed module, so that the other
-        definitions are judged without them.
-        """
+        definitions are judged without them. They stay there; `only_change` restores for a while."""
         for name in names:
             if name != MODULE and hasattr(self.original, name):
                 is_new = name not in self.restored
@@ -405,8 +405,9 @@ class Session:
                     self.shared.append(SharedState(self.changed, (name,)))
 
     @contextmanager
-    def only(self, name: str) -> Iterator[None]:
-        """Restore every changed definition but one for a while."""
+    def only_change(self, name: str) -> Iterator[None]:
+        """Restore every changed definition but the one of this name, and change them back at the
+        end."""
         other_names = [
             change.definition for change in self.changes if change.definition not in (name, MODULE)
         ]
@@ -433,7 +434,7 @@ class Session:
             return names
         guilty = []
         for name in names:
-            with self.only(name):
+            with self.only_change(name):
                 if check() is not None:
                     guilty.append(name)
         return tuple(guilty) or names
@@ -457,7 +458,7 @@ def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleTy
     return build(module)
 
 
-def in_mode(model: Any, training: bool) -> Any:
+def switch_mode(model: Any, training: bool) -> Any:
     """Switch a model to training or evaluation, and return it: the `train` of some models returns
     None."""
     model.train(training)

@@ -92,7 +92,7 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     the reason recorded, where it does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
-    calls = _calls(setting, session)
+    calls = _make_calls(setting, session)
     if calls is None:
         return None
     relative_names = frozenset(relative.name for relative in session.relatives_to_run())
@@ -113,7 +113,7 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
                 )
             if outcome.error is not None:
                 if setting.dtype == "float32":
-                    session.halting.add(name)
+                    session.subjects_not_run.add(name)
                 text = (
                     f"{name} ({setting.subject.driver}): the original does not run in"
                     f" {setting.dtype}"
@@ -125,7 +125,7 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     return recorder
 
 
-def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
+def _make_calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
     """Return the calls of a subject; None, with the reason recorded, where making them raises, as
     may happen for a call that continues from another."""
     try:

@@ -27,7 +27,7 @@ from regraft.verify.child.replay import (
     execute,
     reseed,
 )
-from regraft.verify.child.session import Session, in_mode
+from regraft.verify.child.session import Session, switch_mode
 from regraft.verify.child.variants import move_by_rounding
 
 STEPS = 20
@@ -56,7 +56,9 @@ def compare_training(
     with session.ledger.step("changed", "", f"train {subject.name}"):
         changed_losses = _losses(subject, pair.changed, session)
     if isinstance(changed_losses, BaseException):
-        return Difference("", f"training the changed version raises {_brief(changed_losses)}"), ""
+        return Difference(
+            "", f"training the changed version raises {_shorten_error(changed_losses)}"
+        ), ""
     spread = [0.0] * len(original_losses)
     difference = _first_difference(original_losses, changed_losses, spread)
     for sample in range(SAMPLES):
@@ -127,9 +129,9 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
             for step in range(STEPS):
                 call = calls[step % len(calls)]
                 with torch.no_grad():
-                    losses.append(float(_loss(in_mode(model, False), call, step)))
+                    losses.append(float(_loss(switch_mode(model, False), call, step)))
                 optimizer.zero_grad()
-                loss = _loss(in_mode(model, True), call, step)
+                loss = _loss(switch_mode(model, True), call, step)
                 losses.append(float(loss.detach()))
                 if loss.requires_grad:
                     loss.backward()
@@ -186,7 +188,7 @@ def compare_copies(subject: Subject, pair: Pair, session: Session) -> tuple[Diff
                 Difference(
                     "",
                     f"{means} works for the original, not for the changed version:"
-                    f" {_brief(changed_copy)}",
+                    f" {_shorten_error(changed_copy)}",
                 ),
                 "",
             )
@@ -226,16 +228,16 @@ def _copy_difference(
     """Compare a model and its copy after the model's own weights were cleared, since a copy must
     not read them. Return None also where the model itself does not run."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
-    model_outcome = execute(Target(in_mode(model, False), scope=scope), call, plan)
+    model_outcome = execute(Target(switch_mode(model, False), scope=scope), call, plan)
     with _clear_parameters(model):
-        copy_outcome = execute(Target(in_mode(copied, False), scope=scope), call, plan)
+        copy_outcome = execute(Target(switch_mode(copied, False), scope=scope), call, plan)
     if model_outcome.error is not None:
         return None
     if copy_outcome.error is not None:
-        return Difference("", f"it raises {_brief(copy_outcome.error)}")
+        return Difference("", f"it raises {_shorten_error(copy_outcome.error)}")
     # a clock, say
     noise = unsteady_paths(
-        model_outcome, execute(Target(in_mode(model, False), scope=scope), call, plan)
+        model_outcome, execute(Target(switch_mode(model, False), scope=scope), call, plan)
     )
     return compare(
         without_paths(model_outcome, noise).outputs,
@@ -258,6 +260,6 @@ def _clear_parameters(model: Any) -> Iterator[None]:
                 parameter.copy_(value)
 
 
-def _brief(error: BaseException) -> str:
+def _shorten_error(error: BaseException) -> str:
     """Return an error's class and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

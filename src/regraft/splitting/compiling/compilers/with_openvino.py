@@ -95,7 +95,8 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
 
 
 def check_widths(model: onnx.ModelProto) -> None:
-    """Raise Uncompilable where the region needs more than OpenVINO's 32 bits, or may need more."""
+    """Raise Uncompilable for inputs or outputs in float64, and for operations that may make int64
+    values larger, other than sizes: OpenVINO computes on the CPU with 32 bits."""
     values = [*model.graph.input, *model.graph.output]
     float64_names = [
         value.name

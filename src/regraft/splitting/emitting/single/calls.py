@@ -43,12 +43,12 @@ class Calls(Elements):
         self.names = names
 
     def evaluate(self, node: ast.expr) -> Value:
-        """Return the value of an expression."""
+        """Return the value of an expression; `Expressions` implements it."""
         raise NotImplementedError
 
     def evaluate_call(self, node: ast.Call) -> Value:
         """Return the value of a call of a function of NumPy, a method, a class with named fields or
-        a builtin."""
+        a builtin; raise Inexpressible for other calls."""
         value = None
         match node:
             case ast.Call(
@@ -81,7 +81,8 @@ class Calls(Elements):
         return not is_variable and hasattr(builtins, function_name)
 
     def evaluate_builtin(self, function_name: str, args: list[Value]) -> Value:
-        """Return what a function of Python's builtins gives."""
+        """Return what a function of Python's builtins gives; raise Inexpressible for a call that no
+        node expresses."""
         value = self.call_builtin(function_name, args)
         if value is None:
             described_args = ", ".join(map(describe_value, args)) or "nothing"

@@ -42,7 +42,7 @@ class Elements:
         self.graph = graph
 
     def length(self, value: Value) -> Value:
-        """Return `len(value)`."""
+        """Return `len(value)`; raise Inexpressible for a value without a length."""
         if isinstance(value, Items):
             return Const(len(value.values))
         if isinstance(value, Sequence):
@@ -95,7 +95,8 @@ class Elements:
 
     def unpack(self, value: Value, count: int) -> list[Value]:
         """Return the elements of a value that is assigned to `count` targets; a list whose length
-        is known only at run time fails then if it has another one."""
+        is known only at run time fails then if it has another one. Raises Inexpressible for other
+        values, and for another known length."""
         if isinstance(value, Items) and value.kind != "dict" and len(value.values) == count:
             return list(value.values)
         if not isinstance(value, (Sequence, NestedList)):
@@ -111,7 +112,8 @@ class Elements:
         return [self.element_at(value, Number(position, "int")) for position in positions]
 
     def item_of(self, value: Value) -> Number:
-        """Return `value.item()`, which fails at run time unless the tensor has one element."""
+        """Return `value.item()`, which fails at run time unless the tensor has one element; raise
+        Inexpressible for other values."""
         if not isinstance(value, Tensor):
             raise Inexpressible(f"item() of {describe_value(value)}")
         if value.rank == 0:
@@ -122,7 +124,8 @@ class Elements:
         )
 
     def tolist(self, base: Tensor) -> Value:
-        """Return `base.tolist()`: nested lists, or a number for a tensor without dimensions."""
+        """Return `base.tolist()`: nested lists, or a number for a tensor without dimensions. Raises
+        Inexpressible where the paths decide how many dimensions there are."""
         if base.rank is None:
             raise Inexpressible("tolist() of a tensor whose number of dimensions the paths decide")
         if not base.rank:
@@ -141,7 +144,7 @@ class Elements:
         self, function_name: str, base: Value, args: list[Value]
     ) -> tuple[Value, Value]:
         """Return what `append` or `pop` of a list gives whose length is known only at run time, and
-        the list afterwards."""
+        the list afterwards; raise Inexpressible for other methods and values."""
         if isinstance(base, Sequence) and function_name == "append":
             template = sequence_type([base, Items("list", (args[0],))])
             assert isinstance(template, Sequence)
@@ -156,7 +159,7 @@ class Elements:
 
 def changed_items(function_name: str, base: Items, args: list[Value]) -> tuple[Value, Value]:
     """Return what `append`, `extend` or `pop` of a list of known elements gives, and the list
-    afterwards."""
+    afterwards; raise Inexpressible for `pop` of an empty list and `extend` by unknown elements."""
     if function_name == "pop":
         if not base.values:
             raise Inexpressible("pop() of an empty list")

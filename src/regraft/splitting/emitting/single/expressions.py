@@ -49,7 +49,8 @@ class Expressions(Calls):
     """
 
     def evaluate(self, node: ast.expr) -> Value:
-        """Return the value of an expression."""
+        """Return the value of an expression of the host; raise Inexpressible for one that no node
+        expresses."""
         match node:
             case ast.Constant(constant):
                 return Const(constant)
@@ -106,6 +107,7 @@ class Expressions(Calls):
         """Return `and` or `or` of the truths of the operands.
 
         An operand that may fail is computed only where Python computes it, in a branch of an `If`.
+        Raises Inexpressible where an operand after the first changes a list.
         """
         conjunction = isinstance(node.op, ast.And)
         left = self.evaluate_truth(node.values[0])
@@ -140,7 +142,8 @@ class Expressions(Calls):
         return Number(name, "bool")
 
     def evaluate_bool_value(self, node: ast.BoolOp) -> Value:
-        """Return `and` or `or` of truth values, which is one itself."""
+        """Return `and` or `or` of truth values, which is one itself; raise Inexpressible for other
+        operands, of which one would be the result."""
         kinds = [
             number_kind(Expressions(self.graph.new_child(), dict(self.names)).evaluate(operand))
             for operand in node.values
@@ -150,7 +153,7 @@ class Expressions(Calls):
         return self.evaluate_bool_op(node)
 
     def read(self, key: str) -> Value:
-        """Return the value of a name."""
+        """Return the value of a name; raise Inexpressible for a name without one."""
         value = self.names.get(key, UNDEFINED)
         if value is UNDEFINED:
             raise Inexpressible(f"the name {key}")
@@ -168,13 +171,13 @@ class Expressions(Calls):
     def compare(self, op: str, left: Value, right: Value) -> Value:
         """Return a comparison of two numbers, or of a string made at run time with a constant."""
         if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
-            is_equal = self.is_same_text(left, right.value)
+            is_equal = self.compare_text(left, right.value)
             return is_equal if op == "==" else self.negate(is_equal)
         return numbers.compare_numbers(self.graph, op, left, right)
 
-    def is_same_text(self, text: Text, constant: Any) -> Value:
-        """Return whether a string made at run time equals a constant, as a value of the kind
-        bool."""
+    def compare_text(self, text: Text, constant: Any) -> Value:
+        """Return the truth, known now or computed by nodes, of whether a string made at run time
+        equals a constant."""
         if (
             isinstance(constant, str)
             and constant.startswith(text.before)
@@ -186,7 +189,8 @@ class Expressions(Calls):
         return Const(False)
 
     def make_dict(self, node: ast.Dict) -> Value:
-        """Return a dictionary, whose keys are constant strings, each once."""
+        """Return a dictionary, whose keys are constant strings, each once; raise Inexpressible for
+        other keys."""
         keys = [self.evaluate(key) for key in node.keys if key is not None]
         texts = [key.value for key in keys if isinstance(key, Const) and isinstance(key.value, str)]
         if len({*texts}) < len(node.keys):
@@ -194,7 +198,8 @@ class Expressions(Calls):
         return Items("dict", tuple(self.evaluate_all(node.values)), tuple(texts))
 
     def format_text(self, node: ast.JoinedStr) -> Value:
-        """Return a string that is made at run time of constant text and one whole number."""
+        """Return a string that is made at run time of constant text and one whole number; raise
+        Inexpressible for other parts."""
         match [part for part in node.values if not isinstance(part, ast.Constant)]:
             case [ast.FormattedValue(value, -1, None) as part]:
                 number, place = self.evaluate(value), node.values.index(part)
@@ -207,7 +212,8 @@ class Expressions(Calls):
         raise Inexpressible(f"{ast.unparse(node)}, a string that is made at run time,")
 
     def evaluate_subscript(self, node: ast.Subscript) -> Value:
-        """Return a size of an array, or an element or slice of a list, tuple or array."""
+        """Return a size of an array, or an element or slice of a list, tuple or array; raise
+        Inexpressible for other values and indices."""
         match node:
             case ast.Subscript(ast.Attribute(array, "shape"), index):
                 match self.evaluate(array), self.evaluate(index):
@@ -220,7 +226,7 @@ class Expressions(Calls):
 
     def slice_items(self, node: ast.Subscript, base: Value, limits: ast.Slice) -> Value:
         """Return a slice, with constant bounds, of a list or tuple whose elements are known one by
-        one."""
+        one; raise Inexpressible for other slices."""
         bounds = [
             self.evaluate(limit) if limit else Const(None)
             for limit in (limits.lower, limits.upper, limits.step)

@@ -20,9 +20,9 @@ from regraft.splitting.program.residual import Step
 Arm = tuple[ast.expr | None, list[Step]]
 
 
-def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
-    """Return the cases of comparisons of one name with ints, in ascending order, and the last arm,
-    which raises.
+def sort_integer_arms(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
+    """Return the arms of a branch that compare one name with different ints, by the ints in
+    ascending order, and a list of the last arm, an `else` in which every path raises.
 
     Returns two empty lists for any other branch.
     """
@@ -58,7 +58,7 @@ def join_types(present: list[Names], outer: Names) -> Names:
     return templates
 
 
-def without(names: Names, aliases: dict[str, str]) -> Names:
+def drop_aliases(names: Names, aliases: dict[str, str]) -> Names:
     """Return the names that are no aliases, with their values."""
     return {key: value for key, value in names.items() if key not in aliases}
 
@@ -79,8 +79,13 @@ def add_branches(
 
 
 def add_outputs(sides: list[tuple[Graph, Outcome]], templates: Names) -> int:
-    """Add the templates' leaves without a name as outputs of each graph, one that is never read
-    where there is none; return their number."""
+    """Give each side's graph an output for every leaf of the templates that has no name yet; return
+    the number of these outputs.
+
+    sides: the graph of each side with its names, or None if the side raises: its outputs then fail.
+    Where no leaf lacks a name, each graph gets one output that is never read, because an `If` needs
+    one.
+    """
     kinds = [leaf for template in templates.values() for leaf in leaves(template) if not leaf.name]
     if not kinds:  # an `If` must have an output, also where it is only there to raise
         kinds, templates = [Number("", "int")], {RESULT: Number("", "int")}

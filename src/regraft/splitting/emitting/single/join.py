@@ -107,7 +107,8 @@ def is_list(value: Value) -> bool:
 
 
 def unify_tensors(values: list[Tensor]) -> Tensor:
-    """Return the type of tensors of one dtype; its rank is None where the ranks differ."""
+    """Return the type of tensors of one dtype; its rank is None where the ranks differ. Raises
+    Inexpressible for several dtypes."""
     if len({tensor.dtype for tensor in values}) > 1:
         raise disagreement(list(values))
     ranks = {tensor.rank for tensor in values}
@@ -178,7 +179,7 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
     unnamed_leaves = [leaf for leaf in leaves(template) if not leaf.name]
     if value is None or value is UNDEFINED:
         return [
-            placeholder(graph, leaf, graph.add_failure() if value is None else None)
+            add_placeholder(graph, leaf, graph.add_failure() if value is None else None)
             for leaf in unnamed_leaves
         ]
     if not unnamed_leaves:
@@ -190,7 +191,7 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
     ]
 
 
-def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
+def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
     """Add a value of the leaf's type that is never read; return its name.
 
     zero: the name of a zero that the value has to depend on, None for no zero.
@@ -198,7 +199,7 @@ def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
     if isinstance(leaf, Sequence):
         if zero is None:
             return graph.add("SequenceEmpty", dtype=element_type(dtype_of(leaf.element)))
-        return graph.add("SequenceConstruct", placeholder(graph, leaf.element, zero))
+        return graph.add("SequenceConstruct", add_placeholder(graph, leaf.element, zero))
     assert isinstance(leaf, (Number, Tensor, NestedList))
     dtype = dtype_of(leaf)
     return (

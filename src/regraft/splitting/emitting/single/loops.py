@@ -236,10 +236,13 @@ def close_loop(
     test: ast.expr | None,
     count: str,
 ) -> Names:
-    """Add the node of the loop; return the names after it.
+    """Add the `Loop` node, unless nothing is carried, and return the names after it.
 
-    entry, body_names: the names before the loop and after an iteration. carried: the types of those
-    that change.
+    inner: the graph of the body. entry, body_names: the names before the loop and after an
+    iteration. carried: the types of those that change. names: all names at the loop. test: the test
+    before the first iteration, None for no test. count: the name of the number of iterations; ""
+    where the test alone decides. Raises Inexpressible for a list that is held twice or iterated
+    over while it changes, and for a loop that carries nothing but may fail.
     """
     check_aliases(entry, carried)
     check_aliases(body_names, carried)

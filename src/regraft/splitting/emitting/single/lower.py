@@ -24,9 +24,9 @@ from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.host_branches import (
     Arm,
     add_branches,
-    integer_cases,
+    drop_aliases,
     join_types,
-    without,
+    sort_integer_arms,
 )
 from regraft.splitting.emitting.single.inline import Regions
 from regraft.splitting.emitting.single.join import (
@@ -158,7 +158,7 @@ class Lowering:
         them."""
         if not arms or arms[0][0] is None:
             return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
-        cases, default_arms = integer_cases(arms)
+        cases, default_arms = sort_integer_arms(arms)
         if len(cases) > MAX_LINEAR_CASES:
             half = len(cases) // 2
             is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
@@ -195,7 +195,9 @@ class Lowering:
         if not present:
             return None
         first_by_alias = find_aliases(present)
-        templates = join_types([without(outcome, first_by_alias) for outcome in present], names)
+        templates = join_types(
+            [drop_aliases(outcome, first_by_alias) for outcome in present], names
+        )
         for outcome in present:
             check_aliases(outcome, templates)
         check_iterated(names, templates)

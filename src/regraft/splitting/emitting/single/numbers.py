@@ -42,7 +42,8 @@ EXACT_FLOAT_BOUND = 2**53  # whole numbers up to it are exact as floats, too
 
 
 def arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Value:
-    """Return `left op right` as Python computes it.
+    """Return `left op right` as Python computes it; the model fails at run time where Python
+    divides by zero, and where an int may be too large for ONNX to compute it exactly.
 
     Raises Inexpressible for operators that ONNX cannot compute so, and for operations on constants
     that fail.

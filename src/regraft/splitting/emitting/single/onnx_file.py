@@ -14,7 +14,7 @@ import onnxruntime
 from onnx import helper
 
 from regraft.splitting.arguments import Packed
-from regraft.splitting.compiling.onnx import session_of
+from regraft.splitting.compiling.onnx import open_session
 from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.inline import Regions
 from regraft.splitting.emitting.single.join import name_of
@@ -220,7 +220,7 @@ class SingleFile:
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
         self.packed: Packed | None = None
         try:
-            self.session = session_of(str(path))
+            self.session = open_session(str(path))
         except Exception as problem:
             raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
         facts = read_metadata(self.session, path)

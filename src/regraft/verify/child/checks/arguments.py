@@ -20,11 +20,11 @@ _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides
 _RATE = re.compile(r"drop|^p$")
 
 
-def rearranged_calls(
+def varied_argument_calls(
     call: Call, function: Any, flags: frozenset[str] | None = None
 ) -> Iterator[Call]:
-    """Yield a call with each of its plain arguments changed, defaults included, at most `_LIMIT`
-    calls; the original may refuse it.
+    """Yield copies of a call in each of which another value stands for one of its plain arguments,
+    defaults included, at most `_LIMIT` copies; the original may refuse them.
 
     Integers become odd and even ones, so that a size that has to be divided leaves a remainder;
     sizes by axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay;

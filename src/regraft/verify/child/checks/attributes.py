@@ -32,7 +32,7 @@ def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
     )
 
 
-def reset_calls(
+def attribute_calls(
     call: Call, module: Any, names: frozenset[str], *, opposites: bool = False
 ) -> Iterator[Call]:
     """Yield a call for each attribute in `names` that is a float or a boolean, labelled with the
@@ -43,7 +43,7 @@ def reset_calls(
     """
     for name in sorted(names):
         value: Any = vars(module).get(name) if module is not None else None
-        if not is_reset(name, module):
+        if not is_varied_attribute(name, module):
             continue
         new_values = opposite_numbers(name, value) if opposites else (other_value(value),)
         for new_value in new_values:
@@ -55,8 +55,8 @@ def other_value(value: bool | float) -> bool | float:
     return (not value) if isinstance(value, bool) else 0.5 * value + 0.25
 
 
-def is_reset(name: str, module: Any) -> bool:
-    """Return whether `reset_calls` sets an attribute of a module."""
+def is_varied_attribute(name: str, module: Any) -> bool:
+    """Return whether `attribute_calls` gives an attribute of a module another value."""
     value = vars(module).get(name) if module is not None else None
     return isinstance(value, float | bool) and not _SET_OTHERWISE.search(name)
 

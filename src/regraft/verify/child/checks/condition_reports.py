@@ -99,6 +99,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_predicate(node) if is_predicate(node) else self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """Return an operation so that it reports the effects of its operands, a step so that it
+        reports its value; others with their parts visited."""
         wanted = required_of_operands(node)
         if not wanted:
             return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
@@ -127,6 +129,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Return a call that tests, bounds, chooses or selects so that it reports what it does;
+        others with their parts visited."""
         if is_truth_call(node) or is_step(node):
             return self._visit_predicate(node)
         wanted, position = required_results(node), mask_position(node)

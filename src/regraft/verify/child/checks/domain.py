@@ -17,14 +17,14 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.arguments import (
     opposite_calls,
     rated_calls,
-    rearranged_calls,
     signature_of,
+    varied_argument_calls,
 )
 from regraft.verify.child.checks.attribute_stores import LateStore
 from regraft.verify.child.checks.attributes import (
     ATTRIBUTES,
+    attribute_calls,
     read_attributes,
-    reset_calls,
     set_labelled_attribute,
 )
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
@@ -119,15 +119,15 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from valued_calls(
         call, domain.constants, target.module or target.model, finite=domain.finite
     )
-    yield from rearranged_calls(call, target.callable)
-    for rearranged in rearranged_calls(call, target.callable, domain.names):
-        yield from resized_calls(rearranged, domain.constants, features=not has_parameters)
+    yield from varied_argument_calls(call, target.callable)
+    for varied_call in varied_argument_calls(call, target.callable, domain.names):
+        yield from resized_calls(varied_call, domain.constants, features=not has_parameters)
     yield from rated_calls(call, target)
     optional_calls = tuple(optional_value_calls(call, target))
     yield from optional_calls
     for optional_call in optional_calls[:_OPTIONAL]:
         yield from single_axis_calls(optional_call, accepts, 2)
-    yield from reset_calls(call, target.module, domain.attributes)
+    yield from attribute_calls(call, target.module, domain.attributes)
     yield from _opposite_calls(call, target, domain)
     yield from late_calls(call, target.module, domain.late, target.scope)
     yield from laid_out_calls(call)
@@ -138,7 +138,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
 def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     """Yield calls with plain arguments or attributes that are negative or zero, where the
     original's results stay finite."""
-    opposites = reset_calls(call, target.module, domain.attributes, opposites=True)
+    opposites = attribute_calls(call, target.module, domain.attributes, opposites=True)
     for candidate in (*opposite_calls(call, target.callable), *opposites):
         outcome = _run(candidate, target)
         if outcome.error is None and outcome.is_finite():

@@ -15,7 +15,12 @@ from typing import Any
 from torch import nn
 
 from regraft.verify.child.checks.attribute_stores import LateStore, late_stores
-from regraft.verify.child.checks.attributes import ATTRIBUTES, LABEL, is_reset, other_value
+from regraft.verify.child.checks.attributes import (
+    ATTRIBUTES,
+    LABEL,
+    is_varied_attribute,
+    other_value,
+)
 from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.drivers.source_hints import compared_strings
 from regraft.verify.child.tree import Call
@@ -39,13 +44,13 @@ def late_calls(
     call: Call, module: Any, stores: Mapping[str, LateStore], scope: ModuleType | None
 ) -> Iterator[Call]:
     """Yield a call for each other value of the attributes that may be set by themselves, labelled
-    with the assignment as in `attributes.reset_calls`, which sets the ones that are left out here.
+    with the assignment as in `attributes.attribute_calls`, which sets those that are left out here.
 
     Whole numbers become one more and 0, strings those that the file `scope` compares them with or
     looks up by them.
     """
     for name, value in _plain_values(module, stores).items():
-        if stores[name].independent and not is_reset(name, module):
+        if stores[name].independent and not is_varied_attribute(name, module):
             for other_value in _other_values(name, value, module, scope):
                 yield replace(call, label=f"self.{name} = {other_value!r}", beyond=ATTRIBUTES)
 

@@ -14,20 +14,20 @@ from regraft.verify.child.checks.masks import masked_calls
 from regraft.verify.child.checks.repeated_calls import InTurn
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import Call, map_tensors, tensors
 from regraft.verify.child.variants import narrow_tensors
 
 
 def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session) -> Subject | None:
     """Return a subject that makes its last call, then other calls, one of them with one row, then
-    the first again.
+    the last call again, all on one model.
 
     `names` are the arguments of the last call by parameter. None where the original takes no other
     call.
     """
     call = subject.calls(0)[-1]
-    model = in_mode(build_seeded(0, subject.build, session.original), False)
+    model = switch_mode(build_seeded(0, subject.build, session.original), False)
     varied_calls = [
         varied_call
         for varied_call in _varied_calls(call, names)

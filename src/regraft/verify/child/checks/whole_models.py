@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import rearranged_calls, signature_of, with_argument
+from regraft.verify.child.checks.arguments import signature_of, varied_argument_calls, with_argument
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.constructed_parts import parts_as_constructed
 from regraft.verify.child.checks.constructor_options import note_options, varied_parts
@@ -27,7 +27,7 @@ from regraft.verify.child.checks.widths import widened_parts
 from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import Call
 from regraft.verify.syntax import name_of
 
@@ -122,7 +122,8 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
 
 
 def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
-    """Yield an instance by itself, called several times in a row."""
+    """Yield an instance by itself, called several times in a row; nothing where the original does
+    not take these calls."""
     if not accepts(part, session):
         return
     subject = part.subject("as built")
@@ -192,7 +193,8 @@ def _names_and_strings(node: ast.AST) -> set[str]:
 def _other_calls(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with other masks, sizes, flags and optional inputs."""
+    """Yield the subject with other masks, sizes, flags and optional inputs, those that the original
+    accepts; nothing where it accepts none."""
     model = _build_original(subject, session)
     call = subject.calls(0)[-1]
     sizes = tuple(
@@ -204,7 +206,7 @@ def _other_calls(
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flag_calls(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     if "method" in subject.recipe:
-        calls += rearranged_calls(call, model)
+        calls += varied_argument_calls(call, model)
     accepted = tuple(candidate for candidate in calls if _is_accepted(model, candidate))
     accepted += tuple(
         single_axis_calls(call, lambda candidate: _is_accepted(model, candidate), _AXES)
@@ -236,7 +238,9 @@ def _flag_calls(call: Call, model: Any) -> Iterator[Call]:
 def _decoding(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject continuing from its cache, with other masks and with longer caches."""
+    """Yield two subjects that go on from their cache, one by single tokens and one by several
+    together, with other masks and longer caches; nothing for calls without token ids, and without
+    those that the original refuses."""
     call = subject.calls(0)[-1]
     ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
@@ -289,7 +293,8 @@ def _decoding_subject(subject: Subject, together: bool) -> Subject:
 def _generating(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject generating tokens, without padding and with padding on the left."""
+    """Yield the subject generating tokens, without padding and with padding on the left; nothing
+    for a model that cannot generate, or whose original refuses it."""
     model = _build_original(subject, session)
     can_generate = getattr(model, "can_generate", None)
     call = subject.calls(0)[-1]
@@ -326,7 +331,8 @@ def _generating(
 
 
 def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    """Yield the subject called several times in a row."""
+    """Yield the subject called several times in a row; nothing where the original takes no other
+    calls."""
     names = named_arguments(subject.calls(0)[-1], _build_original(subject, session))
     repeated = subject_in_turn(subject, names, session)
     if repeated is not None:
@@ -336,7 +342,8 @@ def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -
 def _checkpointed(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with gradient checkpointing, where its model offers it."""
+    """Yield the subject with gradient checkpointing, where its model offers it and the original
+    accepts the call."""
     model = _build_original(subject, session)
     if not getattr(model, "supports_gradient_checkpointing", False):
         return
@@ -362,7 +369,7 @@ def _calls_of_any_seed(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, .
 
 def _build_original(subject: Subject, session: Session) -> Any:
     """Return the original's model of a subject, in evaluation mode."""
-    return in_mode(build_seeded(0, subject.build, session.original), False)
+    return switch_mode(build_seeded(0, subject.build, session.original), False)
 
 
 def _accepted_calls(
@@ -376,6 +383,9 @@ def _accepted_calls(
 def _is_accepted(model: Any, call: Call) -> bool:
     """Return whether a model of the original takes a call in evaluation and in training."""
     for training in (True, False):
-        if execute(Target(in_mode(model, training)), call, Plan(gradients=False)).error is not None:
+        if (
+            execute(Target(switch_mode(model, training)), call, Plan(gradients=False)).error
+            is not None
+        ):
             return False
     return True

@@ -15,7 +15,7 @@ from regraft.verify.child.drivers.configuration_objects import fields_of, is_con
 from regraft.verify.child.drivers.field_tables import NARROWEST
 from regraft.verify.child.drivers.standalone_parts import Part, accepts, with_calls
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import is_mask, tensors
 
 WIDE = 1000  # the least number of features of a wide layer, which becomes no power of two
@@ -89,7 +89,7 @@ def _result_widths(part: Part, session: Session) -> list[int]:
     """Return at most `_WIDTHS` last dimensions of the results of a part's original; [] where it
     does not run."""
     try:
-        model = in_mode(build_seeded(0, part.build, session.original), False)
+        model = switch_mode(build_seeded(0, part.build, session.original), False)
         outcome = execute(Target(model), part.calls[-1], Plan(gradients=False))
     except Exception:  # noqa: BLE001 - arbitrary constructors; then it has no results
         return []

@@ -53,12 +53,13 @@ class Attempt:
 
     @property
     def text(self) -> str:
-        """The error's class and message on one line."""
+        """Return the error's class and message on one line."""
         return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The progress, then the kind of the error.
+        """Return a sort key, the largest for the attempt that came furthest: its progress, then the
+        kind of its error.
 
         With equal progress, an operation that accepts the types of its arguments came further than
         one that does not, and a run that only misses an attribute of an object came further than
@@ -70,7 +71,8 @@ class Attempt:
 
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
-    """Run the model once on what a specification gives at one size."""
+    """Run the model once on what a specification gives at one size, and return how far it came, its
+    error and the time that it took."""
     start = time.process_time()
     # what copies the arguments is no progress
     with Counter() as counter, model.register_forward_pre_hook(counter.reset):

@@ -61,7 +61,8 @@ class Driver(Protocol):
 
     @property
     def name(self) -> str:
-        """The driver's name: that of its subjects (`Subject.driver`), and in messages."""
+        """Return the driver's name: its subjects have it as `Subject.driver`, and messages name
+        it."""
         ...
 
     def applies(self, task: Task) -> bool:

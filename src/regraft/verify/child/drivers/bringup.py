@@ -27,7 +27,7 @@ from regraft.verify.child.drivers.error_statements import statements_of_error
 from regraft.verify.child.drivers.field_tables import WIDEST
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.replay import drop_traceback
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import adopt_classes
 
 REPAIR_SECONDS = 12.0
@@ -64,7 +64,8 @@ class Trial:
 
     @property
     def furthest(self) -> Attempt | None:
-        """The attempt that came furthest of a model that takes no inputs; None for other trials."""
+        """Return the attempt that came furthest, where the model was built and no inputs were found
+        for it; None for other trials."""
         return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
 
 
@@ -100,7 +101,7 @@ def attempt(
                 config = make_config(config_class, values, attention)
                 stage = BUILDING
                 refuse_large(builder(cls, config), session.original)
-                model = in_mode(build_seeded(0, builder(cls, config), session.original), False)
+                model = switch_mode(build_seeded(0, builder(cls, config), session.original), False)
             accepted = inputs.find(model, seconds=seconds, first_spec=first_spec)
         except inputs.NoInputs as error:
             progress = (RUNNING, error.furthest.progress)
@@ -168,7 +169,9 @@ def repair_trial(
         error = best.furthest.error if best.furthest is not None else best.error
         assert error is not None
         line = raising_statements(error, session.original, config_class)
-        repairs = config_repairs.repairs(original, best.values, brief(error, 2000), line, choices)
+        repairs = config_repairs.repairs(
+            original, best.values, shorten_error(error, 2000), line, choices
+        )
         better_trial = next(
             _better_trials(cls, config_class, best, repairs, session, deadline), None
         )
@@ -258,7 +261,7 @@ class _TooLarge(ValueError):
         self.count = count
 
 
-def brief(error: BaseException | None, length: int = 200) -> str:
+def shorten_error(error: BaseException | None, length: int = 200) -> str:
     """Return an error's class and the beginning of its message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:length]}"
 

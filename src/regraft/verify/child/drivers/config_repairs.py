@@ -184,7 +184,7 @@ def repairs(
 
     The error and the `line` that raised it name fields to set or restore, and sizes to exchange;
     `choices` are the strings that the file compares names with. A model that is too large is cut
-    down further.
+    down further. The last version has the original's fields that are derived from others.
     """
     problem = ConfigProblem(original, small, text, line, choices or {})
     table = CUTS if "parameters when" in text else FITS

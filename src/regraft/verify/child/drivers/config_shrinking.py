@@ -54,7 +54,7 @@ class Scale:
 
     @property
     def head_width(self) -> int:
-        """The width of one head."""
+        """Return the width of one head."""
         return self.hidden // self.heads
 
 
@@ -78,7 +78,7 @@ class _LayerCounts:
 
     @property
     def most(self) -> int:
-        """The largest number of layers; 0 for none."""
+        """Return the largest number of layers; 0 where there is none."""
         return max(self.counts, default=0)
 
 

@@ -168,8 +168,8 @@ def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
     return SECOND_SIZES if name in SECOND_SIZE_FIELDS else SECOND_VALUES
 
 
-def _lists_of_type(_: str, value: Sequence[Any], __: Choices) -> tuple[Any, ...]:
-    """Return other lists or tuples, of the type of a list or tuple; () for an empty one."""
+def _related_lists(_: str, value: Sequence[Any], __: Choices) -> tuple[Any, ...]:
+    """Return changed copies of a list or tuple, of its own type; () for an empty one."""
     if not value:
         return ()
     make_sequence: Any = type(value)
@@ -183,13 +183,13 @@ _ALTERNATIVES_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, Choices], tuple[Any,
     (int, _related_numbers),
     (str, _alternative_strings),
     (NoneType, _values_of_unset),
-    (list | tuple, _lists_of_type),
+    (list | tuple, _related_lists),
 )
 
 
 def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield lists of the same length with other values: the last one changed, all doubled or
-    halved, or all equal."""
+    """Yield lists of the same length with other values: the last flag inverted; the last integer
+    one more, then all doubled; all floats halved; or all strings equal to one of them."""
     last = values[-1]
     if all(isinstance(value, bool) for value in values):
         yield [*values[:-1], not last]

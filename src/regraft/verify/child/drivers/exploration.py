@@ -18,7 +18,7 @@ from regraft.verify.child.drivers.candidates import (
     wanted_count,
 )
 from regraft.verify.child.drivers.reach import reach
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 
 ATTENTIONS = (bringup.EAGER, "sdpa")
 # The number of models, and the seconds, for trying other configurations and calls where lines have
@@ -206,7 +206,7 @@ def _mentioned_variants(
 
 def _build_original(candidate: Candidate, session: Session) -> Any:
     """Return the original's model of a candidate, in evaluation mode."""
-    return in_mode(build_seeded(0, subject_of(candidate).build, session.original), False)
+    return switch_mode(build_seeded(0, subject_of(candidate).build, session.original), False)
 
 
 def overrides_of(

@@ -107,7 +107,8 @@ def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) 
 
 
 def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
-    """Return the calls with other keyword arguments."""
+    """Return a function that makes the calls of `calls` with other keyword arguments, which their
+    labels name."""
     label = "".join(f", {name}={value}" for name, value in values.items())
     return lambda seed: tuple(
         Call(call.args, {**call.kwargs, **values}, f"{call.label}{label}") for call in calls(seed)
@@ -149,7 +150,7 @@ def _continue_call(model: Any, call: Call) -> Call:
 
 
 def _without_mask(calls: Calls) -> Calls:
-    """Return the calls without their masks."""
+    """Return a function that makes the calls of `calls` without their masks."""
 
     def unmasked_calls(seed: int) -> tuple[Call, ...]:
         return tuple(

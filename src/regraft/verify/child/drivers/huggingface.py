@@ -86,7 +86,7 @@ class HuggingFaceDriver:
             if _is_useful(candidate, session):
                 yield subject_of(candidate)
         for cls, trial in failed_trials.items():
-            ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
+            ledger.skip(f"{cls} (huggingface): {bringup.shorten_error(trial.error)}")
         if not session.is_finished():
             borrowing = _borrowing_subjects(candidates, failed_trials, session)
             yield from yield_until_error(borrowing, ledger, "models that others call (huggingface)")
@@ -120,7 +120,7 @@ def _default_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Return the models that their default configurations bring to life, shrunk and then repaired.
+    """Yield the models that their default configurations bring to life, shrunk and then repaired.
 
     Among those that need no repair, models with wanted definitions and small ones come first;
     `candidates` are those that were yielded, and trials that fail are noted in `failed_trials`.
@@ -257,7 +257,7 @@ def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
         values: dict[str, Any] = config_class_of(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
         session.ledger.skip(
-            f"{cls} (huggingface): no default configuration: {bringup.brief(error)}"
+            f"{cls} (huggingface): no default configuration: {bringup.shorten_error(error)}"
         )
         return None
     return values
@@ -280,7 +280,7 @@ def _whole_models(
         yield whole_model_of(
             candidate.cls,
             candidate,
-            candidate.accepted.spec if candidate.cls in session.halting else None,
+            candidate.accepted.spec if candidate.cls in session.subjects_not_run else None,
         )
 
 

@@ -24,7 +24,7 @@ from regraft.verify.child.drivers import (
     source_hints,
 )
 from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
-from regraft.verify.child.drivers.bringup import brief, raising_statements
+from regraft.verify.child.drivers.bringup import raising_statements, shorten_error
 from regraft.verify.child.drivers.builders import Builder, builders
 from regraft.verify.child.drivers.configuration_objects import (
     fields_of,
@@ -71,7 +71,7 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """The function whose signature `forward` has."""
+        """Return the function, whose signature stands for that of `forward`."""
         return getattr(self._module_of_function[0], self._name_of_function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -390,7 +390,7 @@ def _value_repairs(
 ) -> Iterator[dict[str, Any]]:
     """Yield other values for a constructor that an error suggests: plain ones, then configurations
     with other fields."""
-    line, text = raising_statements(error, session.original), brief(error, 2000)
+    line, text = raising_statements(error, session.original), shorten_error(error, 2000)
     plain_values = {key: value for key, value in values.items() if not is_config(value)}
     yield from config_repairs.constructor_repairs(
         original, plain_values, text, line, facts.hints.choices

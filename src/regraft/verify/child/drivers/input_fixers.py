@@ -35,12 +35,12 @@ class InputProblem:
 
     @property
     def spec(self) -> Spec:
-        """The inputs of the attempt."""
+        """Return the inputs of the attempt."""
         return self.failed.spec
 
     @property
     def absent(self) -> list[str]:
-        """The names of the parameters that may be given and are not."""
+        """Return the names of the parameters that may be given and are not."""
         return [name for name in self.optional if name not in self.spec]
 
     def with_optional(self, *names: str) -> Spec:

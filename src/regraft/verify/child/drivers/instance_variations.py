@@ -13,7 +13,7 @@ from regraft.verify.child.drivers.configuration_objects import fields_of, is_con
 from regraft.verify.child.drivers.instances import Instance, subject_of, try_values
 from regraft.verify.child.drivers.module_flags import inverted_flags
 from regraft.verify.child.drivers.reach import reach
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 
 SECONDS = 15.0  # for trying variations of a class
 
@@ -61,7 +61,7 @@ def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -
 def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Instance]:
     """Yield the instance with another flag of its modules, other inputs, another argument or
     another configuration."""
-    model = in_mode(build_seeded(0, instance.build, session.original), False)
+    model = switch_mode(build_seeded(0, instance.build, session.original), False)
     for name, value in inverted_flags(model, session.original, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})

@@ -17,7 +17,7 @@ from regraft.verify.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verify.child.drivers.module_flags import with_flags
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.replay import drop_traceback
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import adopt_classes
 
 
@@ -58,8 +58,8 @@ class Failure:
 
     @property
     def progress(self) -> tuple[bool, int]:
-        """The progress of the values: whether the class was built, then the number of
-        operations."""
+        """Return how far the values came: whether the class was built, then the number of
+        operations that ran."""
         return self.built, self.operations
 
 
@@ -87,7 +87,9 @@ def try_values(
         with session.ledger.step("original", "", f"build {name}"):
             refuse_large(builder_of(name, values), session.original)
             with counter:
-                model = in_mode(build_seeded(0, builder_of(name, values), session.original), False)
+                model = switch_mode(
+                    build_seeded(0, builder_of(name, values), session.original), False
+                )
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
         reason = f"{not_built_message(values)}{type(error).__name__}: {str(error)[:200]}"
         return Failure(False, reason, counter.count, drop_traceback(error))

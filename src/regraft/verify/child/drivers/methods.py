@@ -16,7 +16,7 @@ from regraft.verify.changes import Change
 from regraft.verify.child.drivers import further_calls, inputs
 from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.reach import reach
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 
 MODELS = 3  # that are tried for each method
 SECONDS = 5.0  # of search for the inputs of a method of one model
@@ -34,7 +34,7 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """The method whose signature `forward` has."""
+        """Return the method, whose signature stands for that of `forward`."""
         return getattr(self.model, self.called)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ def _method_subjects(
 
     Further calls follow that reach new lines.
     """
-    model = in_mode(build_seeded(0, owner.build, session.original), False)
+    model = switch_mode(build_seeded(0, owner.build, session.original), False)
     path = next((path for path, part in model.named_modules() if isinstance(part, cls)), None)
     if path is None:
         return

@@ -22,7 +22,7 @@ from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.reach import class_names_in, reach
 from regraft.verify.child.drivers.slots import Spec, make_call
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import Call
 
 SIZES = ((3, 8), (1, 5), (3, 7))  # (batch, length); inputs are searched for at the last
@@ -150,7 +150,7 @@ class _BuiltModel:
     def __init__(self, source: WholeModel, session: Session) -> None:
         self.source, self._session = source, session
         with session.ledger.step("original", "", f"build {source.name} for its parts"):
-            self.model = in_mode(build_seeded(0, source.build, session.original), False)
+            self.model = switch_mode(build_seeded(0, source.build, session.original), False)
         self._run_by_size_and_seed: dict[tuple[tuple[int, int], int], _Run] = {}
 
     def completed_parts(self) -> Iterator[_Part]:
@@ -209,7 +209,7 @@ def _runs_in_both_modes(part: Any, call: Call | None) -> bool:
         return False
     try:
         return all(
-            execute(Target(in_mode(part, training)), call, Plan(gradients=False)).error is None
+            execute(Target(switch_mode(part, training)), call, Plan(gradients=False)).error is None
             for training in (True, False)
         )
     finally:

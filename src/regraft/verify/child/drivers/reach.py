@@ -10,7 +10,7 @@ from typing import Any
 from regraft.verify.child import weights
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,9 @@ def _run_error(subject: Subject, module: ModuleType) -> BaseException | None:
         for training in (False, True):
             with weights.dropout_rate(model, weights.RATE):
                 for call in subject.calls(0)[-1:]:
-                    outcome = execute(Target(in_mode(model, training)), call, Plan(gradients=False))
+                    outcome = execute(
+                        Target(switch_mode(model, training)), call, Plan(gradients=False)
+                    )
                     if outcome.error is not None:
                         return outcome.error
     except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result

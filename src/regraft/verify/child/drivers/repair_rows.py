@@ -29,7 +29,7 @@ class Repair(Generic[P, C]):
 
     @property
     def name(self) -> str:
-        """The name of the fixer."""
+        """Return the name of the fixer."""
         return getattr(self.fixer, "__name__", repr(self.fixer))
 
 

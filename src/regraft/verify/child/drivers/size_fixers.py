@@ -65,7 +65,7 @@ class ConfigProblem:
 
     @property
     def shrunk_names(self) -> list[str]:
-        """The names of the fields that differ from the original's and are no mappings."""
+        """Return the names of the fields that differ from the original's and are no mappings."""
         return [
             name
             for name, value in self.small.items()
@@ -76,15 +76,15 @@ class ConfigProblem:
 
     @property
     def sizes(self) -> list[int]:
-        """The numbers in the error that may be sizes of a layer; smaller ones are batches, channels
-        and ranks."""
+        """Return the numbers in the error that may be sizes of a layer; smaller ones are batches,
+        channels and ranks."""
         numbers = map(int, dict.fromkeys(re.findall(r"\b\d+\b", self.text)))
         return [number for number in numbers if NARROWEST <= number <= WIDEST]
 
     @property
     def mismatched_sizes(self) -> tuple[int, int] | None:
-        """The two sizes that had to be equal, in the order of the message, where the error says so;
-        otherwise None."""
+        """Return the two sizes that had to be equal, in the order of the message, where the error
+        says so; otherwise None."""
         for pattern, _ in SIZE_MISMATCHES:
             mismatch = re.search(pattern, self.text)
             if mismatch is not None:
@@ -205,7 +205,8 @@ def widen_heads(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change
 
 
 def double_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that double one shrunk size.
+    """Yield changes that each double one shrunk size or count; vocabularies and numbers of layers
+    stay.
 
     Sizes of which one is a product of others may have been shrunk by different factors.
     """

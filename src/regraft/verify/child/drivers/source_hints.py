@@ -38,9 +38,9 @@ def hints(text: str, source: str) -> Hints:
     assigns to the attributes of `self` that this part reads; the others are of the source.
     """
     dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
-    mentioned_variations = "\n".join((text, *_assigned_expressions(text, source)))
+    extended_text = "\n".join((text, *_assigned_expressions(text, source)))
     return Hints(
-        mentioned_variations,
+        extended_text,
         compared_strings(source),
         _optional_fields(source),
         _compared_names(source),

@@ -25,7 +25,7 @@ from regraft.verify.child.drivers.module_flags import with_flags
 from regraft.verify.child.load import plain_module_name
 from regraft.verify.child.record import recording
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import Call, ModuleRef, adopt_classes
 
 PARTS = 2  # the most instances of one definition that are built by themselves
@@ -96,7 +96,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
             stack.enter_context(
                 mock.patch.object(cls, "__init__", _noting_constructor(cls, construction_by_id))
             )
-        model = in_mode(build_seeded(0, subject.build, session.original), False)
+        model = switch_mode(build_seeded(0, subject.build, session.original), False)
     calls = _calls_by_path(model, subject, session)
     flags = subject.recipe.get("flags", {})
     keys: set[str] = set()
@@ -130,7 +130,7 @@ def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
     try:
         model = build_seeded(0, part.build, session.original)
         targets = [
-            (Target(in_mode(model, training)), call)
+            (Target(switch_mode(model, training)), call)
             for training in (True, False)
             for call in part.calls
         ]

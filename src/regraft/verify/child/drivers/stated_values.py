@@ -148,7 +148,8 @@ def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _call_statement(node: ast.Call, constants: Mapping[str, Any]) -> Iterator[Statement]:
-    """Yield the literal arguments of a call of a name; nothing where it has none."""
+    """Yield the literal arguments of a call of a name, positional ones up to the first that is no
+    literal; nothing where there are none."""
     values = {
         keyword.arg: value
         for keyword in node.keywords
