@@ -177,6 +177,10 @@ FITS = {
     ),
     "match_sizes": ConfigCase({"hidden_size": 32, "heads": 4}, {"hidden_size": 16, "heads": 4}),
     "repeat_numbers": ConfigCase({"depths": 2}, {"depths": (2, 2)}),
+    "lengthen_lists": ConfigCase(
+        {"depths": (2, 3)}, {"depths": (2, 3, 2, 3)}, None, "self.make(depths[2])"
+    ),
+    "enlarge_divided_sizes": ConfigCase({"heads": 4, "width": 32}, {"heads": 4, "width": 64}),
     "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
     "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),
     "equalise_sizes": ConfigCase(SMALL_STAGES, {**SMALL_STAGES, "channel_list": [256, 32]}, STAGES),

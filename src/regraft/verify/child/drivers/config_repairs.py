@@ -103,6 +103,16 @@ FITS: _Table = (
         "AssertionError: depths needs to be a tuple with the number of blocks at each stage",
     ),
     Repair(
+        r"(tuple|list) index out of range",
+        fields.lengthen_lists,
+        "IndexError: tuple index out of range",
+    ),
+    Repair(
+        r"by zero|must be greater than 0",
+        sizes.enlarge_divided_sizes,
+        "ZeroDivisionError: integer modulo by zero",
+    ),
+    Repair(
         ANY_ERROR,
         fields.change_named_fields,
         "ValueError: `window` needs to be set",
@@ -165,6 +175,8 @@ FITS: _Table = (
 _OF_CONSTRUCTORS = (
     sizes.match_sizes,
     fields.repeat_numbers,
+    fields.lengthen_lists,
+    sizes.enlarge_divided_sizes,
     fields.change_named_fields,
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,

@@ -136,6 +136,15 @@ def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
                 yield {**small, **{name: (small[name],) * count for name in group}}
 
 
+def lengthen_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield a list or tuple with its elements twice over, for each that the line of the error
+    names."""
+    for name, value in problem.small.items():
+        is_list = isinstance(value, list | tuple) and bool(value)
+        if is_list and re.search(rf"\b{re.escape(name)}\b", problem.line):
+            yield {**problem.small, name: value + value}
+
+
 def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
     """Yield values for an attribute that the error says the configuration lacks; none if it has a
     value already."""

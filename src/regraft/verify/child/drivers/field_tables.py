@@ -296,7 +296,7 @@ LAGS_FIELD = "lags_sequence"
 STRIDES_FIELD = "conv_stride"
 STRIDE = 200
 # The side of images as a parameter of a constructor or an attribute of a module.
-IMAGE_SIDE_FIELDS = ("img_size", "image_size")
+IMAGE_SIDE_FIELDS = ("img_size", "image_size", "image_resolution", "input_resolution")
 # The configuration of the text in one of several inputs, and the width of its model.
 TEXT_CONFIG_FIELD, TEXT_WIDTH_FIELD = "text_config", "hidden_size"
 # The ends of a field with the token that stands for an image, as in `image_token_id`.

@@ -23,7 +23,7 @@ def value_for(name: str, annotation: str = "", default: Any = _MISSING) -> Any:
         return False
     for pattern, value in GUESSES:
         if re.search(pattern, name):
-            return value
+            return value[0] if isinstance(value, tuple) and annotation == "int" else value
     if annotation in GUESSES_BY_TYPE:
         return GUESSES_BY_TYPE[annotation]
     raise LookupError(f"no value can be guessed for {name!r}")

@@ -42,6 +42,7 @@ SIZE_MISMATCHES = (
         " input of size[1, 5, 32]",
     ),
 )
+_DIVIDED = 8  # smaller numbers are counts
 ANY_MISMATCH = "|".join(pattern for pattern, _ in SIZE_MISMATCHES)
 
 
@@ -202,6 +203,13 @@ def widen_heads(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change
         }
         if wider_sizes:
             yield {**problem.small, **wider_sizes}
+
+
+def enlarge_divided_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield changes that each make a size larger, of which a fixed part became zero."""
+    for name, value in problem.small.items():
+        if type(value) is int and value >= _DIVIDED and name not in VOCABULARY_FIELDS:
+            yield from ({**problem.small, name: factor * value} for factor in (2, 4))
 
 
 def double_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
