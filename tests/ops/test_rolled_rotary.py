@@ -64,7 +64,16 @@ def test_what_is_left_to_the_composition() -> None:
         assert implementation("rolled_rotary", *arguments) == "reference"
     with torch.autocast("cpu"):
         assert implementation("rolled_rotary", x, table, table) == "reference"
-    with pytest.raises(ValueError, match="even size"):
-        rolled_rotary(x[..., :5], table[:, :5], table[:, :5])
     compiled = torch.func.vmap(rolled_rotary, in_dims=(0, None, None))(x, table, table)
     torch.testing.assert_close(compiled, reference(x, table, table))
+
+
+def test_odd_sizes_are_halved_as_slices_or_chunks_do() -> None:
+    x, cos, sin = torch.randn(2, 3, 4, 5), torch.randn(4, 5), torch.randn(4, 5)
+    sliced = torch.cat((-x[..., 5 // 2 :], x[..., : 5 // 2]), dim=-1)
+    torch.testing.assert_close(rolled_rotary(x, cos, sin), x * cos + sliced * sin)
+    first, second = x.chunk(2, dim=-1)
+    chunked = torch.cat((-second, first), dim=-1)
+    torch.testing.assert_close(
+        rolled_rotary(x, cos, sin, larger_first=True), x * cos + chunked * sin
+    )

@@ -11,26 +11,35 @@ from regraft.ops.rotary import rotary_reference
 _ROLLED_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-rolled_rotary_reference = rotary_reference
-
-
-def rolled_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rolled_rotary(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool = False
+) -> torch.Tensor:
     """Return `rotary(x, cos, sin)`, as `x * cos + roll(x) * sin` with the signs in the table of
     sines.
 
-    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. An odd `D` raises
-    ValueError. If all tensors are on CPU and have one dtype, and the table of sines has at most
-    half of the elements of `x`, the op needs three passes over memory. Any other arguments run as
-    the composition: a compiler fuses it, and the other cases have not been measured.
+    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. Of an odd `D` the
+    second half is the larger one, with `larger_first` the first, as `torch.chunk` cuts. If all
+    tensors are on CPU and have one dtype, and the table of sines has at most half of the elements
+    of `x`, the op needs three passes over memory. Any other arguments run as the composition: a
+    compiler fuses it, and the other cases have not been measured.
     """
     if rolled_rotary_implementation(x, cos, sin) != "torch-native":
-        return rotary_reference(x, cos, sin)
+        return rotary_reference(x, cos, sin, larger_first=larger_first)
     half = x.shape[-1] // 2
     signed_sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
     return torch.addcmul(x * cos, torch.roll(x, half, -1), signed_sin)
 
 
-def rolled_rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
+def rolled_rotary_reference(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool = False
+) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return rotary_reference(x, cos, sin, larger_first=larger_first)
+
+
+def rolled_rotary_implementation(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool = False
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     tensors = (x, cos, sin)
     if not are_tensors(*tensors) or any(tensor.device.type != "cpu" for tensor in tensors):

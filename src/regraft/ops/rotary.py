@@ -27,15 +27,21 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return _rotate_by_liger((x,), cos, sin)[0]
 
 
-def rotary_reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Compute the composition that the op replaces; ValueError for an odd `D`, which models halve
-    differently."""
-    half = x.shape[-1] // 2
-    if (
-        isinstance(x, torch.Tensor) and x.shape[-1] % 2
-    ):  # while `torch.fx` traces, a size is no number
-        raise ValueError(f"a rotary embedding needs an even size, not {x.shape[-1]}")
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+def rotary_reference(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, larger_first: bool | None = None
+) -> torch.Tensor:
+    """Compute the composition that the op replaces.
+
+    `larger_first` tells which half of an odd `D` is the larger one: the first, as `torch.chunk`
+    cuts, or the second, as slices at `D // 2` do. None raises ValueError for an odd `D`.
+    """
+    size = x.shape[-1]
+    is_odd = isinstance(x, torch.Tensor) and size % 2  # while `torch.fx` traces, it is no number
+    if is_odd and larger_first is None:
+        raise ValueError(f"a rotary embedding needs an even size, not {size}")
+    half = size // 2 + 1 if is_odd and larger_first else size // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
 
 
 def rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:

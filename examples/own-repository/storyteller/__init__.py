@@ -1,0 +1,1 @@
+"""A small language model in the style of Llama, written by hand."""
