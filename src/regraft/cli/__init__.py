@@ -1,4 +1,4 @@
-"""The command line: `regraft check`, `show`, `rule`, `new`, `test`, `verify`, `bench`, `split`."""
+"""The command line: a module for each command of `regraft`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from regraft import __version__
 from regraft.cli.author import new, test_command
 from regraft.cli.bench import bench_command
 from regraft.cli.check import check
+from regraft.cli.config import config_command
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
 from regraft.cli.verify import verify_command
@@ -24,6 +25,7 @@ def main() -> None:
 
 for command in (
     check,
+    config_command,
     show,
     rule_command,
     new,

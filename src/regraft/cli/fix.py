@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,7 @@ class Policy:
     out       the directory for copies; None to write in place
     keep      losses that forbid a proof
     driver    the function that builds the model and its calls; None to build models without it
-    counts    number of definitions by verdict so far
-    passed_over  number of files of tests, examples and vendored code that were not rewritten
+    time_limit  seconds of processor time for each file
     """
 
     prove: bool
@@ -45,10 +45,7 @@ class Policy:
     out: Path | None = None
     keep: tuple[str, ...] = ()
     driver: str | None = None
-    counts: dict[str, int] = field(
-        default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0}
-    )
-    passed_over: int = 0
+    time_limit: float = 300.0
 
 
 def chosen_policy(
@@ -59,7 +56,6 @@ def chosen_policy(
     python: str,
     out: Path | None,
     keep: tuple[str, ...] = (),
-    driver: str | None = None,
 ) -> Policy:
     """Return the policy that the options mean; exit where --verify is given and torch is not
     installed."""
@@ -67,7 +63,7 @@ def chosen_policy(
     if fix and prove and not can_verify:
         stop("--verify needs torch, which is not installed in this environment")
     proves = can_verify if prove is None else prove
-    return Policy(proves, unproven, not no_cache, python, out, keep, driver)
+    return Policy(proves, unproven, not no_cache, python, out, keep)
 
 
 def rewrite(
@@ -77,9 +73,13 @@ def rewrite(
     policy: Policy,
     vendor: bool,
     quiet: bool,
+    verdict_counts: Counter[str],
 ) -> tuple[int, list[SourceError]]:
     """Show or write the rewritten file; return the number of findings that it settles, and the
-    errors."""
+    errors.
+
+    verdict_counts  counts the verdicts of the definitions that were verified
+    """
     from regraft.scanning import RuleDefect, rewrite_file
     from regraft.source import text
 
@@ -88,7 +88,7 @@ def rewrite(
     home = home_of(Path(report.file), vendor)
     try:
         if policy.prove:
-            changed, applied = _proved_rewrite(report, rules, policy, home, quiet)
+            changed, applied = _proved_rewrite(report, rules, policy, home, quiet, verdict_counts)
         else:
             changed, applied = rewrite_file(report, rules, home)
     except RuleDefect as defect:
@@ -130,7 +130,12 @@ def _write(
 
 
 def _proved_rewrite(
-    report: FileReport, rules: Sequence[CompiledRule], policy: Policy, home: str, quiet: bool
+    report: FileReport,
+    rules: Sequence[CompiledRule],
+    policy: Policy,
+    home: str,
+    quiet: bool,
+    verdict_counts: Counter[str],
 ) -> tuple[bytes, tuple[Finding, ...]]:
     """Return the bytes of a file that may be written, and the findings applied in them.
 
@@ -150,7 +155,7 @@ def _proved_rewrite(
             Path(report.file),
             changed,
             policy.driver,
-            300.0,
+            policy.time_limit,
             policy.python,
             policy.cached,
             Terms(keep=policy.keep).for_rules(tested=are_tested(rules)),
@@ -158,7 +163,7 @@ def _proved_rewrite(
         unproven=policy.unproven,
     )
     for verdict in (*fix.verdicts, *fix.left_out):
-        policy.counts[verdict.status] += 1
+        verdict_counts[verdict.status] += 1
         if not quiet:
             print_verdict(verdict)
     for verdict in fix.left_out if not quiet else ():

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from regraft.cli.configured import (
+    CONFIG,
+    NO_CONFIG,
+    is_stated,
+    load_chosen,
+    rules_for,
+    settings_of,
+    with_rule_options,
+)
 from regraft.cli.shared import (
     DIRECTORIES,
     DRIVER,
@@ -19,8 +29,6 @@ from regraft.cli.shared import (
     PYTHON,
     SELECT,
     UNSAFE,
-    as_error,
-    load,
     print_error,
     print_verdict,
     stop,
@@ -28,6 +36,7 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from regraft.configuration import Settings
     from regraft.verify import Verdict
     from regraft.verify.types import Contract, Effort
 
@@ -35,6 +44,8 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("original", type=PATH)
 @click.argument("changed", type=PATH, required=False)
+@CONFIG
+@NO_CONFIG
 @SELECT
 @IGNORE
 @DIRECTORIES
@@ -80,22 +91,7 @@ if TYPE_CHECKING:
     default="text",
     show_default=True,
 )
-def verify_command(
-    original: Path,
-    changed: Path | None,
-    select: str | None,
-    ignore: str,
-    directories: tuple[Path, ...],
-    unsafe: bool,
-    driver: str | None,
-    python: str,
-    time_limit: float,
-    effort: Effort,
-    contract: Contract,
-    keep: tuple[str, ...],
-    no_cache: bool,
-    form: str,
-) -> None:
+def verify_command(**values: Any) -> None:
     """Run ORIGINAL against CHANGED, or against itself with the rewrites applied that `regraft check
     --fix` offers.
 
@@ -103,32 +99,85 @@ def verify_command(
     current directory, are run against what it makes of them. Exits with 0 when every change is
     proved, 1 when one is not, 2 on an error.
     """
-    from regraft.source.diff import is_diff
-    from regraft.verify.types import Terms
+    sys.exit(_run(VerifyOptions(**values)))
 
-    if changed is not None and (select is not None or ignore or directories or unsafe):
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """The options of `regraft verify`, as its `--help` explains them."""
+
+    original: Path
+    changed: Path | None
+    config: Path | None
+    no_config: bool
+    select: str | None
+    ignore: str
+    directories: tuple[Path, ...]
+    unsafe: bool
+    driver: str | None
+    python: str
+    time_limit: float
+    effort: Effort
+    contract: Contract
+    keep: tuple[str, ...]
+    no_cache: bool
+    form: str
+
+
+def _run(options: VerifyOptions) -> int:
+    """Verify what the options name, print the verdicts and return the exit status."""
+    from regraft.source.diff import is_diff
+
+    original, changed = options.original, options.changed
+    chooses_rules = options.select is not None or options.ignore or options.directories
+    if changed is not None and (chooses_rules or options.unsafe):
         raise click.UsageError(
             "two files are compared as they are: --select, --ignore, --rules and --unsafe are for"
             " one file"
         )
+    ((settings, _),) = settings_of((original,), options.config, options.no_config)
+    settings = with_rule_options(
+        settings, options.select, options.ignore, options.directories, options.unsafe
+    )
     if is_diff(original) and changed is None:
         versions = _versions_after(original)
     else:
-        versions = {
-            original: _changed_bytes(original, changed, select, ignore, directories, unsafe)
-        }
+        versions = {original: _changed_bytes(original, changed, settings)}
     is_own_rewrite = changed is None and not is_diff(original)
-    terms = Terms(effort, contract, keep)
-    terms = terms.for_rules(tested=not directories and not unsafe) if is_own_rewrite else terms
     verdicts = tuple(
         verdict
         for file, changed_bytes in versions.items()
-        for verdict in verdicts_of(
-            file, changed_bytes, driver, time_limit, python, not no_cache, terms
-        )
+        for verdict in _verdicts(file, changed_bytes, options, settings, is_own_rewrite)
     )
-    _print_verdicts(original, verdicts, form)
-    sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
+    _print_verdicts(original, verdicts, options.form)
+    return 0 if all(verdict.status == "proved" for verdict in verdicts) else 1
+
+
+def _verdicts(
+    file: Path, changed: bytes, options: VerifyOptions, settings: Settings, is_own_rewrite: bool
+) -> tuple[Verdict, ...]:
+    """Return the verdicts on a changed version of a file, by the options, else by the settings."""
+    from regraft.verify.types import Terms
+
+    def choose(name: str, default: Any) -> Any:
+        return getattr(options, name) if is_stated(name) else default
+
+    terms = Terms(
+        choose("effort", settings.effort),
+        choose("contract", settings.contract),
+        choose("keep", settings.keep),
+    )
+    if is_own_rewrite:
+        terms = terms.for_rules(tested=not settings.rules and not settings.unsafe)
+    return verdicts_of(
+        file,
+        changed,
+        options.driver or settings.driver_of(file),
+        choose("time_limit", settings.time_limit),
+        choose("python", settings.python or options.python),
+        not options.no_cache,
+        terms,
+    )
 
 
 def _versions_after(diff: Path) -> dict[Path, bytes]:
@@ -158,14 +207,7 @@ def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> N
             click.echo(f"{original}: nothing changed, nothing to verify")
 
 
-def _changed_bytes(
-    original: Path,
-    changed: Path | None,
-    select: str | None,
-    ignore: str,
-    directories: Sequence[Path],
-    unsafe: bool,
-) -> bytes:
+def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> bytes:
     """Return the changed version: that of the second file, else the original with its fixable
     findings applied."""
     from regraft.scanning import RuleDefect, check_file, rewrite_file
@@ -175,9 +217,10 @@ def _changed_bytes(
             return changed.read_bytes()
         except OSError as error:
             stop(f"{changed}: {error.strerror}")
-    rules, problems = load(select, ignore, directories, unsafe=unsafe)
+    rules, problems = load_chosen(settings)
+    rules = rules_for(original, rules, settings)
     report = check_file(original, rules)
-    errors = [*(as_error(problem) for problem in problems), *report.errors]
+    errors = [*problems, *report.errors]
     if errors:
         for source_error in errors:
             print_error(source_error)

@@ -19,6 +19,9 @@ class Collector:
 
     explain  also list near misses and places that were not followed
     missing  number of findings by the package that they wait for
+    notebooks  number of notebooks below the paths, which are not read
+    verdicts   number of verified definitions by verdict
+    passed_over  number of files of tests, examples and vendored code that were not rewritten
     """
 
     explain: bool = False
@@ -30,6 +33,9 @@ class Collector:
     files: int = 0
     classes: int = 0
     nodes: int = 0
+    notebooks: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    passed_over: int = 0
 
     def add(self, report: FileReport) -> None:
         """Add the report of one file."""
