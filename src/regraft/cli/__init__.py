@@ -8,6 +8,7 @@ import click
 
 from regraft import __version__
 from regraft.cli.author import new, test_command
+from regraft.cli.baseline import baseline_command
 from regraft.cli.bench import bench_command
 from regraft.cli.check import check
 from regraft.cli.config import config_command
@@ -26,6 +27,7 @@ def main() -> None:
 for command in (
     check,
     config_command,
+    baseline_command,
     show,
     rule_command,
     new,

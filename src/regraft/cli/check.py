@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from regraft.cli.check_run import CheckOptions, run
+from regraft.cli.check_options import CheckOptions
+from regraft.cli.check_run import run
 from regraft.cli.configured import CONFIG, NO_CONFIG
 from regraft.cli.shared import (
     DIRECTORIES,
@@ -60,6 +61,18 @@ from regraft.report.formats import FORMATS
     "--no-lock",
     is_flag=True,
     help="Do not look for regraft.lock.toml here or beside pyproject.toml.",
+)
+@click.option(
+    "--baseline",
+    type=PATH,
+    metavar="FILE",
+    help="Leave out the findings of this file, which regraft baseline write made.",
+)
+@click.option("--no-baseline", is_flag=True, help="Report the findings of the baseline, too.")
+@click.option(
+    "--add-ignores",
+    is_flag=True,
+    help="Write a comment into the files that ignores each finding that could be fixed.",
 )
 @click.option(
     "--diff",

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from regraft.cli.check_options import STDIN, CheckOptions, check_combination
 from regraft.cli.configured import (
+    ignore_complaints,
     is_stated,
     load_chosen,
+    only_rules,
+    read_baseline,
     rules_for,
     settings_of,
     with_rule_options,
 )
-from regraft.cli.fix import Policy, chosen_policy, home_of, rewrite
+from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.shared import STREAMS, as_error, is_terminal, load_locked, lock_file
 from regraft.report.formats import FORMATS, ErrorsOnly, Output
 from regraft.report.words import count
@@ -29,93 +33,25 @@ if TYPE_CHECKING:
     from regraft.configuration import Settings
     from regraft.report.machine import Collector
     from regraft.scanning import CompiledRule, FileReport
+    from regraft.scanning.baseline import Baseline
     from regraft.source.text import SourceError
-
-STDIN = Path("-")
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """The options of `regraft check`, as its `--help` explains them."""
-
-    paths: tuple[Path, ...]
-    config: Path | None
-    no_config: bool
-    exclude: tuple[str, ...]
-    force_exclude: bool
-    no_gitignore: bool
-    stdin_filename: Path | None
-    select: str | None
-    ignore: str
-    directories: tuple[Path, ...]
-    lock: Path | None
-    no_lock: bool
-    show_diff: bool
-    fix: bool
-    out: Path | None
-    prove: bool | None
-    unproven: bool
-    driver: str | None
-    keep: tuple[str, ...]
-    python: str
-    unsafe: bool
-    vendor: bool
-    install: bool
-    explain: bool
-    jobs: int
-    no_cache: bool
-    form: str
 
 
 def run(options: CheckOptions) -> int:
     """Check the files of the options and return the exit status."""
-    _check_combination(options)
+    check_combination(options)
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
-    total = Collector(options.explain)
+    total = Collector(options.explain, is_fixing=options.fix)
     output = (ErrorsOnly if options.show_diff else FORMATS[options.form])(STREAMS)
-    settled = sum(
+    for settings, paths in _groups(options):
         _GroupRun(options, settings, paths, total, output).run()
-        for settings, paths in _groups(options)
-    )
-    remarks = [*_install_remarks(total), *_verdict_remarks(total)]
-    if total.notebooks:
-        remarks.append(f"{count(total.notebooks, 'notebook')} not read: Regraft reads .py files")
+    remarks = [*_install_remarks(total), *_verdict_remarks(total), *_omission_remarks(total)]
     output.finish(total, time.perf_counter() - started, remarks)
     if options.install and total.missing and not _offer_install(sorted(total.missing)):
         return 2
-    return 2 if total.errors else int(len(total.findings) > settled)
-
-
-def _check_combination(options: CheckOptions) -> None:
-    """Raise UsageError for options that exclude each other, or that need another one."""
-    with_fix = (options.prove, options.unproven, options.vendor, options.out, options.keep)
-    shows_vendored_diff = options.show_diff and options.vendor and not options.out
-    if options.show_diff and options.fix:
-        raise click.UsageError("--diff and --fix exclude each other")
-    if any((*with_fix, options.driver)) and not (shows_vendored_diff or options.fix):
-        raise click.UsageError(
-            "--out, --verify, --unproven, --driver, --keep and --vendor go with --fix"
-        )
-    if options.show_diff and FORMATS[options.form].is_document:
-        raise click.UsageError(
-            f"--diff prints a diff, --output-format {options.form} prints a document: choose one"
-        )
-    if options.driver and (len(options.paths) > 1 or options.paths[0].is_dir()):
-        raise click.UsageError("--driver is for one file: name the file that its model is in")
-    _check_stdin(options)
-
-
-def _check_stdin(options: CheckOptions) -> None:
-    """Raise UsageError where standard input is combined with what needs a file."""
-    if STDIN not in options.paths:
-        if options.stdin_filename is not None:
-            raise click.UsageError("--stdin-filename goes with the path -")
-    elif len(options.paths) > 1:
-        raise click.UsageError("- stands for standard input and is the only path")
-    elif options.fix:
-        raise click.UsageError("--fix rewrites files, and - is none: --diff prints the change")
+    return total.exit_status
 
 
 def _groups(options: CheckOptions) -> Iterator[tuple[Settings, list[Path]]]:
@@ -154,23 +90,64 @@ class _GroupRun:
     total: Collector
     output: Output
 
-    def run(self) -> int:
-        """Report the files, and show or write what the rules make of them; return the number of
-        findings that are settled."""
+    def run(self) -> None:
+        """Report the files, and show or write what the rules make of them."""
         rules, problems = self._chosen_rules()
         self.total.errors += problems
+        baseline = read_baseline(self.settings, self.options.baseline, self.options.no_baseline)
         rewrites = self.options.show_diff or self.options.fix
-        settled = 0
         for report in self._reports(rules):
             file_rules = rules_for(Path(report.file), rules, self.settings)
-            shown = report
-            if len(file_rules) < len(rules):
-                shown = _without_other_rules(report, file_rules)
+            shown = self._shown(report, file_rules, baseline)
             self.total.add(shown)
             self.output.add(shown)
             if rewrites and shown.findings:
-                settled += self._rewrite(shown, file_rules)
-        return settled
+                self.total.count_remaining(shown, self._rewrite(shown, file_rules, baseline))
+            elif self.options.add_ignores and shown.findings:
+                self.total.count_remaining(shown, self._add_ignores(shown))
+            else:
+                self.total.count_remaining(shown)
+
+    def _shown(
+        self, report: FileReport, rules: Sequence[CompiledRule], baseline: Baseline | None
+    ) -> FileReport:
+        """Return the report of a file with what is to be reported: findings of these rules that the
+        baseline does not accept; add what is wrong with its ignores to the totals."""
+        shown = only_rules(report, rules)
+        self.total.warnings += ignore_complaints(
+            shown, rules, self.settings, not (self.options.select or self.options.ignore)
+        )
+        if baseline is not None:
+            shown, number = baseline.without_accepted(shown)
+            self.total.accepted += number
+        return shown
+
+    def _add_ignores(self, report: FileReport) -> int:
+        """Write comments that ignore the fixable findings of a file; return the number of those
+        that have no place for one."""
+        from regraft.scanning.ignores import add_comments
+        from regraft.source import text
+
+        findings = [finding for finding in report.findings if finding.fixable]
+        source = report.source or text.read(Path(report.file))
+        if not findings or isinstance(source, text.SourceError):
+            return len(findings)
+        changed, homeless = add_comments(source, findings)
+        error = text.write(source, changed)
+        if error is not None:
+            self.total.errors.append(error)
+            return len(findings)
+        self.total.errors += (
+            text.SourceError(
+                finding.file,
+                *finding.start,
+                f"no comment fits on this line, which ignores {finding.rule.id}: add the rule to"
+                " per-file-ignores",
+            )
+            for finding in homeless
+        )
+        self.total.ignores_added += len(findings) - len(homeless)
+        return len(homeless)
 
     def _chosen_rules(self) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
         """Return the rules of the settings or of the lock file, and what is wrong with them."""
@@ -198,13 +175,23 @@ class _GroupRun:
         )
         files = list(search.python_files(self.paths))
         self.total.notebooks += search.notebooks
-        is_cached = not any((options.no_cache, options.show_diff, options.fix, options.explain))
+        is_cached = not any(
+            (
+                options.no_cache,
+                options.show_diff,
+                options.fix,
+                options.explain,
+                options.add_ignores,
+            )
+        )
         task = Task(rules, options.explain, cache_directory() if is_cached else None)
         yield from _with_progress(scan_files(files, task, self.settings.jobs), len(files))
 
-    def _rewrite(self, report: FileReport, rules: Sequence[CompiledRule]) -> int:
-        """Show or write what the rules make of a file; return the number of findings that are
-        settled.
+    def _rewrite(
+        self, report: FileReport, rules: Sequence[CompiledRule], baseline: Baseline | None
+    ) -> int:
+        """Show or write what the rules make of a file; return the number of findings that could
+        be fixed and are not.
 
         Files of tests, examples and vendored code below the paths are only reported.
         """
@@ -213,18 +200,18 @@ class _GroupRun:
         options = self.options
         if options.fix and is_secondary(Path(report.file), self.paths):
             self.total.passed_over += 1
-            return 0
-        settled, failures = rewrite(
-            _with_patches(report, rules, options.vendor),
+            return sum(finding.fixable for finding in report.findings)
+        rewriting = Rewriter(
             rules,
-            options.fix,
             self._policy_for(Path(report.file)),
+            options.fix,
             options.vendor,
             self.output.is_document,
             self.total.verdicts,
-        )
-        self.total.errors += failures
-        return settled
+            lambda finding: baseline is None or not baseline.accepts(report.file, finding),
+        ).rewrite(_with_patches(report, rules, options.vendor))
+        self.total.errors += rewriting.errors
+        return rewriting.remaining
 
     def _policy_for(self, file: Path) -> Policy:
         """Return the policy for a file: by the options, else by the settings."""
@@ -241,16 +228,6 @@ class _GroupRun:
         )
         driver = options.driver or settings.driver_of(file)
         return replace(policy, driver=driver, time_limit=settings.time_limit)
-
-
-def _without_other_rules(report: FileReport, rules: Sequence[CompiledRule]) -> FileReport:
-    """Return the report of a file as these rules alone give it."""
-    names = {rule.rule.id for rule in rules}
-    return replace(
-        report,
-        findings=tuple(finding for finding in report.findings if finding.rule.id in names),
-        misses=tuple(miss for miss in report.misses if miss.rule.id in names),
-    )
 
 
 def _stdin_report(
@@ -282,6 +259,18 @@ def _verdict_remarks(total: Collector) -> Iterator[str]:
     if total.passed_over:
         files = count(total.passed_over, "file")
         yield f"{files} of tests, examples and vendored code not rewritten: name them to do so"
+
+
+def _omission_remarks(total: Collector) -> Iterator[str]:
+    """Yield the numbers of what is not among the findings, or will not be."""
+    if total.ignored:
+        yield f"{count(total.ignored, 'finding')} ignored by comments"
+    if total.accepted:
+        yield f"{count(total.accepted, 'finding')} accepted by the baseline"
+    if total.ignores_added:
+        yield f"{count(total.ignores_added, 'finding')} ignored by new comments"
+    if total.notebooks:
+        yield f"{count(total.notebooks, 'notebook')} not read: Regraft reads .py files"
 
 
 def _with_patches(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:

@@ -16,7 +16,11 @@ from regraft.cli.shared import PATH
 if TYPE_CHECKING:
     from regraft.configuration import Settings
 
-_UNSET = {"select": "the rules that need nothing but PyTorch", "python": "this interpreter"}
+_UNSET = {
+    "select": "the rules that need nothing but PyTorch",
+    "python": "this interpreter",
+    "baseline": "none",
+}
 
 
 @click.command("config")

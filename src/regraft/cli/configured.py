@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from regraft.cli.shared import PATH, as_error, compile_loaded_rules, print_error, split_words
+from regraft.cli.shared import PATH, as_error, compile_loaded_rules, print_error, split_words, stop
 
 if TYPE_CHECKING:
     from regraft.configuration import ConfigurationError, Settings
     from regraft.rules import RuleProblem
-    from regraft.scanning import CompiledRule
+    from regraft.scanning import CompiledRule, FileReport
+    from regraft.scanning.baseline import Baseline
     from regraft.source.text import SourceError
 
 CONFIG = click.option(
@@ -135,3 +136,49 @@ def rules_for(
     if not selectors:
         return rules
     return tuple(rule for rule in rules if not is_selected(rule.rule.id, selectors))
+
+
+def only_rules(report: FileReport, rules: Sequence[CompiledRule]) -> FileReport:
+    """Return the report of a file as these rules alone give it."""
+    names = {rule.rule.id for rule in rules}
+    return replace(
+        report,
+        findings=tuple(finding for finding in report.findings if finding.rule.id in names),
+        misses=tuple(miss for miss in report.misses if miss.rule.id in names),
+    )
+
+
+def ignore_complaints(
+    report: FileReport, rules: Sequence[CompiledRule], settings: Settings, are_all_active: bool
+) -> Iterator[SourceError]:
+    """Yield what is wrong with the comments of a file that ignore findings.
+
+    are_all_active  whether the rules are those of the project, without a choice by options
+    """
+    if not report.ignores:
+        return
+    from regraft.rules import BUILT_IN
+    from regraft.rules.loading import rule_paths
+    from regraft.scanning.ignores import ignore_warnings
+
+    yield from ignore_warnings(
+        report.file,
+        report.ignores,
+        [rule.rule.id for rule in rules],
+        rule_paths((BUILT_IN, *settings.rules)),
+        are_all_active,
+    )
+
+
+def read_baseline(settings: Settings, path: Path | None, no_baseline: bool) -> Baseline | None:
+    """Return the baseline of the option or of the settings; None without one; exit for one that
+    cannot be read."""
+    from regraft.scanning.baseline import BaselineError, read
+
+    if path is not None and no_baseline:
+        raise click.UsageError("--baseline and --no-baseline exclude each other")
+    chosen = None if no_baseline else path or settings.baseline
+    try:
+        return read(chosen) if chosen is not None else None
+    except BaselineError as error:
+        stop(str(error))

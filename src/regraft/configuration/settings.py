@@ -23,6 +23,7 @@ class Settings:
     exclude           files that are not scanned
     per_file_ignores  selectors of rules that are ignored in the files of a pattern
     rules             directories with packs of rules
+    baseline          the file of the findings that the project accepts
     driver            the function that builds the model, for the files of a pattern
     python            the interpreter that runs both versions; None for the present one
     time_limit        seconds of processor time for each verified file
@@ -35,6 +36,7 @@ class Settings:
     exclude: tuple[PathPatterns, ...] = ()
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rules: tuple[Path, ...] = ()
+    baseline: Path | None = None
     respect_gitignore: bool = True
     unsafe: bool = False
     jobs: int = 1
@@ -95,6 +97,13 @@ def _directories(value: object, file: Path) -> tuple[Path, ...]:
         if not directory.is_dir():
             raise ValueError(f"a directory that exists; there is no {directory}")
     return directories
+
+
+def _file(value: object, file: Path) -> Path:
+    """Return the path of a file, which is relative to the folder of the configuration file."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("the path of a file")
+    return file.parent / value
 
 
 def _boolean(value: object, _: Path) -> bool:
@@ -177,6 +186,7 @@ KEYS: Mapping[str, Value] = MappingProxyType(
         "exclude": _patterns,
         "per-file-ignores": _texts_by_pattern,
         "rules": _directories,
+        "baseline": _file,
         "respect-gitignore": _boolean,
         "unsafe": _boolean,
         "jobs": _process_count,

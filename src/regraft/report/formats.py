@@ -75,6 +75,8 @@ class Full:
 
         for line in (text.summary(total), *remarks):
             self.write_total(line)
+        for warning in total.warnings:
+            self.streams.remark(text.warning(warning))
         for error in total.errors:
             self.streams.remark(text.error(error))
 
@@ -123,6 +125,8 @@ class ErrorsOnly:
     def finish(self, total: Collector, seconds: float, remarks: list[str]) -> None:
         from regraft.report import text
 
+        for warning in total.warnings:
+            self.streams.remark(text.warning(warning))
         for error in total.errors:
             self.streams.remark(text.error(error))
 

@@ -70,21 +70,33 @@ def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
 
 def error(source_error: SourceError, paint: Paint = plain) -> str:
     """Return the line `file:line:col error: message`, without the parts that are not known."""
+    return f"{_place(source_error, paint)} {paint('error', fg='red')}: {source_error.message}"
+
+
+def warning(source_error: SourceError, paint: Paint = plain) -> str:
+    """Return the line `file:line:col warning: message`."""
+    return f"{_place(source_error, paint)} {paint('warning', fg='yellow')}: {source_error.message}"
+
+
+def _place(source_error: SourceError, paint: Paint) -> str:
     place = ":".join(
         str(part)
         for part in (source_error.file, source_error.line or "", source_error.column or "")
         if part
     )
-    return f"{paint(place, bold=True)} {paint('error', fg='red')}: {source_error.message}"
+    return paint(place, bold=True)
 
 
 def summary(total: Collector) -> str:
-    """Return one line of totals."""
-    parts = [count(len(total.findings), "finding")]
-    if total.findings:
-        parts[0] += (
-            f" ({sum(finding['status'] == 'fixable' for finding in total.findings)} fixable)"
-        )
+    """Return one line of totals, which add up."""
+    numbers = total.summary()
+    parts = [count(numbers["findings"], "finding")]
+    if numbers["findings"]:
+        withheld = f", {numbers['withheld']} withheld" if numbers["withheld"] else ""
+        parts[0] += f" ({numbers['fixable']} fixable{withheld})"
+    if total.is_fixing and numbers["fixable"]:
+        parts.append(f"{numbers['fixed']} fixed")
+        parts.append(f"{numbers['remaining']} not fixed")
     parts.append(count(total.files, "file"))
     if total.errors:
         parts.append(count(len(total.errors), "error"))

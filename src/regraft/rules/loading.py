@@ -136,7 +136,7 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
     packs = {name.partition("/")[0] for name in names}
     matching_names = [name for name in names if _selects(selector, name)]
     if not matching_names:
-        yield RuleProblem(selector, 0, 0, "no rule has this name" + _suggestion(selector, names))
+        yield RuleProblem(selector, 0, 0, "no rule has this name" + suggestion(selector, names))
     elif (
         len(matching_names) > 1
         and selector not in packs
@@ -147,7 +147,7 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
         )
 
 
-def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:
+def suggestion(selector: str, paths: Mapping[str, Path]) -> str:
     """Return a hint at a name that is like the selector; "" where there is none."""
     words = [word for name in paths for word in (name, *name.split("/"))]
     matches = difflib.get_close_matches(selector, words, 1)
