@@ -127,6 +127,13 @@ from regraft.report.formats import FORMATS
 @click.option(
     "--no-cache", is_flag=True, help="Scan and verify every file, also those that were before."
 )
+@click.option("--statistics", is_flag=True, help="Also print the number of findings by rule.")
+@click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Print errors and warnings alone.",
+)
 @click.option(
     "--output-format", "form", type=click.Choice(list(FORMATS)), default="full", show_default=True
 )

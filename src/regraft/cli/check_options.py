@@ -45,6 +45,8 @@ class CheckOptions:
     explain: bool
     jobs: int
     no_cache: bool
+    statistics: bool
+    quiet: bool
     form: str
 
 
@@ -60,11 +62,18 @@ def check_combination(options: CheckOptions) -> None:
         raise click.UsageError(
             "--out, --verify, --unproven, --driver, --keep and --vendor go with --fix"
         )
+    _check_output(options)
+    _check_paths(options)
+
+
+def _check_output(options: CheckOptions) -> None:
+    """Raise UsageError for options that want two kinds of output."""
     if options.show_diff and FORMATS[options.form].is_document:
         raise click.UsageError(
             f"--diff prints a diff, --output-format {options.form} prints a document: choose one"
         )
-    _check_paths(options)
+    if options.quiet and (options.show_diff or FORMATS[options.form].is_document):
+        raise click.UsageError("--quiet prints no findings: no diff and no document")
 
 
 def _check_paths(options: CheckOptions) -> None:

@@ -26,7 +26,7 @@ from regraft.cli.configured import (
 )
 from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.shared import STREAMS, as_error, is_terminal, load_locked, lock_file
-from regraft.report.formats import FORMATS, ErrorsOnly, Output
+from regraft.report.formats import FORMATS, Output, Quiet
 from regraft.report.words import count
 
 if TYPE_CHECKING:
@@ -44,10 +44,13 @@ def run(options: CheckOptions) -> int:
 
     started = time.perf_counter()
     total = Collector(options.explain, is_fixing=options.fix)
-    output = (ErrorsOnly if options.show_diff else FORMATS[options.form])(STREAMS)
+    is_silent = options.show_diff or options.quiet
+    output = (Quiet if is_silent else FORMATS[options.form])(STREAMS)
     for settings, paths in _groups(options):
         _GroupRun(options, settings, paths, total, output).run()
     remarks = [*_install_remarks(total), *_verdict_remarks(total), *_omission_remarks(total)]
+    if options.statistics:
+        remarks += (f"{number:6}  {rule}" for rule, number in total.statistics())
     output.finish(total, time.perf_counter() - started, remarks)
     if options.install and total.missing and not _offer_install(sorted(total.missing)):
         return 2
@@ -92,6 +95,8 @@ class _GroupRun:
 
     def run(self) -> None:
         """Report the files, and show or write what the rules make of them."""
+        from regraft.scanning.edits import edits_of
+
         rules, problems = self._chosen_rules()
         self.total.errors += problems
         baseline = read_baseline(self.settings, self.options.baseline, self.options.no_baseline)
@@ -99,7 +104,11 @@ class _GroupRun:
         for report in self._reports(rules):
             file_rules = rules_for(Path(report.file), rules, self.settings)
             shown = self._shown(report, file_rules, baseline)
-            self.total.add(shown)
+            if self.output.shows_edits and any(finding.fixable for finding in shown.findings):
+                patched = _with_patches(report, rules, vendor=False)
+                self.total.add(replace(shown, source=patched.source), edits_of(patched))
+            else:
+                self.total.add(shown)
             self.output.add(shown)
             if rewrites and shown.findings:
                 self.total.count_remaining(shown, self._rewrite(shown, file_rules, baseline))
@@ -206,7 +215,7 @@ class _GroupRun:
             self._policy_for(Path(report.file)),
             options.fix,
             options.vendor,
-            self.output.is_document,
+            self.output.is_document or options.quiet,
             self.total.verdicts,
             lambda finding: baseline is None or not baseline.accepts(report.file, finding),
         ).rewrite(_with_patches(report, rules, options.vendor))

@@ -1,15 +1,18 @@
 """The JSON report of `regraft check`, whose shape is a contract: keys are added, never changed or
-removed."""
+removed. `schemas/check.schema.json` states it."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from regraft.report.text import help_text
 from regraft.rules.requirements import missing_requirements, requirement
 from regraft.scanning import FileReport, Finding, Miss
-from regraft.source.text import SourceError
+from regraft.scanning.edits import Key, key_of
+from regraft.source.text import Edit, SourceError
 
 
 @dataclass(slots=True)
@@ -51,14 +54,21 @@ class Collector:
     verdicts: Counter[str] = field(default_factory=Counter)
     passed_over: int = 0
 
-    def add(self, report: FileReport) -> None:
-        """Add the report of one file."""
+    def add(self, report: FileReport, edits: Mapping[Key, tuple[Edit, ...]] | None = None) -> None:
+        """Add the report of one file.
+
+        edits  the edits of its findings, where the format shows them; then the report has its
+               source
+        """
         self.files += 1
         self.classes += report.classes
         self.nodes += report.nodes
         self.errors += report.errors
         self.ignored += sum(len(comment.suppressed) for comment in report.ignores)
-        self.findings += [finding_as_json(finding) for finding in report.findings]
+        self.findings += [
+            finding_as_json(finding, _edits_as_json(report, (edits or {}).get(key_of(finding), ())))
+            for finding in report.findings
+        ]
         self.missing.update(
             package
             for finding in report.findings
@@ -111,6 +121,10 @@ class Collector:
             "errors": len(self.errors),
         }
 
+    def statistics(self) -> list[tuple[str, int]]:
+        """Return the number of findings of each rule, the most frequent first."""
+        return Counter(finding["rule"] for finding in self.findings).most_common()
+
     def data(self, seconds: float) -> dict[str, Any]:
         """Return the whole report, ready for JSON."""
         stats = {
@@ -125,6 +139,7 @@ class Collector:
             "errors": [error_as_json(error) for error in self.errors],
             "warnings": [error_as_json(warning) for warning in self.warnings],
             "summary": self.summary(),
+            "statistics": dict(self.statistics()),
         }
         data["stats"] = stats
         data["missing"] = dict(sorted(self.missing.items()))
@@ -134,7 +149,7 @@ class Collector:
         return data
 
 
-def finding_as_json(finding: Finding) -> dict[str, Any]:
+def finding_as_json(finding: Finding, edits: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     return {
         "rule": finding.rule.id,
         "file": finding.file,
@@ -150,7 +165,30 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
         "reason": finding.reason,
         "kernel": finding.kernel,
         "needs": [requirement(need) for need in finding.rule.syntax.needs],
+        "message": finding.rule.syntax.summary,
+        "help": help_text(finding),
+        "fixable": finding.fixable,
+        "fingerprint": finding.fingerprint,
+        "edits": list(edits),
     }
+
+
+def _edits_as_json(report: FileReport, edits: Iterable[Edit]) -> list[dict[str, Any]]:
+    """Return edits with their places, as bytes of the UTF-8 form of the file, and as lines and
+    columns."""
+    if not edits:
+        return []
+    assert report.source is not None
+    position = report.source.position
+
+    def place(byte: int) -> dict[str, int]:
+        line, column = position(byte)
+        return {"byte": byte, "line": line, "column": column}
+
+    return [
+        {"start": place(edit.span.start), "end": place(edit.span.end), "text": edit.text}
+        for edit in edits
+    ]
 
 
 def error_as_json(error: SourceError) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from regraft.report.machine import Collector
 from regraft.report.words import count
 from regraft.scanning import FileReport, Finding
 from regraft.source.text import SourceError
+
+if TYPE_CHECKING:
+    from regraft.report.machine import Collector
 
 Paint = Callable[..., str]
 
@@ -40,20 +43,24 @@ def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
         f" {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
     )
     if finding.fixable:
-        lines = ", ".join(map(str, finding.lines))
-        does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
-        yield (
-            f"{gutter} = help: {finding.kernel} can {does} (mode {finding.mode}; reads lines"
-            f" {lines})"
-        )
+        yield f"{gutter} = help: {help_text(finding)}"
         if finding.mode == "version":
             tests = " and ".join(finding.tests)
             yield (
                 f"{gutter} = note: only where {tests}; the original code stays as the other branch"
             )
     else:
-        yield f"{gutter} = {paint('note', fg='yellow')}: withheld: {finding.reason}"
+        yield f"{gutter} = {paint('note', fg='yellow')}: {help_text(finding)}"
     yield ""
+
+
+def help_text(finding: Finding) -> str:
+    """Return what can be done about a finding, or why its rewrite is withheld."""
+    if not finding.fixable:
+        return f"withheld: {finding.reason}"
+    lines = ", ".join(map(str, finding.lines))
+    does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
+    return f"{finding.kernel} can {does} (mode {finding.mode}; reads lines {lines})"
 
 
 def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
