@@ -12,6 +12,7 @@ from regraft.cli.baseline import baseline_command
 from regraft.cli.bench import bench_command
 from regraft.cli.check import check
 from regraft.cli.config import config_command
+from regraft.cli.rules import rules_command
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
 from regraft.cli.verify import verify_command
@@ -30,6 +31,7 @@ for command in (
     baseline_command,
     show,
     rule_command,
+    rules_command,
     new,
     test_command,
     verify_command,
