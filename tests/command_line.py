@@ -12,16 +12,19 @@ from click.testing import CliRunner
 from regraft.cli import main
 
 
-def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line in this process, in the folder `cwd`, and return its exit status and
-    what it printed; an exception that it does not turn into a message is raised.
+def regraft(
+    *arguments: object, cwd: Path | None = None, text: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process, in the folder `cwd`, with a text on standard input, and
+    return its exit status and what it printed; an exception that it does not turn into a message is
+    raised.
 
     A process of its own takes seconds to read all rules, and to start the verifier's launcher.
     """
     command, before = [*map(str, arguments)], os.getcwd()
     os.chdir(cwd or before)
     try:
-        result = CliRunner().invoke(main, command, catch_exceptions=False)
+        result = CliRunner().invoke(main, command, input=text, catch_exceptions=False)
     finally:
         os.chdir(before)
     return subprocess.CompletedProcess(command, result.exit_code, result.stdout, result.stderr)

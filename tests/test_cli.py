@@ -68,6 +68,11 @@ def test_json_has_its_shape(write: Write) -> None:
             "reason": "",
             "kernel": "regraft.ops.softmax",
             "needs": ["torch>=2.4"],
+            "message": "Softmax over the last dimension",
+            "help": "regraft.ops.softmax can replace it (mode substitute; reads lines 6)",
+            "fixable": True,
+            "fingerprint": report["findings"][0]["fingerprint"],
+            "edits": report["findings"][0]["edits"],  # test_formats.py applies them
         }
     ]
     assert report["missing"] == {}

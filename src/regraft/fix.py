@@ -192,10 +192,17 @@ def base_name(name: str) -> str:
     return name.partition("#")[0]
 
 
-def fix_with_home(fix: Fix, report: FileReport, rules: Sequence[CompiledRule], home: str) -> bytes:
+def fix_with_home(
+    fix: Fix,
+    report: FileReport,
+    rules: Sequence[CompiledRule],
+    home: str,
+    wanted: Callable[[Finding], bool] = lambda _: True,
+) -> bytes:
     """Return the bytes of the same rewrite with the ops imported from `home`, which need not exist
     yet."""
     assert report.source is not None
     left_out = {base_name(verdict.definition) for verdict in fix.left_out}
     report_with_home = check_source(report.source, rules, home)
-    return rewrite_file(report_with_home, rules, home, wanted=_wanted(left_out, fix.rejected))[0]
+    is_allowed = _wanted(left_out, fix.rejected, wanted)
+    return rewrite_file(report_with_home, rules, home, wanted=is_allowed)[0]

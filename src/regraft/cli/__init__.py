@@ -1,5 +1,4 @@
-"""The command line: `regraft check`, `driver`, `show`, `rule`, `new`, `test`, `verify`, `bench` and
-`split`."""
+"""The command line: a module for each command of `regraft`."""
 
 from __future__ import annotations
 
@@ -9,9 +8,12 @@ import click
 
 from regraft import __version__
 from regraft.cli.author import new, test_command
+from regraft.cli.baseline import baseline_command
 from regraft.cli.bench import bench_command
 from regraft.cli.check import check
+from regraft.cli.config import config_command
 from regraft.cli.driver import driver_command
+from regraft.cli.rules import rules_command
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
 from regraft.cli.verify import verify_command
@@ -26,8 +28,11 @@ def main() -> None:
 
 for command in (
     check,
+    config_command,
+    baseline_command,
     show,
     rule_command,
+    rules_command,
     new,
     test_command,
     verify_command,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,7 @@ class Policy:
     out       the directory for copies; None to write in place
     keep      losses that forbid a proof
     driver    the function that builds the model and its calls; None to build models without it
-    counts    number of definitions by verdict so far
-    passed_over  number of files of tests, examples and vendored code that were not rewritten
+    time_limit  seconds of processor time for each file
     """
 
     prove: bool
@@ -45,10 +45,7 @@ class Policy:
     out: Path | None = None
     keep: tuple[str, ...] = ()
     driver: str | None = None
-    counts: dict[str, int] = field(
-        default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0}
-    )
-    passed_over: int = 0
+    time_limit: float = 300.0
 
 
 def chosen_policy(
@@ -59,7 +56,6 @@ def chosen_policy(
     python: str,
     out: Path | None,
     keep: tuple[str, ...] = (),
-    driver: str | None = None,
 ) -> Policy:
     """Return the policy that the options mean; exit where --verify is given and torch is not
     installed."""
@@ -67,47 +63,124 @@ def chosen_policy(
     if fix and prove and not can_verify:
         stop("--verify needs torch, which is not installed in this environment")
     proves = can_verify if prove is None else prove
-    return Policy(proves, unproven, not no_cache, python, out, keep, driver)
+    return Policy(proves, unproven, not no_cache, python, out, keep)
 
 
-def rewrite(
-    report: FileReport,
-    rules: Sequence[CompiledRule],
-    fix: bool,
-    policy: Policy,
-    vendor: bool,
-    quiet: bool,
-) -> tuple[int, list[SourceError]]:
-    """Show or write the rewritten file; return the number of findings that it settles, and the
-    errors."""
-    from regraft.scanning import RuleDefect, rewrite_file
-    from regraft.source import text
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """The result of rewriting a file.
 
-    if report.source is None:
-        return 0, list(report.errors)
-    home = home_of(Path(report.file), vendor)
-    try:
-        if policy.prove:
-            changed, applied = _proved_rewrite(report, rules, policy, home, quiet)
-        else:
-            changed, applied = rewrite_file(report, rules, home)
-    except RuleDefect as defect:
-        return 0, [defect.error]
-    if changed == report.source.data:
-        return 0, []
-    if not fix:
-        click.echo(
-            text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False
+    remaining  the number of findings that could be fixed, and are not
+    errors     the reasons why nothing was written
+    """
+
+    remaining: int = 0
+    errors: tuple[SourceError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """The rewriting of one file after another.
+
+    rules           the rules that are applied
+    writes          write the rewritten files; else show what would change
+    quiet           print nothing but that
+    verdict_counts  counts the verdicts of the definitions that were verified
+    wanted          tells which findings may be applied
+    """
+
+    rules: Sequence[CompiledRule]
+    policy: Policy
+    writes: bool
+    vendor: bool
+    quiet: bool
+    verdict_counts: Counter[str]
+    wanted: Callable[[Finding], bool]
+
+    def rewrite(self, report: FileReport) -> Rewriting:
+        """Show or write the rewritten file."""
+        from regraft.scanning import RuleDefect, rewrite_file
+        from regraft.source import text
+
+        fixable = sum(finding.fixable and self.wanted(finding) for finding in report.findings)
+        source = report.source
+        if source is None:
+            return Rewriting(fixable, report.errors)
+        home = home_of(Path(report.file), self.vendor)
+        try:
+            if self.policy.prove:
+                changed = self._proved_rewrite(report, home)
+            else:
+                changed = rewrite_file(report, self.rules, home, self.wanted)[0]
+        except RuleDefect as defect:
+            return Rewriting(fixable, (defect.error,))
+        if changed == source.data:
+            return Rewriting(fixable)
+        if not self.writes:
+            click.echo(text.diff(report.file, source.data, changed, source.encoding), nl=False)
+            return Rewriting(fixable)
+        target, error = _write(source, changed, self.policy, self.vendor)
+        if error is not None:
+            return Rewriting(fixable, (error,))
+        remaining = self._fixable_in(source.path, changed, home)
+        if not self.quiet:
+            self._say(report.file, max(fixable - remaining, 0), remaining, target)
+        return Rewriting(remaining)
+
+    def _fixable_in(self, path: str, data: bytes, home: str) -> int:
+        """Return the number of findings in a rewritten text that could be fixed."""
+        from regraft.scanning import check_source
+        from regraft.source import text
+
+        source = text.parse(path, data)
+        assert isinstance(source, text.SourceFile)  # `rewrite_file` has parsed it
+        findings = check_source(source, self.rules, home).findings
+        return sum(finding.fixable and self.wanted(finding) for finding in findings)
+
+    def _say(self, file: str, fixed: int, remaining: int, target: Path) -> None:
+        """Print how many findings of a file are fixed."""
+        unfixed = f", {remaining} not fixed" if remaining else ""
+        place = "" if self.policy.out is None else f" in {target}"
+        note = "" if self.policy.prove else "; nothing was verified: prove it with regraft verify"
+        click.echo(f"{file}: fixed {count(fixed, 'finding')}{place}{unfixed}{note}")
+
+    def _proved_rewrite(self, report: FileReport, home: str) -> bytes:
+        """Return the bytes of a file that may be written.
+
+        Vendored ops do not exist yet, so the package's own ops take their place in verification.
+        """
+        from regraft.fix import fix_with_home, proved_fix
+        from regraft.scanning import check_source
+        from regraft.scanning.rules import are_tested
+        from regraft.verify.types import Terms
+
+        assert report.source is not None
+        policy, rules = self.policy, self.rules
+        imports_regraft = home == "regraft.ops"
+        fix = proved_fix(
+            report if imports_regraft else check_source(report.source, rules),
+            rules,
+            lambda changed: verdicts_of(
+                Path(report.file),
+                changed,
+                policy.driver,
+                policy.time_limit,
+                policy.python,
+                policy.cached,
+                Terms(keep=policy.keep).for_rules(tested=are_tested(rules)),
+            ),
+            unproven=policy.unproven,
+            wanted=self.wanted,
         )
-        return 0, []
-    target, error = _write(report.source, changed, policy, vendor)
-    if error is not None:
-        return 0, [error]
-    if not quiet:
-        note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
-        place = "" if policy.out is None else f" in {target}"
-        click.echo(f"{report.file}: rewrote {count(len(applied), 'place')}{place}{note}")
-    return len(applied), []
+        for verdict in (*fix.verdicts, *fix.left_out):
+            self.verdict_counts[verdict.status] += 1
+            if not self.quiet:
+                print_verdict(verdict)
+        for verdict in fix.left_out if not self.quiet else ():
+            click.echo(f"{report.file} {verdict.definition}: left as it is")
+        if imports_regraft:
+            return fix.data
+        return fix_with_home(fix, report, rules, home, self.wanted)
 
 
 def _write(
@@ -127,43 +200,6 @@ def _write(
     if error is None and vendor:
         error = _write_vendored_ops(target, changed)
     return target, error
-
-
-def _proved_rewrite(
-    report: FileReport, rules: Sequence[CompiledRule], policy: Policy, home: str, quiet: bool
-) -> tuple[bytes, tuple[Finding, ...]]:
-    """Return the bytes of a file that may be written, and the findings applied in them.
-
-    Vendored ops do not exist yet, so the package's own ops take their place in verification.
-    """
-    from regraft.fix import fix_with_home, proved_fix
-    from regraft.scanning import check_source
-    from regraft.scanning.rules import are_tested
-    from regraft.verify.types import Terms
-
-    assert report.source is not None
-    imports_regraft = home == "regraft.ops"
-    fix = proved_fix(
-        report if imports_regraft else check_source(report.source, rules),
-        rules,
-        lambda changed: verdicts_of(
-            Path(report.file),
-            changed,
-            policy.driver,
-            300.0,
-            policy.python,
-            policy.cached,
-            Terms(keep=policy.keep).for_rules(tested=are_tested(rules)),
-        ),
-        unproven=policy.unproven,
-    )
-    for verdict in (*fix.verdicts, *fix.left_out):
-        policy.counts[verdict.status] += 1
-        if not quiet:
-            print_verdict(verdict)
-    for verdict in fix.left_out if not quiet else ():
-        click.echo(f"{report.file} {verdict.definition}: left as it is")
-    return fix.data if imports_regraft else fix_with_home(fix, report, rules, home), fix.applied
 
 
 def _write_vendored_ops(model: Path, changed: bytes) -> SourceError | None:

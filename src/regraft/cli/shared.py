@@ -87,8 +87,8 @@ IGNORE = click.option(
 
 
 UNSAFE = click.option(
-    "--unsafe",
-    is_flag=True,
+    "--unsafe/--no-unsafe",
+    default=False,
     help="Also apply rules that change what callers see (safety contract).",
 )
 
@@ -99,7 +99,7 @@ def _loss_words(
     """Return the words of `--keep`, each once; raise BadParameter for an unknown word."""
     from regraft.verify.types import LOSSES
 
-    words = tuple(dict.fromkeys(word for text in value for word in _words(text)))
+    words = tuple(dict.fromkeys(word for text in value for word in split_words(text)))
     for word in words:
         if word not in LOSSES:
             raise click.BadParameter(f"{word!r} is none of {', '.join(LOSSES)}", context, parameter)
@@ -133,13 +133,15 @@ def load(
     contract are withheld."""
     from regraft.rules import BUILT_IN, load_rules
 
-    if select is not None and not _words(select):
+    if select is not None and not split_words(select):
         raise click.UsageError(f"{option} names no rule")
-    rules, problems = load_rules(_words(select or ""), _words(ignore), (BUILT_IN, *directories))
-    return _compile_rules(rules, problems, unsafe)
+    rules, problems = load_rules(
+        split_words(select or ""), split_words(ignore), (BUILT_IN, *directories)
+    )
+    return compile_loaded_rules(rules, problems, unsafe)
 
 
-def _compile_rules(
+def compile_loaded_rules(
     rules: Sequence[Rule], problems: Sequence[RuleProblem], unsafe: bool
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
     """Return the compiled rules, and the problems with those of compiling added."""
@@ -191,7 +193,7 @@ def load_locked(
         ),
         err=True,
     )
-    return _compile_rules(rules, problems, unsafe)
+    return compile_loaded_rules(rules, problems, unsafe)
 
 
 def _installed_version(package: str) -> str:
@@ -204,7 +206,7 @@ def _installed_version(package: str) -> str:
         return ""
 
 
-def _words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text that is separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from regraft.cli.configured import (
+    CONFIG,
+    NO_CONFIG,
+    is_stated,
+    load_chosen,
+    rules_for,
+    settings_of,
+    with_rule_options,
+)
 from regraft.cli.shared import (
     DIRECTORIES,
     DRIVER,
@@ -19,8 +29,6 @@ from regraft.cli.shared import (
     PYTHON,
     SELECT,
     UNSAFE,
-    as_error,
-    load,
     print_error,
     print_verdict,
     stop,
@@ -28,13 +36,24 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from regraft.configuration import Settings
     from regraft.verify import Verdict
     from regraft.verify.types import Contract, Effort
 
 
 @click.command("verify")
-@click.argument("original", type=PATH)
+@click.argument("original", type=PATH, required=False)
 @click.argument("changed", type=PATH, required=False)
+@click.option(
+    "--diff-base",
+    metavar="REF",
+    help=(
+        "Verify what the working tree changes since it left this branch or commit, below ORIGINAL"
+        " or anywhere."
+    ),
+)
+@CONFIG
+@NO_CONFIG
 @SELECT
 @IGNORE
 @DIRECTORIES
@@ -80,55 +99,162 @@ if TYPE_CHECKING:
     default="text",
     show_default=True,
 )
-def verify_command(
-    original: Path,
-    changed: Path | None,
-    select: str | None,
-    ignore: str,
-    directories: tuple[Path, ...],
-    unsafe: bool,
-    driver: str | None,
-    python: str,
-    time_limit: float,
-    effort: Effort,
-    contract: Contract,
-    keep: tuple[str, ...],
-    no_cache: bool,
-    form: str,
-) -> None:
+def verify_command(**values: Any) -> None:
     """Run ORIGINAL against CHANGED, or against itself with the rewrites applied that `regraft check
     --fix` offers.
 
     ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the
-    current directory, are run against what it makes of them. Exits with 0 when every change is
+    current directory, are run against what it makes of them. With --diff-base the Python files that
+    a branch changes are run against what they were. Exits with 0 when every change is
     proved, 1 when one is not, 2 on an error.
     """
-    from regraft.source.diff import is_diff
-    from regraft.verify.types import Terms
+    sys.exit(_run(VerifyOptions(**values)))
 
-    if changed is not None and (select is not None or ignore or directories or unsafe):
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """The options of `regraft verify`, as its `--help` explains them."""
+
+    original: Path | None
+    changed: Path | None
+    diff_base: str | None
+    config: Path | None
+    no_config: bool
+    select: str | None
+    ignore: str
+    directories: tuple[Path, ...]
+    unsafe: bool
+    driver: str | None
+    python: str
+    time_limit: float
+    effort: Effort
+    contract: Contract
+    keep: tuple[str, ...]
+    no_cache: bool
+    form: str
+
+
+def _run(options: VerifyOptions) -> int:
+    """Verify what the options name, print the verdicts and return the exit status."""
+    _check_combination(options)
+    original = options.original or Path()
+    ((settings, _),) = settings_of((original,), options.config, options.no_config)
+    settings = with_rule_options(
+        settings, options.select, options.ignore, options.directories, options.unsafe
+    )
+    if options.diff_base is not None:
+        name = Path(f"changes since {options.diff_base}")
+        verdicts = _branch_verdicts(options.diff_base, original, options, settings)
+    else:
+        name = original
+        verdicts = _named_verdicts(original, options, settings)
+    _print_verdicts(name, verdicts, options.form)
+    return 0 if all(verdict.status == "proved" for verdict in verdicts) else 1
+
+
+def _check_combination(options: VerifyOptions) -> None:
+    """Raise UsageError for options that exclude each other."""
+    chooses_rules = options.select is not None or options.ignore or options.directories
+    if options.diff_base is not None:
+        if options.changed is not None or chooses_rules or options.unsafe:
+            raise click.UsageError("--diff-base compares what git knows: no rules, no second file")
+    elif options.original is None:
+        raise click.UsageError("name the file to verify, or --diff-base REF")
+    elif options.changed is not None and (chooses_rules or options.unsafe):
         raise click.UsageError(
             "two files are compared as they are: --select, --ignore, --rules and --unsafe are for"
             " one file"
         )
-    if is_diff(original) and changed is None:
+
+
+def _named_verdicts(
+    original: Path, options: VerifyOptions, settings: Settings
+) -> tuple[Verdict, ...]:
+    """Return the verdicts on a file against another one, a diff, or the rewrites of its rules."""
+    from regraft.source.diff import is_diff
+
+    is_own_rewrite = options.changed is None and not is_diff(original)
+    if options.changed is None and is_diff(original):
         versions = _versions_after(original)
     else:
-        versions = {
-            original: _changed_bytes(original, changed, select, ignore, directories, unsafe)
-        }
-    is_own_rewrite = changed is None and not is_diff(original)
-    terms = Terms(effort, contract, keep)
-    terms = terms.for_rules(tested=not directories and not unsafe) if is_own_rewrite else terms
-    verdicts = tuple(
+        versions = {original: _changed_bytes(original, options.changed, settings)}
+    return tuple(
         verdict
         for file, changed_bytes in versions.items()
-        for verdict in verdicts_of(
-            file, changed_bytes, driver, time_limit, python, not no_cache, terms
-        )
+        for verdict in _verdicts(file, changed_bytes, options, settings, is_own_rewrite)
     )
-    _print_verdicts(original, verdicts, form)
-    sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
+
+
+def _branch_verdicts(
+    reference: str, path: Path, options: VerifyOptions, settings: Settings
+) -> tuple[Verdict, ...]:
+    """Return the verdicts on the files that a branch changes, one file after the other: the files
+    before it are as the branch has them, those after it as they were, so that the verdicts together
+    speak of the whole change."""
+    from regraft.source.git import GitError, changes_since, write_tree
+
+    tree = Path(".cache", "regraft", "base")  # reproducers name its files
+    verdicts: list[Verdict] = []
+    try:
+        changes = changes_since(reference, path)
+        if changes.modified:
+            write_tree(changes, tree)
+    except GitError as error:
+        stop(f"--diff-base {reference}: {error}")
+    for name in changes.added:
+        click.echo(f"{name}: added, nothing to compare it with", err=True)
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes((changes.top / name).read_bytes())
+    for name in changes.modified:
+        new = (changes.top / name).read_bytes()
+        file_verdicts = _verdicts(
+            tree / name,
+            new,
+            options,
+            settings,
+            False,
+            driver=settings.driver_of(changes.top / name),
+        )
+        verdicts += (replace(verdict, file=name) for verdict in file_verdicts)
+        (tree / name).write_bytes(new)
+    for name in changes.deleted:
+        click.echo(f"{name}: deleted, nothing to compare it with", err=True)
+    return tuple(verdicts)
+
+
+def _verdicts(
+    file: Path,
+    changed: bytes,
+    options: VerifyOptions,
+    settings: Settings,
+    is_own_rewrite: bool,
+    driver: str | None = None,
+) -> tuple[Verdict, ...]:
+    """Return the verdicts on a changed version of a file, by the options, else by the settings.
+
+    driver  that of the settings for the file, where it stands in for another one
+    """
+    from regraft.verify.types import Terms
+
+    def choose(name: str, default: Any) -> Any:
+        return getattr(options, name) if is_stated(name) else default
+
+    terms = Terms(
+        choose("effort", settings.effort),
+        choose("contract", settings.contract),
+        choose("keep", settings.keep),
+    )
+    if is_own_rewrite:
+        terms = terms.for_rules(tested=not settings.rules and not settings.unsafe)
+    return verdicts_of(
+        file,
+        changed,
+        options.driver or driver or settings.driver_of(file),
+        choose("time_limit", settings.time_limit),
+        choose("python", settings.python or options.python),
+        not options.no_cache,
+        terms,
+    )
 
 
 def _versions_after(diff: Path) -> dict[Path, bytes]:
@@ -158,14 +284,7 @@ def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> N
             click.echo(f"{original}: nothing changed, nothing to verify")
 
 
-def _changed_bytes(
-    original: Path,
-    changed: Path | None,
-    select: str | None,
-    ignore: str,
-    directories: Sequence[Path],
-    unsafe: bool,
-) -> bytes:
+def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> bytes:
     """Return the changed version: that of the second file, else the original with its fixable
     findings applied."""
     from regraft.scanning import RuleDefect, check_file, rewrite_file
@@ -175,9 +294,10 @@ def _changed_bytes(
             return changed.read_bytes()
         except OSError as error:
             stop(f"{changed}: {error.strerror}")
-    rules, problems = load(select, ignore, directories, unsafe=unsafe)
+    rules, problems = load_chosen(settings)
+    rules = rules_for(original, rules, settings)
     report = check_file(original, rules)
-    errors = [*(as_error(problem) for problem in problems), *report.errors]
+    errors = [*problems, *report.errors]
     if errors:
         for source_error in errors:
             print_error(source_error)

@@ -1,4 +1,4 @@
-"""The output formats of `regraft check`: a class for each, found by its name in `FORMATS`.
+"""The output formats of `regraft check`: a class for each, by its name in `FORMATS`.
 
 This module imports nothing of the scan, since the command line lists the formats before anything is
 scanned.
@@ -32,9 +32,11 @@ class Output(Protocol):
 
     is_document  the output is one document, so that nothing else may be written between its parts:
                  `--fix` then prints no verdicts, and `--diff` is refused
+    shows_edits  the output has the edits of findings, which have to be computed
     """
 
     is_document: ClassVar[bool]
+    shows_edits: ClassVar[bool]
 
     def __init__(self, streams: Streams) -> None: ...
 
@@ -52,6 +54,7 @@ class Full:
     """Every finding with its code, a caret frame and the change or the obstacle to it."""
 
     is_document: ClassVar[bool] = False
+    shows_edits: ClassVar[bool] = False
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
@@ -75,8 +78,7 @@ class Full:
 
         for line in (text.summary(total), *remarks):
             self.write_total(line)
-        for error in total.errors:
-            self.streams.remark(text.error(error))
+        _remark_problems(total, self.streams)
 
 
 class Concise(Full):
@@ -94,10 +96,37 @@ class Concise(Full):
             yield text.concise(finding, self.streams.paint)
 
 
-class Json:
-    """One JSON document, whose shape `regraft.report.machine` states."""
+class Quiet:
+    """Warnings and errors alone: with `--diff`, where the output is a diff, and with `--quiet`."""
+
+    is_document: ClassVar[bool] = False
+    shows_edits: ClassVar[bool] = False
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+
+    def add(self, report: FileReport) -> None:
+        """Nothing: the exit status or the diff says it all."""
+
+    def finish(self, total: Collector, seconds: float, remarks: list[str]) -> None:
+        _remark_problems(total, self.streams)
+
+
+def _remark_problems(total: Collector, streams: Streams) -> None:
+    """Write the warnings and errors of a check beside its output."""
+    from regraft.report import text
+
+    for warning in total.warnings:
+        streams.remark(text.warning(warning))
+    for error in total.errors:
+        streams.remark(text.error(error))
+
+
+class Document:
+    """A format for machines, written at the end, from the totals."""
 
     is_document: ClassVar[bool] = True
+    shows_edits: ClassVar[bool] = True
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
@@ -106,27 +135,84 @@ class Json:
         """Nothing: the totals hold every file."""
 
     def finish(self, total: Collector, seconds: float, remarks: list[str]) -> None:
-        self.streams.write(json.dumps(total.data(seconds), indent=1))
+        for line in self.lines(total, seconds):
+            self.streams.write(line)
+
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        """Yield the lines of the document."""
+        raise NotImplementedError
 
 
-class ErrorsOnly:
-    """Errors alone: with `--diff`, where the output is a diff."""
+class Json(Document):
+    """One JSON document, whose shape `schemas/check.schema.json` states."""
 
-    is_document: ClassVar[bool] = False
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        yield json.dumps(total.data(seconds), indent=1)
 
-    def __init__(self, streams: Streams) -> None:
-        self.streams = streams
 
-    def add(self, report: FileReport) -> None:
-        """Nothing: the diff of the file says it all."""
+class JsonLines(Document):
+    """A JSON object on each line: findings, warnings, errors, the summary; `type` says which."""
 
-    def finish(self, total: Collector, seconds: float, remarks: list[str]) -> None:
-        from regraft.report import text
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        data = total.data(seconds)
+        for kind in ("finding", "warning", "error"):
+            for entry in data[f"{kind}s"]:
+                yield json.dumps({"type": kind, **entry})
+        yield json.dumps({"type": "summary", "version": data["version"], **data["summary"]})
 
-        for error in total.errors:
-            self.streams.remark(text.error(error))
+
+class GitHub(Document):
+    """Annotations of GitHub Actions."""
+
+    shows_edits: ClassVar[bool] = False
+
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        from regraft.report.annotations import github_lines
+
+        yield from github_lines(total)
+
+
+class GitLab(Document):
+    """A Code Quality report of GitLab, which has no place for errors: they go beside it."""
+
+    shows_edits: ClassVar[bool] = False
+
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        from regraft.report.annotations import gitlab_issues
+
+        yield json.dumps(gitlab_issues(total), indent=1)
+        _remark_problems(total, self.streams)
+
+
+class Sarif(Document):
+    """SARIF 2.1.0 with fixes."""
+
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        from regraft.report.sarif import sarif_log
+
+        yield json.dumps(sarif_log(total), indent=1)
+
+
+class Junit(Document):
+    """JUnit's XML: a failed test for each finding that could be fixed."""
+
+    shows_edits: ClassVar[bool] = False
+
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        from regraft.report.junit import junit_xml
+
+        yield junit_xml(total, seconds)
 
 
 FORMATS: Mapping[str, type[Output]] = MappingProxyType(
-    {"full": Full, "concise": Concise, "json": Json}
+    {
+        "full": Full,
+        "concise": Concise,
+        "json": Json,
+        "json-lines": JsonLines,
+        "github": GitHub,
+        "gitlab": GitLab,
+        "sarif": Sarif,
+        "junit": Junit,
+    }
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from regraft.report.machine import Collector
 from regraft.report.words import count
 from regraft.scanning import FileReport, Finding
 from regraft.source.text import SourceError
+
+if TYPE_CHECKING:
+    from regraft.report.machine import Collector
 
 Paint = Callable[..., str]
 
@@ -40,20 +43,24 @@ def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
         f" {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
     )
     if finding.fixable:
-        lines = ", ".join(map(str, finding.lines))
-        does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
-        yield (
-            f"{gutter} = help: {finding.kernel} can {does} (mode {finding.mode}; reads lines"
-            f" {lines})"
-        )
+        yield f"{gutter} = help: {help_text(finding)}"
         if finding.mode == "version":
             tests = " and ".join(finding.tests)
             yield (
                 f"{gutter} = note: only where {tests}; the original code stays as the other branch"
             )
     else:
-        yield f"{gutter} = {paint('note', fg='yellow')}: withheld: {finding.reason}"
+        yield f"{gutter} = {paint('note', fg='yellow')}: {help_text(finding)}"
     yield ""
+
+
+def help_text(finding: Finding) -> str:
+    """Return what can be done about a finding, or why its rewrite is withheld."""
+    if not finding.fixable:
+        return f"withheld: {finding.reason}"
+    lines = ", ".join(map(str, finding.lines))
+    does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
+    return f"{finding.kernel} can {does} (mode {finding.mode}; reads lines {lines})"
 
 
 def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
@@ -70,21 +77,33 @@ def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
 
 def error(source_error: SourceError, paint: Paint = plain) -> str:
     """Return the line `file:line:col error: message`, without the parts that are not known."""
+    return f"{_place(source_error, paint)} {paint('error', fg='red')}: {source_error.message}"
+
+
+def warning(source_error: SourceError, paint: Paint = plain) -> str:
+    """Return the line `file:line:col warning: message`."""
+    return f"{_place(source_error, paint)} {paint('warning', fg='yellow')}: {source_error.message}"
+
+
+def _place(source_error: SourceError, paint: Paint) -> str:
     place = ":".join(
         str(part)
         for part in (source_error.file, source_error.line or "", source_error.column or "")
         if part
     )
-    return f"{paint(place, bold=True)} {paint('error', fg='red')}: {source_error.message}"
+    return paint(place, bold=True)
 
 
 def summary(total: Collector) -> str:
-    """Return one line of totals."""
-    parts = [count(len(total.findings), "finding")]
-    if total.findings:
-        parts[0] += (
-            f" ({sum(finding['status'] == 'fixable' for finding in total.findings)} fixable)"
-        )
+    """Return one line of totals, which add up."""
+    numbers = total.summary()
+    parts = [count(numbers["findings"], "finding")]
+    if numbers["findings"]:
+        withheld = f", {numbers['withheld']} withheld" if numbers["withheld"] else ""
+        parts[0] += f" ({numbers['fixable']} fixable{withheld})"
+    if total.is_fixing and numbers["fixable"]:
+        parts.append(f"{numbers['fixed']} fixed")
+        parts.append(f"{numbers['remaining']} not fixed")
     parts.append(count(total.files, "file"))
     if total.errors:
         parts.append(count(len(total.errors), "error"))

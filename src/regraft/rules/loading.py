@@ -70,14 +70,8 @@ def load_rules(
     (`torch`), a rule (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`). The
     name of its pack alone does not select a rule that is off by default.
     """
-    paths = {
-        f"{path.parent.name}/{path.stem}": path
-        for directory in directories
-        for path in directory.glob("*/*.rule")
-    }
-    problems = [
-        problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)
-    ]
+    paths = rule_paths(directories)
+    problems = [*check_selectors((*select, *ignore), paths)]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
         if not _is_chosen(name, select, ignore):
@@ -90,11 +84,26 @@ def load_rules(
     return tuple(rules), tuple(problems)
 
 
+def rule_paths(directories: Sequence[Path] = (BUILT_IN,)) -> dict[str, Path]:
+    """Return the files of all rules in directories of packs, by the rules' ids."""
+    return {
+        f"{path.parent.name}/{path.stem}": path
+        for directory in directories
+        for path in directory.glob("*/*.rule")
+    }
+
+
+def check_selectors(selectors: Sequence[str], paths: Mapping[str, Path]) -> Iterator[RuleProblem]:
+    """Yield the problems of selectors of the rules that `rule_paths` returned."""
+    for selector in selectors:
+        yield from _check_selector(selector, paths)
+
+
 def _is_chosen(name: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
     """Return whether the selectors choose the rule of this id; without `select` all are chosen."""
-    if _is_selected(name, ignore):
+    if is_selected(name, ignore):
         return False
-    return not select or _is_selected(name, select)
+    return not select or is_selected(name, select)
 
 
 def _is_active(rule: Rule, select: Sequence[str]) -> bool:
@@ -105,12 +114,12 @@ def _is_active(rule: Rule, select: Sequence[str]) -> bool:
     """
     if rule.syntax.off:
         narrow_selectors = [selector for selector in select if selector != rule.pack]
-        if not _is_selected(rule.id, narrow_selectors):
+        if not is_selected(rule.id, narrow_selectors):
             return False
     return bool(select) or all(need.package == "torch" for need in rule.syntax.needs)
 
 
-def _is_selected(name: str, selectors: Sequence[str]) -> bool:
+def is_selected(name: str, selectors: Sequence[str]) -> bool:
     """Return whether one of the selectors selects the rule of this id."""
     return any(_selects(selector, name) for selector in selectors)
 
@@ -127,7 +136,7 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
     packs = {name.partition("/")[0] for name in names}
     matching_names = [name for name in names if _selects(selector, name)]
     if not matching_names:
-        yield RuleProblem(selector, 0, 0, "no rule has this name" + _suggestion(selector, names))
+        yield RuleProblem(selector, 0, 0, "no rule has this name" + suggestion(selector, names))
     elif (
         len(matching_names) > 1
         and selector not in packs
@@ -138,7 +147,7 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
         )
 
 
-def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:
+def suggestion(selector: str, paths: Mapping[str, Path]) -> str:
     """Return a hint at a name that is like the selector; "" where there is none."""
     words = [word for name in paths for word in (name, *name.split("/"))]
     matches = difflib.get_close_matches(selector, words, 1)

@@ -1,7 +1,7 @@
 """Scanning: from files to findings, and from findings to a rewritten file."""
 
 from regraft.scanning.check import check_file, check_source, collected_between, failed, uncollected
-from regraft.scanning.files import is_secondary, python_files
+from regraft.scanning.files import FileSearch, is_secondary
 from regraft.scanning.findings import FileReport, Finding, Miss
 from regraft.scanning.fixpoint import RuleDefect, apply_patches, choose, rewrite_file
 from regraft.scanning.rules import CompiledRule, compile_rules, withhold_contract_rules
@@ -9,6 +9,7 @@ from regraft.scanning.rules import CompiledRule, compile_rules, withhold_contrac
 __all__ = [
     "CompiledRule",
     "FileReport",
+    "FileSearch",
     "Finding",
     "Miss",
     "RuleDefect",
@@ -20,7 +21,6 @@ __all__ = [
     "compile_rules",
     "failed",
     "is_secondary",
-    "python_files",
     "rewrite_file",
     "uncollected",
     "withhold_contract_rules",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.rules import Rule
-from regraft.scanning.findings import FileReport, Finding, Miss
+from regraft.scanning.findings import FileReport, Finding, IgnoreComment, Miss
 from regraft.scanning.rules import CompiledRule
 from regraft.source.cache_key import add_files, entry_content, own_key, write_entry
 from regraft.source.names import package_of
@@ -141,6 +141,10 @@ def encode(report: FileReport) -> dict[str, Any]:
         "opaque": [[node.line, node.column, node.reason] for node in report.opaque],
         "errors": [[error.line, error.column, error.message] for error in report.errors],
         "followed": dict(report.followed),
+        "ignores": [
+            [comment.line, comment.column, comment.selectors, comment.problem, comment.suppressed]
+            for comment in report.ignores
+        ],
         "totals": [report.classes, report.nodes, report.seconds],
     }
 
@@ -159,6 +163,10 @@ def decode(encoded: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> 
         nodes,
         seconds,
         encoded["followed"],
+        tuple(
+            IgnoreComment(line, column, tuple(selectors), problem, tuple(suppressed))
+            for line, column, selectors, problem, suppressed in encoded["ignores"]
+        ),
     )
 
 

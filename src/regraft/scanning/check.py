@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 
 from regraft.matching.bodies import find_bodies
 from regraft.matching.matcher import find
@@ -22,6 +23,7 @@ from regraft.scanning.findings import (
     finding_of,
     withhold,
 )
+from regraft.scanning.ignores import suppress
 from regraft.scanning.rules import CompiledRule
 from regraft.source import text
 from regraft.source.imports import Imports
@@ -102,28 +104,33 @@ def _scan_source(
 ) -> FileReport:
     """Return the report of one parsed file; a file that cannot be analysed has an error."""
     started = time.perf_counter()
-    # keeps methods of other libraries' tensors from looking like PyTorch's, too
-    if b"torch" not in source.text:
-        return FileReport(source.path, source, (), (), (), (), 0, 0, time.perf_counter() - started)
     try:
+        # keeps methods of other libraries' tensors from looking like PyTorch's, too
+        if b"torch" not in source.text:
+            ignores = suppress(source, ())[1]
+            seconds = time.perf_counter() - started
+            return FileReport(source.path, source, (), (), (), (), 0, 0, seconds, ignores=ignores)
         module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)
         results = _match_bodies(module, rules, explain)
         classes = sum(bool(module.methods(cls)) for cls in module.classes.values())
         findings = _findings(results.matches, module, rules, imports)
         module.release()
+        findings.sort(key=lambda finding: (finding.start, finding.rule.id))
+        shown, ignores = suppress(source, findings)
     except RecursionError:
         return _failure_report(source, "nested too deeply to analyse", started)
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
         return _failure_report(source, f"cannot be analysed: {problem}", started)
+    except (TokenError, SyntaxError) as problem:
+        return _failure_report(source, f"comments cannot be read: {problem}", started)
     # without `explain` the misses and opaque nodes are those of some functions only
     misses, opaque = (results.misses, results.opaque) if explain else ([], [])
-    findings.sort(key=lambda finding: (finding.start, finding.rule.id))
     misses.sort(key=lambda miss: (miss.line, miss.column))
     return FileReport(
         source.path,
         source,
-        tuple(findings),
+        shown,
         tuple(misses),
         tuple(opaque),
         (),
@@ -131,6 +138,7 @@ def _scan_source(
         results.nodes,
         time.perf_counter() - started,
         module.package_files.followed,
+        ignores,
     )
 
 

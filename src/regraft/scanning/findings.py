@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +14,7 @@ from regraft.rewriting.bodies import rewrite_body
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.rewrite import Mode, Patch, rewrite
 from regraft.rules import Rule
+from regraft.rules.loading import is_selected
 from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import guards
@@ -34,6 +37,7 @@ class Finding:
     patch     None when the rewrite is withheld, or when a report comes from the cache or another
               process
     also      other definitions that the patch changes
+    fingerprint  a digest of rule, scope and code, which does not change when the code moves
     """
 
     rule: Rule
@@ -51,6 +55,7 @@ class Finding:
     reason: str
     patch: Patch | None = None
     also: tuple[str, ...] = ()
+    fingerprint: str = ""
 
     @property
     def fixable(self) -> bool:
@@ -70,6 +75,29 @@ class Miss:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class IgnoreComment:
+    """A comment that suppresses findings.
+
+    line, column  its place, 1-based
+    selectors     the rules that it names; none for all rules
+    problem       the reason why it cannot be read and suppresses nothing; "" where it can
+    suppressed    the ids of rules whose findings it suppressed
+    """
+
+    line: int
+    column: int
+    selectors: tuple[str, ...] = ()
+    problem: str = ""
+    suppressed: tuple[str, ...] = ()
+
+    def covers(self, finding: Finding) -> bool:
+        """Return whether the comment suppresses a finding: it stands on its first or last line."""
+        if self.problem or self.line not in (finding.start[0], finding.end[0]):
+            return False
+        return not self.selectors or is_selected(finding.rule.id, self.selectors)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FileReport:
     """The results of scanning one file; `errors` stand instead of findings when the file cannot be
@@ -79,6 +107,7 @@ class FileReport:
                     to explain
     classes         number of classes with methods
     nodes           number of nodes of the functions that were analysed
+    ignores         comments that suppress findings
     followed        digests of other files of the package whose text matters, by path
     """
 
@@ -92,6 +121,7 @@ class FileReport:
     nodes: int
     seconds: float
     followed: Mapping[str, str] = field(default_factory=dict)
+    ignores: tuple[IgnoreComment, ...] = ()
 
 
 def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
@@ -102,10 +132,12 @@ def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
     reason = f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else ""
     span = source.span(match.root.expr if match.pattern.decorator is None else definition(match))
     start = source.position(span.start)
+    cls = match.structure.name if match.structure.cls is not None else None
+    code = source.text[span.start : span.end] if match.pattern.decorator is None else b""
     return Finding(
         rule=rule,
         file=source.path,
-        cls=match.structure.name if match.structure.cls is not None else None,
+        cls=cls,
         function=match.body.name,
         start=start,
         end=source.position(span.end),
@@ -118,6 +150,7 @@ def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
         reason=reason,
         patch=patch,
         also=patch.also if patch is not None else (),
+        fingerprint=_fingerprint(rule.id, cls, match.body.name, code),
     )
 
 
@@ -128,10 +161,12 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
     result = rewrite_body(match, imports)
     first, last = source.span(match.statements[0]), source.span(match.statements[-1])
     start, end = source.position(first.start), source.position(last.end)
+    cls = match.cls.name if match.cls is not None else None
+    code = source.text[first.start : last.end]
     return Finding(
         rule=rule,
         file=source.path,
-        cls=match.cls.name if match.cls is not None else None,
+        cls=cls,
         function=match.function.name,
         start=start,
         end=end,
@@ -145,7 +180,17 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
         patch=None
         if isinstance(result, Withheld)
         else Patch(None, "substitute", (result[0],), result[1], result[2]),
+        fingerprint=_fingerprint(rule.id, cls, match.function.name, code),
     )
+
+
+_LAYOUT = re.compile(rb"\s+|,(?=\s*[)\]}])")  # what a formatter changes
+
+
+def _fingerprint(rule: str, cls: str | None, function: str, code: bytes) -> str:
+    """Return a digest of what a finding is about, without its place and the layout of its code."""
+    scope = f"{rule}\0{cls or ''}\0{function}\0".encode()
+    return hashlib.blake2b(scope + _LAYOUT.sub(b"", code), digest_size=8).hexdigest()
 
 
 def withhold(finding: Finding, reason: str) -> Finding:

@@ -1,0 +1,108 @@
+"""The commands `regraft baseline write` and `regraft baseline show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.configured import (
+    CONFIG,
+    load_chosen,
+    only_rules,
+    read_baseline,
+    rules_for,
+    settings_of,
+    with_rule_options,
+)
+from regraft.cli.shared import DIRECTORIES, IGNORE, PATH, SELECT, UNSAFE, print_error, stop
+from regraft.report.words import count
+
+if TYPE_CHECKING:
+    from regraft.scanning import Finding
+
+FILE = click.option(
+    "--file",
+    type=PATH,
+    metavar="FILE",
+    help="The baseline; the configuration's, else regraft.baseline.json, if not given.",
+)
+
+
+@click.group("baseline")
+def baseline_command() -> None:
+    """Accept the findings of today, so that `regraft check` fails for new ones only."""
+
+
+@baseline_command.command("write")
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@FILE
+@CONFIG
+@SELECT
+@IGNORE
+@DIRECTORIES
+@UNSAFE
+def write_command(
+    paths: Sequence[Path],
+    file: Path | None,
+    config: Path | None,
+    select: str | None,
+    ignore: str,
+    directories: Sequence[Path],
+    unsafe: bool,
+) -> None:
+    """Write the findings of PATHS that could be fixed into the baseline, which is replaced.
+
+    Exits with 2 when a file or a rule could not be read; then nothing is written.
+    """
+    from regraft.scanning import FileSearch
+    from regraft.scanning.baseline import NAME, entries_of, write
+    from regraft.scanning.parallel import Task, scan_files
+
+    groups = settings_of(paths, config, no_config=False)
+    if len(groups) > 1:
+        raise click.UsageError("the paths have several configuration files: one baseline for each")
+    settings = with_rule_options(groups[0][0], select, ignore, directories, unsafe)
+    rules, problems = load_chosen(settings)
+    errors = [*problems]
+    search = FileSearch(settings.exclude, settings.respect_gitignore)
+    findings: list[Finding] = []
+    for report in scan_files([*search.python_files(paths)], Task(rules), settings.jobs):
+        errors += report.errors
+        findings += only_rules(report, rules_for(Path(report.file), rules, settings)).findings
+    if errors:
+        for error in errors:
+            print_error(error)
+        stop("nothing is written")
+    target = file or settings.baseline or Path(NAME)
+    entries = entries_of(target, findings)
+    try:
+        write(target, entries)
+    except OSError as error:
+        stop(f"{target}: cannot write: {error.strerror or error}")
+    total = sum(entry.count for entry in entries)
+    click.echo(f"{target}: {count(total, 'finding')} accepted")
+    if target != settings.baseline:
+        click.echo(
+            f'use it: regraft check --baseline {target}, or `baseline = "{target}"` in'
+            " the configuration"
+        )
+
+
+@baseline_command.command("show")
+@FILE
+@CONFIG
+def show_command(file: Path | None, config: Path | None) -> None:
+    """Print the findings that the baseline accepts."""
+    from regraft.scanning.baseline import NAME
+
+    ((settings, _),) = settings_of((Path(),), config, no_config=False)
+    baseline = read_baseline(settings, file or settings.baseline or Path(NAME), no_baseline=False)
+    assert baseline is not None
+    for entry in baseline.entries:
+        times = f" ({entry.count} times)" if entry.count > 1 else ""
+        click.echo(f"{entry.file}: {entry.rule} in {entry.scope}{times}")
+    total = sum(entry.count for entry in baseline.entries)
+    click.echo(f"{baseline.path}: {count(total, 'finding')} accepted")

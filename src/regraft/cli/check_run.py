@@ -1,0 +1,315 @@
+"""The work of `regraft check`: files are scanned, reported, and rewritten where asked."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.check_options import STDIN, CheckOptions, check_combination
+from regraft.cli.configured import (
+    ignore_complaints,
+    is_stated,
+    load_chosen,
+    only_rules,
+    read_baseline,
+    rules_for,
+    settings_of,
+    with_rule_options,
+)
+from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
+from regraft.cli.shared import STREAMS, as_error, is_terminal, load_locked, lock_file
+from regraft.report.formats import FORMATS, Output, Quiet
+from regraft.report.words import count
+
+if TYPE_CHECKING:
+    from regraft.configuration import Settings
+    from regraft.report.machine import Collector
+    from regraft.scanning import CompiledRule, FileReport
+    from regraft.scanning.baseline import Baseline
+    from regraft.source.text import SourceError
+
+
+def run(options: CheckOptions) -> int:
+    """Check the files of the options and return the exit status."""
+    check_combination(options)
+    from regraft.report.machine import Collector
+
+    started = time.perf_counter()
+    total = Collector(options.explain, is_fixing=options.fix)
+    is_silent = options.show_diff or options.quiet
+    output = (Quiet if is_silent else FORMATS[options.form])(STREAMS)
+    for settings, paths in _groups(options):
+        _GroupRun(options, settings, paths, total, output).run()
+    remarks = [*_install_remarks(total), *_verdict_remarks(total), *_omission_remarks(total)]
+    if options.statistics:
+        remarks += (f"{number:6}  {rule}" for rule, number in total.statistics())
+    output.finish(total, time.perf_counter() - started, remarks)
+    if options.install and total.missing and not _offer_install(sorted(total.missing)):
+        return 2
+    return total.exit_status
+
+
+def _groups(options: CheckOptions) -> Iterator[tuple[Settings, list[Path]]]:
+    """Yield the paths by the settings that hold for them, below the options."""
+    from regraft.source.path_patterns import PathPatterns
+
+    named = (options.stdin_filename or Path(),) if STDIN in options.paths else options.paths
+    for settings, paths in settings_of(named, options.config, options.no_config):
+        chosen = with_rule_options(
+            settings, options.select, options.ignore, options.directories, options.unsafe
+        )
+        if is_stated("jobs"):
+            chosen = replace(chosen, jobs=options.jobs)
+        patterns = PathPatterns(Path(), options.exclude)
+        try:
+            patterns.check()
+        except ValueError as error:
+            raise click.UsageError(f"--exclude takes {error}") from error
+        yield (
+            replace(
+                chosen,
+                exclude=(*chosen.exclude, patterns),
+                respect_gitignore=chosen.respect_gitignore and not options.no_gitignore,
+            ),
+            paths,
+        )
+
+
+@dataclass(slots=True)
+class _GroupRun:
+    """The check of the paths for which one configuration file holds."""
+
+    options: CheckOptions
+    settings: Settings
+    paths: Sequence[Path]
+    total: Collector
+    output: Output
+
+    def run(self) -> None:
+        """Report the files, and show or write what the rules make of them."""
+        from regraft.scanning.edits import edits_of
+
+        rules, problems = self._chosen_rules()
+        self.total.errors += problems
+        baseline = read_baseline(self.settings, self.options.baseline, self.options.no_baseline)
+        rewrites = self.options.show_diff or self.options.fix
+        for report in self._reports(rules):
+            file_rules = rules_for(Path(report.file), rules, self.settings)
+            shown = self._shown(report, file_rules, baseline)
+            if self.output.shows_edits and any(finding.fixable for finding in shown.findings):
+                patched = _with_patches(report, rules, vendor=False)
+                self.total.add(replace(shown, source=patched.source), edits_of(patched))
+            else:
+                self.total.add(shown)
+            self.output.add(shown)
+            if rewrites and shown.findings:
+                self.total.count_remaining(shown, self._rewrite(shown, file_rules, baseline))
+            elif self.options.add_ignores and shown.findings:
+                self.total.count_remaining(shown, self._add_ignores(shown))
+            else:
+                self.total.count_remaining(shown)
+
+    def _shown(
+        self, report: FileReport, rules: Sequence[CompiledRule], baseline: Baseline | None
+    ) -> FileReport:
+        """Return the report of a file with what is to be reported: findings of these rules that the
+        baseline does not accept; add what is wrong with its ignores to the totals."""
+        shown = only_rules(report, rules)
+        self.total.warnings += ignore_complaints(
+            shown, rules, self.settings, not (self.options.select or self.options.ignore)
+        )
+        if baseline is not None:
+            shown, number = baseline.without_accepted(shown)
+            self.total.accepted += number
+        return shown
+
+    def _add_ignores(self, report: FileReport) -> int:
+        """Write comments that ignore the fixable findings of a file; return the number of those
+        that have no place for one."""
+        from regraft.scanning.ignores import add_comments
+        from regraft.source import text
+
+        findings = [finding for finding in report.findings if finding.fixable]
+        source = report.source or text.read(Path(report.file))
+        if not findings or isinstance(source, text.SourceError):
+            return len(findings)
+        changed, homeless = add_comments(source, findings)
+        error = text.write(source, changed)
+        if error is not None:
+            self.total.errors.append(error)
+            return len(findings)
+        self.total.errors += (
+            text.SourceError(
+                finding.file,
+                *finding.start,
+                f"no comment fits on this line, which ignores {finding.rule.id}: add the rule to"
+                " per-file-ignores",
+            )
+            for finding in homeless
+        )
+        self.total.ignores_added += len(findings) - len(homeless)
+        return len(homeless)
+
+    def _chosen_rules(self) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
+        """Return the rules of the settings or of the lock file, and what is wrong with them."""
+        options, settings = self.options, self.settings
+        stated = options.select is not None or bool(options.ignore)
+        lock_path = lock_file(options.lock, not options.no_lock, stated)
+        chosen_by_file = settings.select is not None or bool(settings.ignore)
+        if lock_path is None or (options.lock is None and chosen_by_file):
+            return load_chosen(settings)
+        rules, problems = load_locked(lock_path, settings.rules, unsafe=settings.unsafe)
+        return rules, [as_error(problem) for problem in problems]
+
+    def _reports(self, rules: tuple[CompiledRule, ...]) -> Iterable[FileReport]:
+        """Yield the reports of the Python files under the paths, or of standard input."""
+        from regraft.scanning import FileSearch
+        from regraft.scanning.parallel import Task, scan_files
+        from regraft.source.cache_key import cache_directory
+
+        options = self.options
+        if STDIN in options.paths:
+            yield _stdin_report(options.stdin_filename, rules, options.explain)
+            return
+        search = FileSearch(
+            self.settings.exclude, self.settings.respect_gitignore, options.force_exclude
+        )
+        files = list(search.python_files(self.paths))
+        self.total.notebooks += search.notebooks
+        is_cached = not any(
+            (
+                options.no_cache,
+                options.show_diff,
+                options.fix,
+                options.explain,
+                options.add_ignores,
+            )
+        )
+        task = Task(rules, options.explain, cache_directory() if is_cached else None)
+        yield from _with_progress(scan_files(files, task, self.settings.jobs), len(files))
+
+    def _rewrite(
+        self, report: FileReport, rules: Sequence[CompiledRule], baseline: Baseline | None
+    ) -> int:
+        """Show or write what the rules make of a file; return the number of findings that could
+        be fixed and are not.
+
+        Files of tests, examples and vendored code below the paths are only reported.
+        """
+        from regraft.scanning import is_secondary
+
+        options = self.options
+        if options.fix and is_secondary(Path(report.file), self.paths):
+            self.total.passed_over += 1
+            return sum(finding.fixable for finding in report.findings)
+        rewriting = Rewriter(
+            rules,
+            self._policy_for(Path(report.file)),
+            options.fix,
+            options.vendor,
+            self.output.is_document or options.quiet,
+            self.total.verdicts,
+            lambda finding: baseline is None or not baseline.accepts(report.file, finding),
+        ).rewrite(_with_patches(report, rules, options.vendor))
+        self.total.errors += rewriting.errors
+        return rewriting.remaining
+
+    def _policy_for(self, file: Path) -> Policy:
+        """Return the policy for a file: by the options, else by the settings."""
+        options, settings = self.options, self.settings
+        python = options.python if is_stated("python") else settings.python or options.python
+        policy = chosen_policy(
+            options.fix,
+            options.prove,
+            options.unproven,
+            options.no_cache,
+            python,
+            options.out,
+            options.keep if is_stated("keep") else settings.keep,
+        )
+        driver = options.driver or settings.driver_of(file)
+        return replace(policy, driver=driver, time_limit=settings.time_limit)
+
+
+def _stdin_report(
+    filename: Path | None, rules: tuple[CompiledRule, ...], explain: bool
+) -> FileReport:
+    """Return the report of the text on standard input."""
+    from regraft.scanning import check_source, failed
+    from regraft.source.text import SourceError, parse
+
+    source = parse(str(filename or "<stdin>"), sys.stdin.buffer.read())
+    if isinstance(source, SourceError):
+        return failed(source)
+    return check_source(source, rules, explain=explain)
+
+
+def _install_remarks(total: Collector) -> Iterator[str]:
+    """Yield, for each package that findings wait for, the command that installs it."""
+    for requirement, number in sorted(total.missing.items()):
+        waiting = "1 finding waits" if number == 1 else f"{number} findings wait"
+        yield f"{waiting} for {requirement}: {shlex.join(_install_command([requirement]))}"
+
+
+def _verdict_remarks(total: Collector) -> Iterator[str]:
+    """Yield the numbers of definitions by verdict, where any was verified, and of files that were
+    passed over."""
+    if total.verdicts:
+        counts = (f"{total.verdicts[word]} {word}" for word in ("proved", "unproven", "refuted"))
+        yield f"definitions: {', '.join(counts)}"
+    if total.passed_over:
+        files = count(total.passed_over, "file")
+        yield f"{files} of tests, examples and vendored code not rewritten: name them to do so"
+
+
+def _omission_remarks(total: Collector) -> Iterator[str]:
+    """Yield the numbers of what is not among the findings, or will not be."""
+    if total.ignored:
+        yield f"{count(total.ignored, 'finding')} ignored by comments"
+    if total.accepted:
+        yield f"{count(total.accepted, 'finding')} accepted by the baseline"
+    if total.ignores_added:
+        yield f"{count(total.ignores_added, 'finding')} ignored by new comments"
+    if total.notebooks:
+        yield f"{count(total.notebooks, 'notebook')} not read: Regraft reads .py files"
+
+
+def _with_patches(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
+    """Return the report with its patches, which are not handed from process to process."""
+    from regraft.scanning import check_file
+
+    if report.source is not None and not vendor:
+        return report
+    return check_file(Path(report.file), rules, home_of(Path(report.file), vendor))
+
+
+def _with_progress(reports: Iterable[FileReport], number: int) -> Iterable[FileReport]:
+    """Return the reports, with a progress bar on a terminal when there are many."""
+    if number < 20 or not is_terminal(sys.stderr):
+        return reports
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(reports, "Scanning", number, console=Console(stderr=True), transient=True)
+
+
+def _install_command(requirements: list[str]) -> list[str]:
+    """Return the command that installs packages into this environment."""
+    return [sys.executable, "-m", "pip", "install", *requirements]
+
+
+def _offer_install(requirements: list[str]) -> bool:
+    """Install packages into this environment if the user agrees; return False where the installer
+    fails."""
+    command = _install_command(requirements)
+    if not click.confirm(f"Run {shlex.join(command)}?", err=True):
+        return True
+    return subprocess.run(command, check=False).returncode == 0

@@ -1,0 +1,67 @@
+"""The command `regraft rules`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regraft.cli.shared import DIRECTORIES, as_error, paint, print_error
+
+if TYPE_CHECKING:
+    from regraft.rules import Rule
+
+
+@click.command("rules")
+@DIRECTORIES
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
+def rules_command(directories: Sequence[Path], form: str) -> None:
+    """List all rules: name, safety, what it finds, and what it needs to be on.
+
+    `regraft rule NAME` prints the page of one. Exits with 2 when a rule cannot be loaded.
+    """
+    from regraft.rules import BUILT_IN, Rule, load_rule
+    from regraft.rules.loading import rule_paths
+
+    loaded = [load_rule(path) for _, path in sorted(rule_paths((BUILT_IN, *directories)).items())]
+    rows = [_row(rule) for rule in loaded if isinstance(rule, Rule)]
+    problems = [problem for rule in loaded if not isinstance(rule, Rule) for problem in rule]
+    for problem in problems:
+        print_error(as_error(problem))
+    if form == "json":
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        width = max((len(row["rule"]) for row in rows), default=0)
+        for row in rows:
+            condition = "" if row["on"] else f" ({row['condition']})"
+            name = paint(row["rule"].ljust(width), fg="cyan")
+            click.echo(f"{name}  {row['safety']:10}  {row['summary']}{condition}")
+    sys.exit(2 if problems else 0)
+
+
+def _row(rule: Rule) -> dict[str, Any]:
+    """Return what is listed of a rule; `condition` says what turns on a rule that is off."""
+    from regraft.rules.requirements import requirement
+
+    packages = [requirement(need) for need in rule.syntax.needs if need.package != "torch"]
+    condition = "off: its own name turns it on" if rule.syntax.off else ""
+    if packages and not condition:
+        condition = f"with --select; needs {', '.join(packages)}"
+    return {
+        "rule": rule.id,
+        "pack": rule.pack,
+        "safety": rule.syntax.safety,
+        "summary": rule.syntax.summary,
+        "on": not condition,
+        "condition": condition,
+    }
