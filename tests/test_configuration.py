@@ -94,6 +94,8 @@ def test_rules_are_relative_to_the_file(write: Write, tmp_path: Path) -> None:
         ("[tool.regraft]\nunsafe = 1\n", ":2", "`unsafe` has to be true or false"),
         ("[tool.regraft]\nrules = 'nowhere'\n", ":2", "a directory that exists"),
         ("[tool.regraft]\nexclude = ['!']\n", ":2", "'!' cannot be read"),
+        ("[tool.regraft]\nexclude = ['[a-[]b']\n", ":2", "'[a-[]b' cannot be read"),
+        (f"[tool.regraft]\nexclude = ['{'*a' * 40}b']\n", ":2", "b' cannot be read"),
         ("[tool.regraft]\neffort = 'much'\n", ":2", "one of low, default, high"),
         ("[tool.regraft]\nkeep = ['all']\n", ":2", "a list of script, fx, order"),
         ("[tool.regraft]\ntime-limit = 0\n", ":2", "a number of seconds above 0"),
@@ -122,6 +124,13 @@ def test_all_errors_of_a_file_are_printed(write: Write, tmp_path: Path) -> None:
     assert (result.returncode, len(result.stderr.splitlines())) == (2, 2)
     (tmp_path / "regraft.toml").write_bytes(b"\xff\xfe")
     assert "is not UTF-8" in regraft("config", tmp_path).stderr
+    write("regraft.toml", "[tool.regraft]\n")
+    assert "without [tool.regraft]" in regraft("config", tmp_path).stderr
+    write("regraft.toml", f"select = {'[' * 9999}")
+    assert "is nested too deeply" in regraft("config", tmp_path).stderr
+    (tmp_path / "regraft.toml").unlink()
+    (tmp_path / "regraft.toml").symlink_to("nowhere")
+    assert "cannot be read" in regraft("config", tmp_path).stderr
 
 
 def test_config_shows_values_and_where_they_come_from(write: Write, tmp_path: Path) -> None:
@@ -146,7 +155,7 @@ def test_gitignore_hidden_folders_and_environments_are_left_out(
     write: Write, tmp_path: Path
 ) -> None:
     (tmp_path / ".git").mkdir()
-    write(".gitignore", "generated/\n*_old.py\n!\n")
+    write(".gitignore", "generated/\n*_old.py\n!\n[a-[]b\n")
     write("pkg/.gitignore", "!keep_old.py\nsecret.py\n")
     for name in (
         "a.py",

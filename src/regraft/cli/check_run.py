@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,9 +23,9 @@ from regraft.cli.configured import (
     with_rule_options,
 )
 from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
+from regraft.cli.remarks import offer_install, remarks_on
 from regraft.cli.shared import STREAMS, as_error, is_terminal, load_locked, lock_file
 from regraft.report.formats import FORMATS, Output, Quiet
-from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
@@ -48,11 +46,9 @@ def run(options: CheckOptions) -> int:
     output = (Quiet if is_silent else FORMATS[options.form])(STREAMS)
     for settings, paths in _groups(options):
         _GroupRun(options, settings, paths, total, output).run()
-    remarks = [*_install_remarks(total), *_verdict_remarks(total), *_omission_remarks(total)]
-    if options.statistics:
-        remarks += (f"{number:6}  {rule}" for rule, number in total.statistics())
+    remarks = [*remarks_on(total, options.statistics)]
     output.finish(total, time.perf_counter() - started, remarks)
-    if options.install and total.missing and not _offer_install(sorted(total.missing)):
+    if options.install and total.missing and not offer_install(sorted(total.missing)):
         return 2
     return total.exit_status
 
@@ -252,36 +248,6 @@ def _stdin_report(
     return check_source(source, rules, explain=explain)
 
 
-def _install_remarks(total: Collector) -> Iterator[str]:
-    """Yield, for each package that findings wait for, the command that installs it."""
-    for requirement, number in sorted(total.missing.items()):
-        waiting = "1 finding waits" if number == 1 else f"{number} findings wait"
-        yield f"{waiting} for {requirement}: {shlex.join(_install_command([requirement]))}"
-
-
-def _verdict_remarks(total: Collector) -> Iterator[str]:
-    """Yield the numbers of definitions by verdict, where any was verified, and of files that were
-    passed over."""
-    if total.verdicts:
-        counts = (f"{total.verdicts[word]} {word}" for word in ("proved", "unproven", "refuted"))
-        yield f"definitions: {', '.join(counts)}"
-    if total.passed_over:
-        files = count(total.passed_over, "file")
-        yield f"{files} of tests, examples and vendored code not rewritten: name them to do so"
-
-
-def _omission_remarks(total: Collector) -> Iterator[str]:
-    """Yield the numbers of what is not among the findings, or will not be."""
-    if total.ignored:
-        yield f"{count(total.ignored, 'finding')} ignored by comments"
-    if total.accepted:
-        yield f"{count(total.accepted, 'finding')} accepted by the baseline"
-    if total.ignores_added:
-        yield f"{count(total.ignores_added, 'finding')} ignored by new comments"
-    if total.notebooks:
-        yield f"{count(total.notebooks, 'notebook')} not read: Regraft reads .py files"
-
-
 def _with_patches(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
     """Return the report with its patches, which are not handed from process to process."""
     from regraft.scanning import check_file
@@ -299,17 +265,3 @@ def _with_progress(reports: Iterable[FileReport], number: int) -> Iterable[FileR
     from rich.progress import track
 
     return track(reports, "Scanning", number, console=Console(stderr=True), transient=True)
-
-
-def _install_command(requirements: list[str]) -> list[str]:
-    """Return the command that installs packages into this environment."""
-    return [sys.executable, "-m", "pip", "install", *requirements]
-
-
-def _offer_install(requirements: list[str]) -> bool:
-    """Install packages into this environment if the user agrees; return False where the installer
-    fails."""
-    command = _install_command(requirements)
-    if not click.confirm(f"Run {shlex.join(command)}?", err=True):
-        return True
-    return subprocess.run(command, check=False).returncode == 0

@@ -45,7 +45,12 @@ def _settings_in(folder: Path, known_settings: dict[Path, Settings]) -> Settings
 def _read_settings(folder: Path, known_settings: dict[Path, Settings]) -> Settings:
     for name in (OWN_NAME, SHARED_NAME):
         file = folder / name
-        settings = read(file) if file.is_file() else None
+        settings = read(file) if _is_there(file) else None
         if settings is not None:
             return settings
     return Settings() if folder.parent == folder else _settings_in(folder.parent, known_settings)
+
+
+def _is_there(file: Path) -> bool:
+    """Return whether a file exists; a link to nowhere does, and reading it is an error."""
+    return os.path.isfile(file) or os.path.islink(file)

@@ -48,6 +48,8 @@ def read(path: Path) -> Settings | None:
         document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise _failure(path, 0, 0, f"is not UTF-8: {error.reason}") from error
+    except RecursionError as error:
+        raise _failure(path, 0, 0, "is nested too deeply") from error
     except tomllib.TOMLDecodeError as error:
         place = _PLACE.search(str(error))
         line, column = (int(place[1]), int(place[2])) if place else (0, 0)
@@ -85,6 +87,8 @@ def _settings(path: Path, table: Mapping[str, object], text: str, header: str) -
 
 def _unknown_key(key: str) -> str:
     """Return the message about a key that does not exist, with the nearest one that does."""
+    if key == "tool":
+        return f"unknown key `tool`; in {OWN_NAME} the keys stand without [tool.regraft]"
     matches = difflib.get_close_matches(key.replace("_", "-"), KEYS, 1)
     hint = f"did you mean `{matches[0]}`?" if matches else f"the keys are {', '.join(KEYS)}"
     return f"unknown key `{key}`; {hint}"

@@ -112,7 +112,7 @@ def read(path: Path) -> Baseline:
         raise BaselineError(
             f"{path}: cannot be read: {error.strerror or error}; regraft baseline write makes it"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BaselineError(f"{path}: is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise BaselineError(f"{path}: is no baseline of format {FORMAT}: write it again")

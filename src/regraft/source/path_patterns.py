@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+MOST_STARS = 5  # between two slashes; the time of a match grows with their power
+_STARS = re.compile(r"\*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,14 @@ def _spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
     """Return the compiled patterns; raise ValueError for one that cannot be read."""
     from pathspec import GitIgnoreSpec
 
-    return GitIgnoreSpec.from_lines(patterns)
+    if any(len(_STARS.findall(part)) > MOST_STARS for text in patterns for part in text.split("/")):
+        raise ValueError(f"no pattern: more than {MOST_STARS} stars between two slashes")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of `re`, about a pattern's own spelling
+            return GitIgnoreSpec.from_lines(patterns)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"no pattern: {error}") from error
 
 
 def read_gitignore(folder: Path) -> PathPatterns | None:

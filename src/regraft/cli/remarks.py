@@ -1,0 +1,69 @@
+"""The sentences of `regraft check` about a run as a whole."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.report.words import count
+
+if TYPE_CHECKING:
+    from regraft.report.machine import Collector
+
+
+def remarks_on(total: Collector, has_statistics: bool) -> Iterator[str]:
+    """Yield the sentences about a run, and the number of findings of each rule where wanted."""
+    yield from _install_remarks(total)
+    yield from _verdict_remarks(total)
+    yield from _omission_remarks(total)
+    if has_statistics:
+        yield from (f"{number:6}  {rule}" for rule, number in total.statistics())
+
+
+def _install_remarks(total: Collector) -> Iterator[str]:
+    """Yield, for each package that findings wait for, the command that installs it."""
+    for requirement, number in sorted(total.missing.items()):
+        waiting = "1 finding waits" if number == 1 else f"{number} findings wait"
+        yield f"{waiting} for {requirement}: {shlex.join(_install_command([requirement]))}"
+
+
+def _verdict_remarks(total: Collector) -> Iterator[str]:
+    """Yield the numbers of definitions by verdict, where any was verified, and of files that were
+    passed over."""
+    if total.verdicts:
+        counts = (f"{total.verdicts[word]} {word}" for word in ("proved", "unproven", "refuted"))
+        yield f"definitions: {', '.join(counts)}"
+    if total.passed_over:
+        files = count(total.passed_over, "file")
+        yield f"{files} of tests, examples and vendored code not rewritten: name them to do so"
+
+
+def _omission_remarks(total: Collector) -> Iterator[str]:
+    """Yield the numbers of what is not among the findings, or will not be."""
+    if total.ignored:
+        yield f"{count(total.ignored, 'finding')} ignored by comments"
+    if total.accepted:
+        yield f"{count(total.accepted, 'finding')} accepted by the baseline"
+    if total.ignores_added:
+        yield f"{count(total.ignores_added, 'finding')} ignored by new comments"
+    if total.notebooks:
+        yield f"{count(total.notebooks, 'notebook')} not read: Regraft reads .py files"
+
+
+def _install_command(requirements: list[str]) -> list[str]:
+    """Return the command that installs packages into this environment."""
+    return [sys.executable, "-m", "pip", "install", *requirements]
+
+
+def offer_install(requirements: list[str]) -> bool:
+    """Install packages into this environment if the user agrees; return False where the installer
+    fails."""
+    command = _install_command(requirements)
+    if not click.confirm(f"Run {shlex.join(command)}?", err=True):
+        return True
+    return subprocess.run(command, check=False).returncode == 0
