@@ -44,6 +44,9 @@ from regraft.ops.linear_qkv import linear_qkv as linear_qkv
 from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention as memory_efficient_attention,
 )
+from regraft.ops.pairwise_cosine import pairwise_cosine as pairwise_cosine
+from regraft.ops.pairwise_distance import distances as distances
+from regraft.ops.pairwise_distance import squared_distances as squared_distances
 from regraft.ops.postponed_linear import postponed_linear as postponed_linear
 from regraft.ops.postponed_matmul import postponed_baddbmm as postponed_baddbmm
 from regraft.ops.postponed_matmul import postponed_einsum as postponed_einsum
