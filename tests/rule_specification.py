@@ -71,7 +71,16 @@ TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 # about the place of a match, not about values; `OwnNorm` is an RMSNorm
 STRUCTURAL = frozenset(
-    {"used_once", "called_once", "distinct", "feeds", "attends", "rms_norm", "comparable_widths"}
+    {
+        "used_once",
+        "called_once",
+        "distinct",
+        "feeds",
+        "attends",
+        "rms_norm",
+        "comparable_widths",
+        "pairwise",
+    }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)

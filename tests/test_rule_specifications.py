@@ -81,7 +81,15 @@ SCORES: Drawn = {
     "left": like(2, -2, -1),
     "right": like(2, -1, -2),
 }
+# two tensors that are broadcast against each other, the rows of one perhaps those of the other
+CROSSED: Drawn = {
+    "x": lambda shape: like(*CHANCE.choice(((2, -2, 1, -1), (-2, 1, -1))))(shape),
+    "y": lambda shape: like(*CHANCE.choice(((2, 1, 4, -1), (1, 1, 4, -1), (4, -1))))(shape),
+    "dim": lambda _: CHANCE.choice((-1, 2, 3)),
+}
 DRAWN: dict[str, Drawn] = {
+    "idioms/pairwise-distance": CROSSED,
+    "idioms/pairwise-cosine": CROSSED,
     "torch/linear-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "hub/rotary": TURNED,
@@ -112,6 +120,21 @@ def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
 
 
 WRONG = {
+    "a squared distance for a distance": (
+        "idioms/pairwise-distance",
+        "ops.distances(",
+        "ops.squared_distances(",
+    ),
+    "the dimension of pairs": (
+        "idioms/pairwise-distance",
+        "distances($x, $y, $dim) -> $squares",
+        "distances($x, $y, 0) -> $squares",
+    ),
+    "eps of the cosine lost": (
+        "idioms/pairwise-cosine",
+        "eps=$eps) -> $cosines\nwhere",
+        "eps=0.5) -> $cosines\nwhere",
+    ),
     "scale lost": ("adopter/bert-attention", ", divisor=$divisor", ""),
     "query and key swapped": (
         "adopter/t5-attention",
