@@ -1,0 +1,47 @@
+"""The first elements of a sorted tensor, without sorting the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from regraft.ops.plain import are_tensors, is_transformed
+
+
+def sorted_head(
+    x: torch.Tensor, count: int, axis: int, *, dim: int = -1, descending: bool = False
+) -> torch.Tensor:
+    """Return the first `count` elements along `axis` of `torch.sort(x, dim, descending)[0]`, by
+    `torch.topk`.
+
+    Shapes: as `x`, with `count` elements at most along `axis`. Where values are equal the two
+    choose others of them, which a gradient would tell; so with gradients `torch.sort` runs, and
+    where the two dimensions differ or more than half of the elements are asked for.
+    """
+    if sorted_head_implementation(x, count, axis, dim=dim, descending=descending) == "torch-native":
+        return torch.topk(x, count, dim, largest=descending)[0]
+    return sorted_head_reference(x, count, axis, dim=dim, descending=descending)
+
+
+def sorted_head_reference(
+    x: torch.Tensor, count: Any, axis: int, *, dim: int = -1, descending: bool = False
+) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    values = torch.sort(x, dim=dim, descending=descending)[0]
+    slices = [slice(None)] * (axis if axis >= 0 else values.dim() - 1)
+    return values[(*slices, slice(count))]
+
+
+def sorted_head_implementation(
+    x: torch.Tensor, count: int, axis: int, *, dim: int = -1, descending: bool = False
+) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(x) or type(count) is not int or type(dim) is not int or not x.dim():
+        return "reference"
+    if is_transformed() or x.is_complex() or (x.requires_grad and torch.is_grad_enabled()):
+        return "reference"
+    if not -x.dim() <= dim < x.dim() or dim % x.dim() != axis % x.dim() or axis >= x.dim():
+        return "reference"
+    is_small_part = type(descending) is bool and 0 < 2 * count <= x.shape[dim]
+    return "torch-native" if is_small_part else "reference"
