@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from regraft.dsl.syntax import (
+    SUBSCRIPT,
     Apply,
     Attr,
     Const,
@@ -48,6 +49,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "**": operator.pow,
     "neg": operator.neg,
     "//": operator.floordiv,
+    SUBSCRIPT: operator.getitem,
 }
 NUMBERS = (0.5, 2.0, 3)
 BY_NAME: Mapping[str, tuple[Any, ...]] = {

@@ -87,7 +87,35 @@ CROSSED: Drawn = {
     "y": lambda shape: like(*CHANCE.choice(((2, 1, 4, -1), (1, 1, 4, -1), (4, -1))))(shape),
     "dim": lambda _: CHANCE.choice((-1, 2, 3)),
 }
+CLASSES = 5
+CHOSEN: Drawn = {
+    "index": lambda _: torch.randint(0, CLASSES, CHANCE.choice(((4,), (2, 3)))),
+    "classes": lambda _: CLASSES,
+    "weight": lambda shape: torch.randn(CLASSES, shape[-1], requires_grad=True),
+    "values": lambda _: torch.randn(CHANCE.choice(((4,), (2, 3))) + (CLASSES,), requires_grad=True),
+}
+SORTED: Drawn = {
+    "x": lambda shape: torch.randn(CHANCE.choice(((9, 8), (5, 7, 8))), requires_grad=True),
+    "dim": lambda _: CHANCE.choice((-1, 0, 1)),
+    "descending": lambda _: CHANCE.choice((True, False, True)),
+    "count": lambda _: CHANCE.choice((1, 3, 6)),
+}
+SEQUENCE: Drawn = {
+    "x": lambda shape: torch.randn(2, 3, shape[-1], requires_grad=True),
+    "position": lambda _: CHANCE.choice((-1, 0, 2)),
+}
+MATRICES: Drawn = {
+    "scales": lambda _: torch.randn(4, requires_grad=True),
+    "matrix": lambda _: torch.randn(4, 4, requires_grad=True),
+    "first": lambda _: torch.randn(CHANCE.choice((3, 6)), 4, requires_grad=True),
+    "second": lambda _: torch.randn(4, CHANCE.choice((2, 5)), requires_grad=True),
+}
 DRAWN: dict[str, Drawn] = {
+    "idioms/one-hot-matmul": CHOSEN,
+    "idioms/one-hot-select": CHOSEN,
+    "idioms/sorted-head": SORTED,
+    "idioms/last-position": SEQUENCE,
+    "idioms/diagonal-algebra": MATRICES,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-cosine": CROSSED,
     "torch/linear-cross-entropy": LOGITS,
@@ -120,6 +148,23 @@ def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
 
 
 WRONG = {
+    "rows of the matrix for its columns": (
+        "idioms/diagonal-algebra",
+        "ops.diagonal_matmul($scales, $matrix)",
+        "ops.matmul_diagonal($matrix, $scales)",
+    ),
+    "a trace of the other product": (
+        "idioms/diagonal-algebra",
+        "product_diagonal($first, $second)",
+        "product_diagonal($second, $first)",
+    ),
+    "the order of sorting": (
+        "idioms/sorted-head",
+        "descending=$descending) -> $head\n# along the f",
+        "descending=False) -> $head\n# along the f",
+    ),
+    "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
+    "another position": ("idioms/last-position", "$head, $position)", "$head, 1)"),
     "a squared distance for a distance": (
         "idioms/pairwise-distance",
         "ops.distances(",

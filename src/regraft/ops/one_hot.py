@@ -48,34 +48,34 @@ def one_hot_matmul_implementation(
 
 
 def one_hot_select(
-    values: torch.Tensor, index: torch.Tensor, classes: int, dim: int, *, dtype: Any = None
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
 ) -> torch.Tensor:
-    """Return `(one_hot(index, classes) * values).sum(dim)` by looking up the chosen values.
+    """Return `(one_hot(index, classes) * values).sum(-1)` by looking up the chosen values.
 
-    Shapes: `values` is `(*index.shape, classes)`, and `dim` its last dimension. With a `dtype` the
+    Shapes: `values` is `(*index.shape, classes)`, the result has that of `index`. With a `dtype` the
     one-hot vectors are converted to it. An index out of range, and values that are not finite, all
     of which the composition multiplies by zero, run as the composition.
     """
-    if one_hot_select_implementation(values, index, classes, dim, dtype=dtype) == "torch-native":
+    if one_hot_select_implementation(values, index, classes, dtype=dtype) == "torch-native":
         return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-    return one_hot_select_reference(values, index, classes, dim, dtype=dtype)
+    return one_hot_select_reference(values, index, classes, dtype=dtype)
 
 
 def one_hot_select_reference(
-    values: torch.Tensor, index: torch.Tensor, classes: int, dim: int, *, dtype: Any = None
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     chosen = functional.one_hot(index, classes)
-    return ((chosen if dtype is None else chosen.to(dtype)) * values).sum(dim)
+    return ((chosen if dtype is None else chosen.to(dtype)) * values).sum(-1)
 
 
 def one_hot_select_implementation(
-    values: torch.Tensor, index: torch.Tensor, classes: int, dim: int, *, dtype: Any = None
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not _can_look_up(index, values) or not (dtype is None or dtype is values.dtype):
         return "reference"
-    if index.shape != values.shape[:-1] or dim not in (-1, values.dim() - 1):
+    if index.shape != values.shape[:-1]:
         return "reference"
     if not _pays(values.numel(), _LEAST_CHOICES):
         return "reference"

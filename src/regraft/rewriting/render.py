@@ -26,7 +26,7 @@ _ARITHMETIC_SYNTAX = (
     ast.operator,
     ast.unaryop,
 )
-_VIEWING_OPS = frozenset({"transpose", "permute", "unsqueeze"})
+_VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze"})
 _VIEW_SYNTAX = (
     ast.Name,
     ast.Attribute,
