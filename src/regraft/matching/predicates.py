@@ -3,6 +3,7 @@ hold, or ""."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -236,11 +237,11 @@ def _feeds(args: Arguments, scope: Scope) -> str:
     return f"{_variable_text(args[0])} is not given to {name}"
 
 
-def _pairwise(args: Arguments, scope: Scope) -> str:
+def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
     """Require that two tensors are broadcast against each other, by dimensions of size one that the
     source gives them."""
     first, second = scope.value(args[0]), scope.value(args[1])
-    if first is not None and second is not None and are_crossed(first, second):
+    if first is not None and second is not None and are_crossed(first, second, expanded=expanded):
         return ""
     names = " and ".join(map(_variable_text, args))
     return f"{names} are not known to be broadcast against each other"
@@ -392,4 +393,5 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
     "pairwise": (2, 2, _pairwise),
+    "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

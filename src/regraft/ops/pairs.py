@@ -72,6 +72,37 @@ def ordered_pairs_of(x: torch.Tensor, y: torch.Tensor, dim: int) -> Pairs | None
     return pairs_of(x, y, dim) or pairs_of(y, x, dim)
 
 
+def unexpanded(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return a tensor whose dimensions beside `dim` that `expand` has stretched have size one, as
+    a view of the same memory with the gradient of the tensor's base; the tensor itself where there
+    are no such dimensions, or where its own gradient may be looked at."""
+    if not are_tensors(tensor) or tensor.layout != torch.strided or is_transformed():
+        return tensor
+    steps = list(zip(tensor.shape, tensor.stride(), strict=True))
+    if type(dim) is not int or not -len(steps) <= dim < len(steps):
+        return tensor
+    sizes = [
+        1 if step == 0 and place != dim % len(steps) else size
+        for place, (size, step) in enumerate(steps)
+    ]
+    source = _view_source(tensor) if sizes != list(tensor.shape) else None
+    if source is None:
+        return tensor
+    return source.as_strided(sizes, tensor.stride(), tensor.storage_offset())
+
+
+def _view_source(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a tensor with the same memory that gets the gradients: the tensor itself without
+    gradients, else its base; None where there is no base, or where hooks see the tensor's own
+    gradient."""
+    if not (tensor.requires_grad and torch.is_grad_enabled()):
+        return tensor
+    base = tensor._base
+    if base is None or not base.requires_grad or base.dtype != tensor.dtype or tensor.is_leaf:
+        return None
+    return None if tensor._backward_hooks or tensor.retains_grad else base
+
+
 def _may_pay(x: torch.Tensor, y: torch.Tensor, dim: int) -> bool:
     """Return whether two tensors are large enough, whatever their layout: a quick test, since small
     ones are most in need of it."""

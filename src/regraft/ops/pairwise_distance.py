@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from regraft.ops.pairs import Pairs, ordered_pairs_of
+from regraft.ops.pairs import Pairs, ordered_pairs_of, unexpanded
 
 # A squared distance is exact enough if it is no smaller part of the sum of both squared lengths.
 _NEAR = 0.125
@@ -16,7 +16,9 @@ Reduction = Callable[[torch.Tensor], torch.Tensor]
 Places = tuple[torch.Tensor, ...]  # an index for each dimension
 
 
-def squared_distances(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def squared_distances(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> torch.Tensor:
     """Return `((x - y) ** 2).sum(dim)` without the differences, where `x` and `y` are broadcast
     against each other.
 
@@ -24,8 +26,11 @@ def squared_distances(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tenso
     formula it is a matrix product. That cancels where two points are nearer to each other than to
     their centre, so those pairs are computed from their differences: equal points are at distance
     zero. Anything else than all pairs, and where too many are near, runs as the composition.
+
+    expanded  the caller uses both tensors for nothing else: where `expand` has stretched them they
+              are used as they were before, and get no gradients themselves
     """
-    pairs = ordered_pairs_of(x, y, dim)
+    pairs = _pairs(x, y, dim, expanded)
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
@@ -33,14 +38,18 @@ def squared_distances(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tenso
     return squared_distances_reference(x, y, dim)
 
 
-def squared_distances_reference(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def squared_distances_reference(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     return ((x - y) ** 2).sum(dim)
 
 
-def squared_distances_implementation(x: torch.Tensor, y: torch.Tensor, dim: int) -> str:
+def squared_distances_implementation(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    pairs = ordered_pairs_of(x, y, dim)
+    pairs = _pairs(x, y, dim, expanded)
     if pairs is None:
         return "reference"
     squares, near = _squares(pairs)
@@ -72,6 +81,19 @@ def distances_reference(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Ten
 def distances_implementation(x: torch.Tensor, y: torch.Tensor, dim: int) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
     return squared_distances_implementation(x, y, dim)
+
+
+def _pairs(x: torch.Tensor, y: torch.Tensor, dim: int, expanded: bool) -> Pairs | None:
+    """Return the layout of all pairs, of tensors that may have been expanded; None where there is
+    none, or where `expand` has added more than the pairs."""
+    if not expanded:
+        return ordered_pairs_of(x, y, dim)
+    pairs = ordered_pairs_of(unexpanded(x, dim), unexpanded(y, dim), dim)
+    if pairs is None:
+        return None
+    shape = list(torch.broadcast_shapes(x.shape, y.shape))
+    del shape[dim]
+    return pairs if list(pairs.shape) == shape else None
 
 
 def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:

@@ -29,8 +29,8 @@ def sorted_head_reference(
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     values = torch.sort(x, dim=dim, descending=descending)[0]
-    slices = [slice(None)] * (axis if axis >= 0 else values.dim() - 1)
-    return values[(*slices, slice(count))]
+    leading = (...,) if axis < 0 else (slice(None),) * axis
+    return values[(*leading, slice(count))]
 
 
 def sorted_head_implementation(

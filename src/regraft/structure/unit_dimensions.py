@@ -26,12 +26,18 @@ class UnitDimensions:
     from_end: frozenset[int] = frozenset()
 
 
-def unit_dimensions(value: Value) -> UnitDimensions:
+def unit_dimensions(value: Value, *, expanded: bool = False) -> UnitDimensions:
     """Return the dimensions of size one that the last operation on a tensor adds; none where the
-    source does not say so."""
+    source does not say so.
+
+    expanded  return those that an `expand` then stretches, of a tensor that is used once
+    """
     node = value.node
     if node is None or value.origin == "phi":
         return UnitDimensions()
+    if expanded:
+        is_stretched = node.op == "expand" and len(value.every_use()) == 1
+        return unit_dimensions(node.args["input"]) if is_stretched else UnitDimensions()
     if node.op in _KEEPING:
         return unit_dimensions(node.args["input"])
     if node.op == "unsqueeze":
@@ -45,10 +51,13 @@ def unit_dimensions(value: Value) -> UnitDimensions:
     return UnitDimensions()
 
 
-def are_crossed(first: Value, second: Value) -> bool:
+def are_crossed(first: Value, second: Value, *, expanded: bool = False) -> bool:
     """Return whether two tensors are certainly broadcast against each other: each is given a
-    dimension of size one at another place, or one of them is the other with such a dimension."""
-    ours, theirs = unit_dimensions(first), unit_dimensions(second)
+    dimension of size one at another place, or one of them is the other with such a dimension.
+
+    expanded  `expand` has stretched these dimensions, of tensors that nothing else uses
+    """
+    ours, theirs = (unit_dimensions(value, expanded=expanded) for value in (first, second))
     if _is_source(second, first, ours) or _is_source(first, second, theirs):
         return True
     return _differ(ours.from_start, theirs.from_start) or _differ(ours.from_end, theirs.from_end)
@@ -84,9 +93,7 @@ def _sizes(shape: Value) -> tuple[object, ...]:
 def _among(sizes: tuple[object, ...]) -> UnitDimensions:
     """Return the places of the ones among the sizes of a whole shape."""
     places = [place for place, size in enumerate(sizes) if type(size) is int and size == 1]
-    return UnitDimensions(
-        frozenset(places), frozenset(place - len(sizes) for place in places)
-    )
+    return UnitDimensions(frozenset(places), frozenset(place - len(sizes) for place in places))
 
 
 def _indexed(index: Value) -> UnitDimensions:
