@@ -82,6 +82,7 @@ STRUCTURAL = frozenset(
         "rms_norm",
         "comparable_widths",
         "pairwise",
+        "expanded_pairwise",
     }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}

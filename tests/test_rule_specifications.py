@@ -85,6 +85,9 @@ SCORES: Drawn = {
 CROSSED: Drawn = {
     "x": lambda shape: like(*CHANCE.choice(((2, -2, 1, -1), (-2, 1, -1))))(shape),
     "y": lambda shape: like(*CHANCE.choice(((2, 1, 4, -1), (1, 1, 4, -1), (4, -1))))(shape),
+    # what is expanded gets no gradient itself
+    "wide": lambda _: torch.randn(5, 1, 3).expand(5, 4, 3),
+    "long": lambda _: torch.randn(1, 4, 3, requires_grad=True),
     "dim": lambda _: CHANCE.choice((-1, 2, 3)),
 }
 CLASSES = 5
@@ -117,7 +120,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/last-position": SEQUENCE,
     "idioms/diagonal-algebra": MATRICES,
     "idioms/pairwise-distance": CROSSED,
-    "idioms/pairwise-cosine": CROSSED,
+    "idioms/pairwise-product": CROSSED,
     "torch/linear-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "hub/rotary": TURNED,
@@ -175,10 +178,15 @@ WRONG = {
         "distances($x, $y, $dim) -> $squares",
         "distances($x, $y, 0) -> $squares",
     ),
+    "a product for a cosine": (
+        "idioms/pairwise-product",
+        "pairwise_cosine($x, $y, $dim, eps=$eps)",
+        "pairwise_product($x, $y, $dim)",
+    ),
     "eps of the cosine lost": (
-        "idioms/pairwise-cosine",
-        "eps=$eps) -> $cosines\nwhere",
-        "eps=0.5) -> $cosines\nwhere",
+        "idioms/pairwise-product",
+        "eps=$eps) -> $cosines\n#",
+        "eps=0.5) -> $cosines\n#",
     ),
     "scale lost": ("adopter/bert-attention", ", divisor=$divisor", ""),
     "query and key swapped": (

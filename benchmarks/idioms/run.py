@@ -68,10 +68,17 @@ def pairs() -> Iterator[Case]:
             (x, y),
         )
         yield Case(
-            "pairwise-cosine",
+            "pairwise-product, cosine",
             size,
             lambda x=x, y=y: functional.cosine_similarity(x[:, None], y[None], dim=-1),
             lambda x=x, y=y: ops.pairwise_cosine(x[:, None], y[None], -1),
+            (x, y),
+        )
+        yield Case(
+            "pairwise-product",
+            size,
+            lambda x=x, y=y: (x[:, None] * y[None]).sum(-1),
+            lambda x=x, y=y: ops.pairwise_product(x[:, None], y[None], -1),
             (x, y),
         )
     for count in (512, 2048):
@@ -90,8 +97,8 @@ def pairs() -> Iterator[Case]:
             "pairwise-distance, expanded",
             f"{count} x {count} x {width}",
             lambda x=x, shape=shape: (
-                ((x.unsqueeze(0).expand(shape) - x.unsqueeze(1).expand(shape)) ** 2).sum(2)
-            ),
+                (x.unsqueeze(0).expand(shape) - x.unsqueeze(1).expand(shape)) ** 2
+            ).sum(2),
             lambda x=x, shape=shape: ops.squared_distances(
                 x.unsqueeze(0).expand(shape), x.unsqueeze(1).expand(shape), 2, expanded=True
             ),
@@ -120,8 +127,8 @@ def lookups() -> Iterator[Case]:
             "one-hot-select",
             f"{count} x {classes}",
             lambda index=index, classes=classes, values=values: (
-                (functional.one_hot(index, classes) * values).sum(-1)
-            ),
+                functional.one_hot(index, classes) * values
+            ).sum(-1),
             lambda index=index, classes=classes, values=values: ops.one_hot_select(
                 values, index, classes
             ),
@@ -150,9 +157,9 @@ def heads() -> Iterator[Case]:
         yield Case(
             "sorted-head",
             f"{first} of {rows} x {count}",
-            lambda scores=scores, first=first: (
-                torch.sort(scores, -1, descending=True)[0][:, :first]
-            ),
+            lambda scores=scores, first=first: torch.sort(scores, -1, descending=True)[0][
+                :, :first
+            ],
             lambda scores=scores, first=first: ops.sorted_head(scores, first, 1, descending=True),
         )
 

@@ -15,6 +15,7 @@ from regraft.ops import (  # noqa: E402
     distances,
     implementation,
     pairwise_cosine,
+    pairwise_product,
     squared_distances,
 )
 
@@ -22,6 +23,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "squared_distances": squared_distances,
     "distances": distances,
     "pairwise_cosine": pairwise_cosine,
+    "pairwise_product": pairwise_product,
 }
 LAYOUTS = {
     "rows and columns": ((9, 1, 4), (1, 7, 4), -1),
@@ -163,22 +165,24 @@ def expanded_pair(x: Any) -> tuple[Any, Any]:
     return x.unsqueeze(0).expand(shape), x.unsqueeze(1).expand(shape)
 
 
-def test_expanded_tensors() -> None:
+@pytest.mark.parametrize("name", OPS)
+def test_expanded_tensors(name: str) -> None:
     results = []
-    for op in (squared_distances, REFERENCES["squared_distances"]):
+    for op in (OPS[name], REFERENCES[name]):
         x = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         x.requires_grad_()
         made = op(*expanded_pair(x * 2), 2, expanded=True)
         (slope,) = torch.autograd.grad(weighted(made), x, create_graph=True)
         results.append((made, slope, *torch.autograd.grad(weighted(slope), x)))
-    assert implementation("squared_distances", *expanded_pair(x), 2, expanded=True) == "matmul"
-    assert implementation("squared_distances", *expanded_pair(x), 2) == "reference"
+    assert implementation(name, *expanded_pair(x), 2, expanded=True) == "matmul"
+    assert implementation(name, *expanded_pair(x), 2) == "reference"
     for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
     with torch.no_grad():
-        torch.testing.assert_close(
-            squared_distances(*expanded_pair(x), 2, expanded=True), results[0][0] / 4
+        ours, theirs = (
+            op(*expanded_pair(x), 2, expanded=True) for op in (OPS[name], REFERENCES[name])
         )
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
 def test_expanded_tensors_that_stay_as_they_are() -> None:

@@ -86,6 +86,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "postponed_matmul": lambda m, x: torch.softmax(
         ops.postponed_matmul(x, x.transpose(-1, -2)), -1
     ),
+    "pairwise_product": lambda m, x: ops.pairwise_product(x[:, :, None], x[:, None], -1),
     "product_diagonal": lambda m, x: ops.product_diagonal(x[0], x[0].mT),
     "product_trace": lambda m, x: ops.product_trace(x[0], x[0].mT),
     "quick_gelu": lambda m, x: ops.quick_gelu(x),

@@ -52,6 +52,7 @@ from regraft.ops.memory_efficient_attention import (
 from regraft.ops.one_hot import one_hot_matmul as one_hot_matmul
 from regraft.ops.one_hot import one_hot_select as one_hot_select
 from regraft.ops.pairwise_cosine import pairwise_cosine as pairwise_cosine
+from regraft.ops.pairwise_cosine import pairwise_product as pairwise_product
 from regraft.ops.pairwise_distance import distances as distances
 from regraft.ops.pairwise_distance import squared_distances as squared_distances
 from regraft.ops.postponed_linear import postponed_linear as postponed_linear

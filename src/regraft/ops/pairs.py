@@ -66,10 +66,23 @@ def pairs_of(x: torch.Tensor, y: torch.Tensor, dim: int) -> Pairs | None:
     return Pairs(first, second, torch.Size(rows), torch.Size(columns))
 
 
-def ordered_pairs_of(x: torch.Tensor, y: torch.Tensor, dim: int) -> Pairs | None:
+def ordered_pairs_of(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> Pairs | None:
     """Return the layout of `x` and `y` in the order in which the result has the rows before the
-    columns, for an operation that does not care; None as in `pairs_of`."""
-    return pairs_of(x, y, dim) or pairs_of(y, x, dim)
+    columns, for an operation that does not care; None as in `pairs_of`.
+
+    expanded  `expand` may have stretched both; the result is None where it has added more than the
+              pairs
+    """
+    if not expanded:
+        return pairs_of(x, y, dim) or pairs_of(y, x, dim)
+    pairs = ordered_pairs_of(unexpanded(x, dim), unexpanded(y, dim), dim)
+    if pairs is None:
+        return None
+    shape = list(torch.broadcast_shapes(x.shape, y.shape))
+    del shape[dim]
+    return pairs if list(pairs.shape) == shape else None
 
 
 def unexpanded(tensor: torch.Tensor, dim: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Cosines of all pairs of vectors by a matrix product."""
+"""Cosines and inner products of all pairs of vectors by a matrix product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regraft.ops.plain import without_view
 
 
 def pairwise_cosine(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8, expanded: bool = False
 ) -> torch.Tensor:
     """Return `torch.nn.functional.cosine_similarity(x, y, dim, eps)` without tensors of the
     broadcast shape, where `x` and `y` are broadcast against each other.
@@ -18,25 +18,56 @@ def pairwise_cosine(
     Shapes: as the composition, such as `(N, 1, D)` and `(1, K, D)` to `(N, K)`. Both sides are
     divided by their lengths, which are at least `eps`, and multiplied as matrices. Anything else
     than all pairs runs as the composition.
+
+    expanded  the caller uses both tensors for nothing else: where `expand` has stretched them they
+              are used as they were before, and get no gradients themselves
     """
-    pairs = ordered_pairs_of(x, y, dim)
+    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
     if pairs is None:
         return pairwise_cosine_reference(x, y, dim, eps=eps)
     return _cosines(pairs, eps)
 
 
 def pairwise_cosine_reference(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8, expanded: bool = False
 ) -> torch.Tensor:
     """Compute the function that the op replaces."""
     return functional.cosine_similarity(x, y, dim, eps)
 
 
 def pairwise_cosine_implementation(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    return "reference" if ordered_pairs_of(x, y, dim) is None else "matmul"
+    return "reference" if ordered_pairs_of(x, y, dim, expanded=expanded) is None else "matmul"
+
+
+def pairwise_product(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> torch.Tensor:
+    """Return `(x * y).sum(dim)` without tensors of the broadcast shape, where `x` and `y` are
+    broadcast against each other.
+
+    Shapes, exclusions and `expanded`: as `pairwise_cosine`.
+    """
+    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
+    if pairs is None:
+        return pairwise_product_reference(x, y, dim, expanded=expanded)
+    return without_view(torch.bmm(pairs.first, pairs.second.mT).reshape(pairs.shape))
+
+
+def pairwise_product_reference(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return (x * y).sum(dim)
+
+
+def pairwise_product_implementation(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> str:
+    """Name the implementation for these arguments: "matmul" or "reference"."""
+    return "reference" if ordered_pairs_of(x, y, dim, expanded=expanded) is None else "matmul"
 
 
 def _cosines(pairs: Pairs, eps: float) -> torch.Tensor:

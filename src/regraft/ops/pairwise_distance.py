@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from regraft.ops.pairs import Pairs, ordered_pairs_of, unexpanded
+from regraft.ops.pairs import Pairs, ordered_pairs_of
 
 # A squared distance is exact enough if it is no smaller part of the sum of both squared lengths.
 _NEAR = 0.125
@@ -30,7 +30,7 @@ def squared_distances(
     expanded  the caller uses both tensors for nothing else: where `expand` has stretched them they
               are used as they were before, and get no gradients themselves
     """
-    pairs = _pairs(x, y, dim, expanded)
+    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
@@ -49,21 +49,23 @@ def squared_distances_implementation(
     x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    pairs = _pairs(x, y, dim, expanded)
+    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
     if pairs is None:
         return "reference"
     squares, near = _squares(pairs)
     return "matmul" if _are_few(near, squares) else "reference"
 
 
-def distances(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def distances(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> torch.Tensor:
     """Return `torch.norm(x - y, dim=dim)` without the differences, where `x` and `y` are broadcast
     against each other.
 
-    Shapes and exclusions: as `squared_distances`. The gradient of a distance of zero is zero, as
-    that of the norm.
+    Shapes, exclusions and `expanded`: as `squared_distances`. The gradient of a distance of zero is
+    zero, as that of the norm.
     """
-    pairs = ordered_pairs_of(x, y, dim)
+    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
@@ -73,27 +75,18 @@ def distances(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     return distances_reference(x, y, dim)
 
 
-def distances_reference(x: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def distances_reference(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     return torch.norm(x - y, dim=dim)
 
 
-def distances_implementation(x: torch.Tensor, y: torch.Tensor, dim: int) -> str:
+def distances_implementation(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    return squared_distances_implementation(x, y, dim)
-
-
-def _pairs(x: torch.Tensor, y: torch.Tensor, dim: int, expanded: bool) -> Pairs | None:
-    """Return the layout of all pairs, of tensors that may have been expanded; None where there is
-    none, or where `expand` has added more than the pairs."""
-    if not expanded:
-        return ordered_pairs_of(x, y, dim)
-    pairs = ordered_pairs_of(unexpanded(x, dim), unexpanded(y, dim), dim)
-    if pairs is None:
-        return None
-    shape = list(torch.broadcast_shapes(x.shape, y.shape))
-    del shape[dim]
-    return pairs if list(pairs.shape) == shape else None
+    return squared_distances_implementation(x, y, dim, expanded=expanded)
 
 
 def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:
