@@ -71,10 +71,12 @@ def product_diagonal_reference(first: torch.Tensor, second: torch.Tensor) -> tor
 
 def product_diagonal_implementation(first: torch.Tensor, second: torch.Tensor) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not _are_matrices(first, second) or first.shape[1] != second.shape[0]:
+    if not are_tensors(first, second) or first.dim() != 2 or second.dim() != 2:
         return "reference"
-    pays = first.numel() * second.shape[1] >= _LEAST_DIAGONAL or are_kernels_forced()
-    return "torch-native" if pays else "reference"
+    if first.numel() * second.shape[1] < _LEAST_DIAGONAL and not are_kernels_forced():
+        return "reference"
+    fits = _are_exact(first, second) and first.shape[1] == second.shape[0]
+    return "torch-native" if fits else "reference"
 
 
 def product_trace(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -99,24 +101,24 @@ def product_trace_implementation(first: torch.Tensor, second: torch.Tensor) -> s
 
 def _scaling(scales: torch.Tensor, matrix: torch.Tensor, dim: int) -> str:
     """Name the implementation of a product of a matrix and a number for each index of `dim`."""
-    if not are_tensors(scales, matrix) or scales.dim() != 1 or not _are_matrices(matrix, matrix):
-        return "reference"
-    if scales.dtype != matrix.dtype or scales.shape[0] != matrix.shape[dim]:
-        return "reference"
-    if scales.device.type != "cpu" or matrix.device.type != "cpu" or is_transformed():
+    if not are_tensors(scales, matrix) or scales.dim() != 1 or matrix.dim() != 2:
         return "reference"
     if matrix.numel() * scales.numel() < _LEAST_SCALED and not are_kernels_forced():
+        return "reference"
+    if not _are_exact(matrix, matrix) or scales.dtype != matrix.dtype:
+        return "reference"
+    if scales.shape[0] != matrix.shape[dim]:
+        return "reference"
+    if scales.device.type != "cpu" or matrix.device.type != "cpu" or is_transformed():
         return "reference"
     total = scales.detach().sum() + matrix.detach().sum()
     return "torch-native" if bool(total.isfinite()) else "reference"
 
 
-def _are_matrices(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether both are ordinary matrices of one dtype, in which sums are exact enough."""
+def _are_exact(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether both are dense and of one dtype, in which sums are exact enough."""
     return (
-        are_tensors(first, second)
-        and first.dim() == second.dim() == 2
-        and first.dtype == second.dtype
+        first.dtype == second.dtype
         and first.dtype in _DTYPES
         and first.layout == second.layout == torch.strided
         and not torch.is_autocast_enabled(first.device.type)

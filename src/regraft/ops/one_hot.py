@@ -39,9 +39,11 @@ def one_hot_matmul_implementation(
     index: torch.Tensor, classes: int, weight: torch.Tensor, dtype: torch.dtype
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not _can_look_up(index, weight) or weight.dim() != 2 or dtype is not weight.dtype:
+    if not are_tensors(index, weight) or weight.dim() != 2 or dtype is not weight.dtype:
         return "reference"
     if not _pays(index.numel() * weight.numel(), _LEAST_PRODUCTS):
+        return "reference"
+    if not _can_look_up(index, weight):
         return "reference"
     is_exact = _are_classes(index, classes, weight.shape[0]) and _is_finite(weight)
     return "torch-native" if is_exact else "reference"
@@ -73,21 +75,20 @@ def one_hot_select_implementation(
     values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not _can_look_up(index, values) or not (dtype is None or dtype is values.dtype):
+    if not are_tensors(index, values) or not _pays(values.numel(), _LEAST_CHOICES):
         return "reference"
-    if index.shape != values.shape[:-1]:
+    if index.shape != values.shape[:-1] or not (dtype is None or dtype is values.dtype):
         return "reference"
-    if not _pays(values.numel(), _LEAST_CHOICES):
+    if not _can_look_up(index, values):
         return "reference"
     is_exact = _are_classes(index, classes, values.shape[-1]) and _is_finite(values)
     return "torch-native" if is_exact else "reference"
 
 
 def _can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
-    """Return whether both are ordinary tensors on CPU whose elements may be looked at."""
+    """Return whether both are on CPU, and their elements may be looked at."""
     return (
-        are_tensors(index, table)
-        and index.dtype == torch.int64
+        index.dtype == torch.int64
         and table.is_floating_point()
         and index.device.type == table.device.type == "cpu"
         and index.layout == table.layout == torch.strided

@@ -11,10 +11,7 @@ import torch
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 
 _DTYPES = (torch.float32, torch.float64)
-# Below this many elements of the broadcast tensor, with this many more for each pair, the
-# composition is as fast.
-_LEAST_ELEMENTS = 5 << 18
-_ELEMENTS_FOR_A_PAIR = 4
+_ELEMENTS_FOR_A_PAIR = 4  # of which the steps after the products cost as much as a pair of these
 _LEAST_WIDTH = 3
 
 
@@ -40,15 +37,36 @@ class Pairs:
         return torch.broadcast_shapes(self.rows, self.columns)
 
 
-def pairs_of(x: torch.Tensor, y: torch.Tensor, dim: int) -> Pairs | None:
-    """Return the layout of `x` and `y`, broadcast against each other and reduced over `dim`; None
-    where a matrix product does not compute it, or does not pay.
+def pairs_of(
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, least: int, expanded: bool = False
+) -> Pairs | None:
+    """Return the layout of `x` and `y`, broadcast against each other and reduced over `dim` by an
+    operation in which they may change places; None where a matrix product does not compute it, or
+    does not pay.
 
     It pays on CPU, in float32 and float64, for tensors of PyTorch's own class that each have a
     dimension of size one where the other has more.
+
+    least     below this many elements of the broadcast tensor, and four for each pair, the
+              composition is as fast
+    expanded  `expand` may have stretched both; the result is None where it has added more than the
+              pairs
     """
-    if not (are_tensors(x, y) and _may_pay(x, y, dim) and _can_multiply(x, y)):
+    if not (are_tensors(x, y) and _may_pay(x, y, dim, least) and _can_multiply(x, y)):
         return None
+    if not expanded:
+        return _layout(x, y, dim, least) or _layout(y, x, dim, least)
+    pairs = pairs_of(unexpanded(x, dim), unexpanded(y, dim), dim, least=least)
+    if pairs is None:
+        return None
+    shape = list(torch.broadcast_shapes(x.shape, y.shape))
+    del shape[dim]
+    return pairs if list(pairs.shape) == shape else None
+
+
+def _layout(x: torch.Tensor, y: torch.Tensor, dim: int, least: int) -> Pairs | None:
+    """Return the layout of `x` and `y` if the result has the dimensions of `x` before those of
+    `y`."""
     count = max(x.dim(), y.dim())
     shapes = [(1,) * (count - tensor.dim()) + tuple(tensor.shape) for tensor in (x, y)]
     wide = [shape[dim] for shape in shapes]
@@ -57,32 +75,13 @@ def pairs_of(x: torch.Tensor, y: torch.Tensor, dim: int) -> Pairs | None:
     if split is None or wide[0] != wide[1]:
         return None
     batch = torch.Size(rows[:split]).numel()
-    if batch != torch.Size(columns[:split]).numel() or not _pays(rows, columns, wide[0]):
+    if batch != torch.Size(columns[:split]).numel() or not _pays(rows, columns, wide[0], least):
         return None
     first, second = (
         tensor.reshape(shape).movedim(dim, -1).reshape(batch, -1, wide[0])
         for tensor, shape in zip((x, y), shapes, strict=True)
     )
     return Pairs(first, second, torch.Size(rows), torch.Size(columns))
-
-
-def ordered_pairs_of(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
-) -> Pairs | None:
-    """Return the layout of `x` and `y` in the order in which the result has the rows before the
-    columns, for an operation that does not care; None as in `pairs_of`.
-
-    expanded  `expand` may have stretched both; the result is None where it has added more than the
-              pairs
-    """
-    if not expanded:
-        return pairs_of(x, y, dim) or pairs_of(y, x, dim)
-    pairs = ordered_pairs_of(unexpanded(x, dim), unexpanded(y, dim), dim)
-    if pairs is None:
-        return None
-    shape = list(torch.broadcast_shapes(x.shape, y.shape))
-    del shape[dim]
-    return pairs if list(pairs.shape) == shape else None
 
 
 def unexpanded(tensor: torch.Tensor, dim: int) -> torch.Tensor:
@@ -116,7 +115,7 @@ def _view_source(tensor: torch.Tensor) -> torch.Tensor | None:
     return None if tensor._backward_hooks or tensor.retains_grad else base
 
 
-def _may_pay(x: torch.Tensor, y: torch.Tensor, dim: int) -> bool:
+def _may_pay(x: torch.Tensor, y: torch.Tensor, dim: int, least: int) -> bool:
     """Return whether two tensors are large enough, whatever their layout: a quick test, since small
     ones are most in need of it."""
     longer = x if x.dim() >= y.dim() else y
@@ -125,7 +124,7 @@ def _may_pay(x: torch.Tensor, y: torch.Tensor, dim: int) -> bool:
     width = max(longer.shape[dim], 1)
     most_elements = x.numel() * y.numel() / width
     most_cost = most_elements * (1 + _ELEMENTS_FOR_A_PAIR / width)
-    return most_cost >= _LEAST_ELEMENTS or are_kernels_forced()
+    return most_cost >= least or are_kernels_forced()
 
 
 def _can_multiply(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -171,7 +170,7 @@ def _kind(row: int, column: int) -> str:
     return "r" if column == 1 else "c" if row == 1 else "!"
 
 
-def _pays(rows: Sequence[int], columns: Sequence[int], width: int) -> bool:
+def _pays(rows: Sequence[int], columns: Sequence[int], width: int, least: int) -> bool:
     """Return whether a product is faster than the composition for these sizes; one that is empty
     never is."""
     pairs = math.prod(map(max, rows, columns)) if min((*rows, *columns)) else 0
@@ -181,4 +180,4 @@ def _pays(rows: Sequence[int], columns: Sequence[int], width: int) -> bool:
     if are_kernels_forced():
         return True
     cost = elements + _ELEMENTS_FOR_A_PAIR * pairs
-    return width >= _LEAST_WIDTH and cost >= _LEAST_ELEMENTS
+    return width >= _LEAST_WIDTH and cost >= least

@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from regraft.ops.pairs import Pairs, ordered_pairs_of
+from regraft.ops.pairs import Pairs, pairs_of
 from regraft.ops.plain import without_view
+
+
+_LEAST_ELEMENTS = 1 << 16
 
 
 def pairwise_cosine(
@@ -22,7 +25,7 @@ def pairwise_cosine(
     expanded  the caller uses both tensors for nothing else: where `expand` has stretched them they
               are used as they were before, and get no gradients themselves
     """
-    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
     if pairs is None:
         return pairwise_cosine_reference(x, y, dim, eps=eps)
     return _cosines(pairs, eps)
@@ -39,7 +42,11 @@ def pairwise_cosine_implementation(
     x: torch.Tensor, y: torch.Tensor, dim: int, *, eps: float = 1e-8, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    return "reference" if ordered_pairs_of(x, y, dim, expanded=expanded) is None else "matmul"
+    return (
+        "reference"
+        if pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded) is None
+        else "matmul"
+    )
 
 
 def pairwise_product(
@@ -50,7 +57,7 @@ def pairwise_product(
 
     Shapes, exclusions and `expanded`: as `pairwise_cosine`.
     """
-    pairs = ordered_pairs_of(x, y, dim, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
     if pairs is None:
         return pairwise_product_reference(x, y, dim, expanded=expanded)
     return without_view(torch.bmm(pairs.first, pairs.second.mT).reshape(pairs.shape))
@@ -67,7 +74,11 @@ def pairwise_product_implementation(
     x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    return "reference" if ordered_pairs_of(x, y, dim, expanded=expanded) is None else "matmul"
+    return (
+        "reference"
+        if pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded) is None
+        else "matmul"
+    )
 
 
 def _cosines(pairs: Pairs, eps: float) -> torch.Tensor:

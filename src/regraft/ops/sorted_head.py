@@ -37,11 +37,15 @@ def sorted_head_implementation(
     x: torch.Tensor, count: int, axis: int, *, dim: int = -1, descending: bool = False
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(x) or type(count) is not int or type(dim) is not int or not x.dim():
-        return "reference"
-    if is_transformed() or x.is_complex() or (x.requires_grad and torch.is_grad_enabled()):
+    if not are_tensors(x) or not x.dim() or not _are_plain(count, dim, descending):
         return "reference"
     if not -x.dim() <= dim < x.dim() or dim % x.dim() != axis % x.dim() or axis >= x.dim():
         return "reference"
-    is_small_part = type(descending) is bool and 0 < 2 * count <= x.shape[dim]
-    return "torch-native" if is_small_part else "reference"
+    if not 0 < 2 * count <= x.shape[dim] or (x.requires_grad and torch.is_grad_enabled()):
+        return "reference"
+    return "reference" if x.is_complex() or is_transformed() else "torch-native"
+
+
+def _are_plain(count: Any, dim: Any, descending: Any) -> bool:
+    """Return whether arguments are numbers and a flag of Python."""
+    return type(count) is int and type(dim) is int and type(descending) is bool
