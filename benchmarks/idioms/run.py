@@ -108,7 +108,7 @@ def pairs() -> Iterator[Case]:
 
 def lookups() -> Iterator[Case]:
     """Yield products with one-hot vectors of N indices among K classes."""
-    for count, classes, width in ((32, 32, 16), (256, 64, 16), (1024, 512, 64), (4096, 1024, 64)):
+    for count, classes, width in ((32, 32, 16), (256, 64, 64), (1024, 512, 64), (4096, 1024, 64)):
         weight, index = learned(classes, width), torch.randint(0, classes, (count,))
         yield Case(
             "one-hot-matmul",
@@ -121,7 +121,7 @@ def lookups() -> Iterator[Case]:
             ),
             (weight,),
         )
-    for count, classes in ((64, 18), (256, 100), (256, 1000), (4096, 1000), (512, 32000)):
+    for count, classes in ((64, 18), (1024, 100), (256, 1000), (4096, 1000), (512, 32000)):
         values, index = learned(count, classes), torch.randint(0, classes, (count,))
         yield Case(
             "one-hot-select",

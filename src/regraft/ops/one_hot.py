@@ -10,8 +10,8 @@ from torch.nn import functional
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 
 # Numbers of multiplications below which the composition is as fast.
-_LEAST_PRODUCTS = 1 << 18
-_LEAST_CHOICES = 3 << 13
+_LEAST_PRODUCTS = 1 << 20
+_LEAST_CHOICES = 1 << 16
 
 
 def one_hot_matmul(
