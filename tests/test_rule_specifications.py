@@ -81,10 +81,18 @@ SCORES: Drawn = {
     "left": like(2, -2, -1),
     "right": like(2, -1, -2),
 }
+
+
+def like_some(*choices: tuple[int, ...]) -> Callable[[tuple[int, ...]], torch.Tensor]:
+    """Return a function for random values of one of several shapes, written as for `like`."""
+    makers = [like(*sizes) for sizes in choices]
+    return lambda shape: CHANCE.choice(makers)(shape)
+
+
 # two tensors that are broadcast against each other, the rows of one perhaps those of the other
 CROSSED: Drawn = {
-    "x": lambda shape: like(*CHANCE.choice(((2, -2, 1, -1), (-2, 1, -1))))(shape),
-    "y": lambda shape: like(*CHANCE.choice(((2, 1, 4, -1), (1, 1, 4, -1), (4, -1))))(shape),
+    "x": like_some((2, -2, 1, -1), (-2, 1, -1)),
+    "y": like_some((2, 1, 4, -1), (1, 1, 4, -1), (4, -1)),
     # what is expanded gets no gradient itself
     "wide": lambda _: torch.randn(5, 1, 3).expand(5, 4, 3),
     "long": lambda _: torch.randn(1, 4, 3, requires_grad=True),
@@ -95,7 +103,7 @@ CHOSEN: Drawn = {
     "index": lambda _: torch.randint(0, CLASSES, CHANCE.choice(((4,), (2, 3)))),
     "classes": lambda _: CLASSES,
     "weight": lambda shape: torch.randn(CLASSES, shape[-1], requires_grad=True),
-    "values": lambda _: torch.randn(CHANCE.choice(((4,), (2, 3))) + (CLASSES,), requires_grad=True),
+    "values": lambda _: torch.randn((*CHANCE.choice(((4,), (2, 3))), CLASSES), requires_grad=True),
 }
 SORTED: Drawn = {
     "x": lambda shape: torch.randn(CHANCE.choice(((9, 8), (5, 7, 8))), requires_grad=True),

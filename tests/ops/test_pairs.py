@@ -3,7 +3,7 @@ derivatives, near and equal points, numbers that are not finite, exclusions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,11 +37,10 @@ LAYOUTS = {
 
 
 @pytest.fixture(autouse=True)
-def forced_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run kernels for small tensors, too, on the same numbers in every test."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
     torch.manual_seed(0)
-    yield
 
 
 def derivatives(op: Callable[..., Any], x: Any, y: Any, dim: int) -> tuple[Any, ...]:
@@ -171,7 +170,7 @@ def test_expanded_tensors(name: str) -> None:
     for op in (OPS[name], REFERENCES[name]):
         x = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         x.requires_grad_()
-        made = op(*expanded_pair(x * 2), 2, expanded=True)
+        made = op(*expanded_pair(x * 2), dim=2, expanded=True)
         (slope,) = torch.autograd.grad(weighted(made), x, create_graph=True)
         results.append((made, slope, *torch.autograd.grad(weighted(slope), x)))
     assert implementation(name, *expanded_pair(x), 2, expanded=True) == "matmul"
@@ -195,10 +194,10 @@ def test_expanded_tensors_that_stay_as_they_are() -> None:
     squared_distances(leaf, columns.detach(), 2, expanded=True).sum().backward()
     assert leaf.grad is not None
     # more than the pairs: a batch, and the coordinates
-    batch = [part.expand(3, 9, 9, 4) for part in expanded_pair(x)]
-    made = squared_distances(*batch, -1, expanded=True)
+    batch: list[Any] = [part.expand(3, 9, 9, 4) for part in expanded_pair(x)]
+    made = squared_distances(*batch, dim=-1, expanded=True)
     assert torch.equal(made, REFERENCES["squared_distances"](*batch, -1))
     narrow = x[:, :1]
-    wide = [narrow.unsqueeze(place).expand(9, 9, 4) for place in (0, 1)]
-    made = squared_distances(*wide, -1, expanded=True)
+    wide: list[Any] = [narrow.unsqueeze(place).expand(9, 9, 4) for place in (0, 1)]
+    made = squared_distances(*wide, dim=-1, expanded=True)
     torch.testing.assert_close(made, REFERENCES["squared_distances"](*wide, -1))

@@ -54,9 +54,9 @@ def one_hot_select(
 ) -> torch.Tensor:
     """Return `(one_hot(index, classes) * values).sum(-1)` by looking up the chosen values.
 
-    Shapes: `values` is `(*index.shape, classes)`, the result has that of `index`. With a `dtype` the
-    one-hot vectors are converted to it. An index out of range, and values that are not finite, all
-    of which the composition multiplies by zero, run as the composition.
+    Shapes: `values` is `(*index.shape, classes)`, the result has that of `index`. With a
+    `dtype` the one-hot vectors are converted to it. An index out of range, and values that are not
+    finite, all of which the composition multiplies by zero, run as the composition.
     """
     if one_hot_select_implementation(values, index, classes, dtype=dtype) == "torch-native":
         return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)

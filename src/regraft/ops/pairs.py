@@ -141,10 +141,10 @@ def _can_multiply(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _multiplies_exactly() -> bool:
-    """Return whether matrix products in float32 on CPU are computed in float32, as is the default."""
+    """Return whether matrix products in float32 on CPU are computed in float32, the default."""
     products = getattr(torch.backends.mkldnn, "matmul", None)
     if products is not None:  # the setting since PyTorch 2.9, which the older one changes, too
-        return products.fp32_precision in ("none", "ieee")
+        return str(products.fp32_precision) in ("none", "ieee")
     return torch.get_float32_matmul_precision() == "highest"
 
 

@@ -8,7 +8,6 @@ from torch.nn import functional
 from regraft.ops.pairs import Pairs, pairs_of
 from regraft.ops.plain import without_view
 
-
 _LEAST_ELEMENTS = 1 << 16
 
 

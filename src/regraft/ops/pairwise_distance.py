@@ -112,7 +112,8 @@ def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:
 
 def _are_few(near: Places, squares: torch.Tensor) -> bool:
     """Return whether so few pairs are near that their differences cost little."""
-    return near[0].numel() <= max(_MOST_NEAR * squares.numel(), sum(squares.shape))
+    few = max(int(_MOST_NEAR * squares.numel()), sum(squares.shape))
+    return near[0].numel() <= few
 
 
 def _with_near(far: torch.Tensor, near: Places, pairs: Pairs, reduce: Reduction) -> torch.Tensor:
@@ -120,11 +121,11 @@ def _with_near(far: torch.Tensor, near: Places, pairs: Pairs, reduce: Reduction)
     differences of these pairs."""
     if not near[0].numel():
         return far
-    (_, count, width), (_, others, _) = pairs.first.shape, pairs.second.shape
+    (_, rows, width), (_, columns, _) = pairs.first.shape, pairs.second.shape
     place = sum(index * step for index, step in zip(near, far.stride(), strict=True))
-    row, column = place // others, place % others
+    row, column = place // columns, place % columns
     first = pairs.first.reshape(-1, width).index_select(0, row)
-    second_row = column + row // count * others
+    second_row = column + row // rows * columns
     second = pairs.second.reshape(-1, width).index_select(0, second_row)
     return far.index_put(near, reduce(first - second))
 

@@ -333,12 +333,7 @@ class Renderer:
         """Return the source text of a value that is a tensor with exchanged or added dimensions,
         where that text gives the same tensor at the call; else None."""
         node = value.node
-        if node is None or node.inner is not None:
-            return None
-        adds_dimensions = node.op == "py.item" and unit_dimensions(value) != UnitDimensions()
-        if not adds_dimensions and not (
-            node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
-        ):
+        if node is None or node.inner is not None or not _is_view(value, node):
             return None
         first, last = sorted((self.time, node.time))
         if any(
@@ -383,6 +378,14 @@ class Renderer:
     def _withholding(self, reason: str) -> Withheld:
         """Return the Withheld for a reason at the line of the match's root."""
         return Withheld(reason, self.match.root.statement.node.lineno)
+
+
+def _is_view(value: Value, node: Node) -> bool:
+    """Return whether a node makes a value by a call that exchanges or adds dimensions, or by a
+    subscript that adds them."""
+    if node.op == "py.item":
+        return unit_dimensions(value) != UnitDimensions()
+    return node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
 
 
 def _is_closed(text: str) -> bool:
