@@ -144,6 +144,15 @@ def main() -> None:
         "kind": "tensor",
     }
     ops["identity"] = {"signatures": [[["input", "p"]]], "kind": "tensor"}
+    # the function's default is Frobenius' norm, which over one dimension is the method's default
+    power, dtype = ["p", "p", 2], ["dtype", "k", None]
+    ops["norm"] = {
+        "signatures": [
+            [["input", "p"], power, ["dim", "p"], ["keepdim", "p", False], dtype],
+            [["input", "p"], power, dtype],
+        ],
+        "kind": "tensor",
+    }
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes
         entry["signatures"].sort(key=len, reverse=True)

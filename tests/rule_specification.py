@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from regraft.dsl.syntax import (
+    SUBSCRIPT,
     Apply,
     Attr,
     Const,
@@ -48,6 +49,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "**": operator.pow,
     "neg": operator.neg,
     "//": operator.floordiv,
+    SUBSCRIPT: operator.getitem,
 }
 NUMBERS = (0.5, 2.0, 3)
 BY_NAME: Mapping[str, tuple[Any, ...]] = {
@@ -71,7 +73,17 @@ TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 # about the place of a match, not about values; `OwnNorm` is an RMSNorm
 STRUCTURAL = frozenset(
-    {"used_once", "called_once", "distinct", "feeds", "attends", "rms_norm", "comparable_widths"}
+    {
+        "used_once",
+        "called_once",
+        "distinct",
+        "feeds",
+        "attends",
+        "rms_norm",
+        "comparable_widths",
+        "pairwise",
+        "expanded_pairwise",
+    }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)

@@ -81,7 +81,54 @@ SCORES: Drawn = {
     "left": like(2, -2, -1),
     "right": like(2, -1, -2),
 }
+
+
+def like_some(*choices: tuple[int, ...]) -> Callable[[tuple[int, ...]], torch.Tensor]:
+    """Return a function for random values of one of several shapes, written as for `like`."""
+    makers = [like(*sizes) for sizes in choices]
+    return lambda shape: CHANCE.choice(makers)(shape)
+
+
+# two tensors that are broadcast against each other, the rows of one perhaps those of the other
+CROSSED: Drawn = {
+    "x": like_some((2, -2, 1, -1), (-2, 1, -1)),
+    "y": like_some((2, 1, 4, -1), (1, 1, 4, -1), (4, -1)),
+    # what is expanded gets no gradient itself
+    "wide": lambda _: torch.randn(5, 1, 3).expand(5, 4, 3),
+    "long": lambda _: torch.randn(1, 4, 3, requires_grad=True),
+    "dim": lambda _: CHANCE.choice((-1, 2, 3)),
+}
+CLASSES = 5
+CHOSEN: Drawn = {
+    "index": lambda _: torch.randint(0, CLASSES, CHANCE.choice(((4,), (2, 3)))),
+    "classes": lambda _: CLASSES,
+    "weight": lambda shape: torch.randn(CLASSES, shape[-1], requires_grad=True),
+    "values": lambda _: torch.randn((*CHANCE.choice(((4,), (2, 3))), CLASSES), requires_grad=True),
+}
+SORTED: Drawn = {
+    "x": lambda shape: torch.randn(CHANCE.choice(((9, 8), (5, 7, 8))), requires_grad=True),
+    "dim": lambda _: CHANCE.choice((-1, 0, 1)),
+    "descending": lambda _: CHANCE.choice((True, False, True)),
+    "count": lambda _: CHANCE.choice((1, 3, 6)),
+}
+SEQUENCE: Drawn = {
+    "x": lambda shape: torch.randn(2, 3, shape[-1], requires_grad=True),
+    "position": lambda _: CHANCE.choice((-1, 0, 2)),
+}
+MATRICES: Drawn = {
+    "scales": lambda _: torch.randn(4, requires_grad=True),
+    "matrix": lambda _: torch.randn(4, 4, requires_grad=True),
+    "first": lambda _: torch.randn(CHANCE.choice((3, 6)), 4, requires_grad=True),
+    "second": lambda _: torch.randn(4, CHANCE.choice((2, 5)), requires_grad=True),
+}
 DRAWN: dict[str, Drawn] = {
+    "idioms/one-hot-matmul": CHOSEN,
+    "idioms/one-hot-select": CHOSEN,
+    "idioms/sorted-head": SORTED,
+    "idioms/last-position": SEQUENCE,
+    "idioms/diagonal-algebra": MATRICES,
+    "idioms/pairwise-distance": CROSSED,
+    "idioms/pairwise-product": CROSSED,
     "torch/linear-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "hub/rotary": TURNED,
@@ -112,6 +159,43 @@ def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
 
 
 WRONG = {
+    "rows of the matrix for its columns": (
+        "idioms/diagonal-algebra",
+        "ops.diagonal_matmul($scales, $matrix)",
+        "ops.matmul_diagonal($matrix, $scales)",
+    ),
+    "a trace of the other product": (
+        "idioms/diagonal-algebra",
+        "product_diagonal($first, $second)",
+        "product_diagonal($second, $first)",
+    ),
+    "the order of sorting": (
+        "idioms/sorted-head",
+        "descending=$descending) -> $head\n# along the f",
+        "descending=False) -> $head\n# along the f",
+    ),
+    "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
+    "another position": ("idioms/last-position", "$head, $position)", "$head, 1)"),
+    "a squared distance for a distance": (
+        "idioms/pairwise-distance",
+        "ops.distances(",
+        "ops.squared_distances(",
+    ),
+    "the dimension of pairs": (
+        "idioms/pairwise-distance",
+        "distances($x, $y, $dim) -> $squares",
+        "distances($x, $y, 0) -> $squares",
+    ),
+    "a product for a cosine": (
+        "idioms/pairwise-product",
+        "pairwise_cosine($x, $y, $dim, eps=$eps)",
+        "pairwise_product($x, $y, $dim)",
+    ),
+    "eps of the cosine lost": (
+        "idioms/pairwise-product",
+        "eps=$eps) -> $cosines\n#",
+        "eps=0.5) -> $cosines\n#",
+    ),
     "scale lost": ("adopter/bert-attention", ", divisor=$divisor", ""),
     "query and key swapped": (
         "adopter/t5-attention",

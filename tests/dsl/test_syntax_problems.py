@@ -112,7 +112,7 @@ FRAGMENTS = {
     "no operand": ("$a + -> $b", 1, 6, "unexpected `->`; expected a value"),
     "unknown character": ("f($x) ? $y", 1, 7, "unexpected `?`"),
     "not a number": ("f(1_ , 2)", 1, 3, "`1_` is not a number"),
-    "name without a call": ("$a -> $b", 1, 1, "a node is a call or an operator"),
+    "name without a call": ("$a -> $b", 1, 1, "a node is a call, an operator or a subscript"),
     "layer of an operator": ("@($a + $b) -> $c", 1, 2, "`@` marks the construction of a layer"),
     "computed output": ("f($x) -> g($x)", 1, 10, "an output is a name"),
     "constant output": ("f($x) -> 1", 1, 10, "an output is a name"),

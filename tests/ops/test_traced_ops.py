@@ -52,6 +52,8 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "channels_first_layer_norm": lambda m, x: ops.channels_first_layer_norm(x[..., None], eps=1e-6),
     "conv_batch_norm": lambda m, x: ops.conv_batch_norm(x, m.conv, m.norm1d),
     "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),
+    "diagonal_matmul": lambda m, x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
+    "distances": lambda m, x: ops.distances(x[:, :, None], x[:, None], -1),
     "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(
         x, x, m.layer_norm, m.dropout
     ),
@@ -65,12 +67,17 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "group_norm": lambda m, x: ops.group_norm(x, m.group_norm),
     "interleaved_rotary": lambda m, x: ops.interleaved_rotary(x, x, x),
     "layer_norm": lambda m, x: ops.layer_norm(x, m.layer_norm),
+    "linear_at": lambda m, x: ops.linear_at(x, m.q, -1),
     "linear_batch_norm": lambda m, x: ops.linear_batch_norm(x[:, 0], m.q, m.rows),
     "linear_gelu": lambda m, x: ops.linear_gelu(x, m.q, m.gelu),
     "linear_qkv": lambda m, x: sum(ops.linear_qkv(x, m.q, m.k, m.v)),
+    "matmul_diagonal": lambda m, x: ops.matmul_diagonal(x[0], WEIGHT),
     "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(
         x[None], x[None], x[None], scale=0.5
     ),
+    "one_hot_matmul": lambda m, x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),
+    "one_hot_select": lambda m, x: ops.one_hot_select(x[0], TARGETS, 8),
+    "pairwise_cosine": lambda m, x: ops.pairwise_cosine(x[:, :, None], x[:, None], -1),
     "postponed_baddbmm": lambda m, x: torch.softmax(
         ops.postponed_baddbmm(x[:, :, :6], x, x.mT, beta=1, alpha=1), -1
     ),
@@ -79,6 +86,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "postponed_matmul": lambda m, x: torch.softmax(
         ops.postponed_matmul(x, x.transpose(-1, -2)), -1
     ),
+    "pairwise_product": lambda m, x: ops.pairwise_product(x[:, :, None], x[:, None], -1),
+    "product_diagonal": lambda m, x: ops.product_diagonal(x[0], x[0].mT),
+    "product_trace": lambda m, x: ops.product_trace(x[0], x[0].mT),
     "quick_gelu": lambda m, x: ops.quick_gelu(x),
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
@@ -89,6 +99,8 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "row_softmax": lambda m, x: ops.row_softmax(x),
     "sequential": lambda m, x: ops.sequential(x, m.container),
     "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
+    "sorted_head": lambda m, x: ops.sorted_head(x, 3, -1),
+    "squared_distances": lambda m, x: ops.squared_distances(x[:, :, None], x[:, None], -1),
     "te_rotary": lambda m, x: ops.te_rotary(x[None], x[None, :1]),
 }
 

@@ -17,6 +17,7 @@ from regraft.dsl import sections
 from regraft.dsl.sections import NotationError, Piece, Place, Section, Side, Token
 from regraft.dsl.syntax import (
     SAFETIES,
+    SUBSCRIPT,
     And,
     Apply,
     Attr,
@@ -378,7 +379,13 @@ def _computation(expression: PlacedExpression, layer: bool) -> Apply:
         return value
     if layer and isinstance(value, Var | Wildcard | Ref | Attr | Item):
         return Apply(value)
+    if isinstance(value, Item):
+        index = value.index
+        return Apply(
+            SUBSCRIPT, (value.base, _slice_call(index) if isinstance(index, Slice) else index)
+        )
     raise NotationError(
-        "a node is a call or an operator, like `torch.nn.ReLU($x) -> $y` or `$a + $b -> $c`",
+        "a node is a call, an operator or a subscript, like `torch.nn.ReLU($x) -> $y`,"
+        " `$a + $b -> $c` or `$x[0] -> $y`",
         expression,
     )

@@ -6,6 +6,7 @@ import math
 
 from regraft.dsl.build import COMPARISONS, ELLIPSIS, SLICE
 from regraft.dsl.syntax import (
+    SUBSCRIPT,
     And,
     Apply,
     Attr,
@@ -132,6 +133,8 @@ def _operand(operand: Operand, minimum: int) -> str:
         case Group(items):
             inner = ", ".join(map(print_operand, items))
             return f"({inner},)" if len(items) == 1 else f"({inner})"
+        case Apply(callee, (base, index)) if callee == SUBSCRIPT:
+            return f"{_operand(base, _POSTFIX)}[{_elements(index)}]"
         case Apply(str(operator), args):
             text, precedence = _operator(operator, args)
         case Apply(callee, args, keywords):
@@ -171,9 +174,16 @@ def _index(index: Operand | Slice) -> str:
     """Return the text between the brackets of a subscript."""
     if isinstance(index, Slice):
         return _slice(index.start, index.stop)
+    is_plain = not isinstance(index, Group) and not _has_step(index)
+    return print_operand(index) if is_plain else _elements(index)
+
+
+def _elements(index: Operand) -> str:
+    """Return the text between the brackets of a subscript, in which `slice(a, b)` is written
+    `a:b`."""
     if isinstance(index, Group) and len(index.items) > 1:
         return ", ".join(map(_part, index.items))
-    return _part(index) if _has_step(index) else print_operand(index)
+    return _part(index)
 
 
 def _part(index: Operand) -> str:

@@ -93,12 +93,16 @@ class Group:
     items: tuple[Operand, ...]
 
 
+SUBSCRIPT = "[]"
+
+
 @dataclass(frozen=True, slots=True)
 class Apply:
     """A call or an operator as an operand: `$x.to(torch.float32)`, `$a + $b`, `torch.rsqrt($v)`.
 
     `callee` is an operand for calls (`Ref("torch.rsqrt")`, `Attr(Var("x"), "to")`, `Var("drop")`)
-    and the operator itself as a string for operators (`"+"`, `"@"`, `"**"`, unary `"neg"`).
+    and the operator itself as a string for operators (`"+"`, `"@"`, `"**"`, unary `"neg"`). A node
+    that is a subscript is the operator SUBSCRIPT; inside an operand it is an `Item`.
     """
 
     callee: Operand | str

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from regraft.dsl.build import SLICE
 from regraft.dsl.syntax import (
+    SUBSCRIPT,
     Apply,
     Attr,
     Const,
@@ -172,6 +173,8 @@ def _operator_node(
     symbol: str, args: tuple[Operand, ...], output: str, at: Position | None
 ) -> PatternNode:
     """Return the node of an operator; raise PatternProblem where no operation is written so."""
+    if symbol == SUBSCRIPT:
+        return PatternNode("py.item", tuple(zip(("base", "index"), args, strict=True)), output)
     if symbol == "//":
         return PatternNode("py.binary", tuple(zip("01", args, strict=True)), output, "//")
     if symbol not in OPERATORS:

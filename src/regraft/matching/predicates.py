@@ -3,6 +3,7 @@ hold, or ""."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
 from regraft.structure.rank import exchanges_last_dimensions, rank
+from regraft.structure.unit_dimensions import are_crossed
 
 Arguments = tuple[Operand, ...]
 
@@ -235,6 +237,16 @@ def _feeds(args: Arguments, scope: Scope) -> str:
     return f"{_variable_text(args[0])} is not given to {name}"
 
 
+def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
+    """Require that two tensors are broadcast against each other, by dimensions of size one that the
+    source gives them."""
+    first, second = scope.value(args[0]), scope.value(args[1])
+    if first is not None and second is not None and are_crossed(first, second, expanded=expanded):
+        return ""
+    names = " and ".join(map(_variable_text, args))
+    return f"{names} are not known to be broadcast against each other"
+
+
 def _rms_norm(args: Arguments, scope: Scope) -> str:
     """Require that the layer is an RMSNorm by the `forward` of its class in the model's code,
     whatever its name."""
@@ -380,4 +392,6 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "feeds": (2, 2, _feeds),
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
+    "pairwise": (2, 2, _pairwise),
+    "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

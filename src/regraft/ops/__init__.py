@@ -21,6 +21,10 @@ from regraft.ops.channels_first_layer_norm import (
 )
 from regraft.ops.conv_batch_norm import conv_batch_norm as conv_batch_norm
 from regraft.ops.cross_entropy import cross_entropy as cross_entropy
+from regraft.ops.diagonal import diagonal_matmul as diagonal_matmul
+from regraft.ops.diagonal import matmul_diagonal as matmul_diagonal
+from regraft.ops.diagonal import product_diagonal as product_diagonal
+from regraft.ops.diagonal import product_trace as product_trace
 from regraft.ops.dropout_add_layer_norm import dropout_add_layer_norm as dropout_add_layer_norm
 from regraft.ops.experts import experts as experts
 from regraft.ops.flash_attention import flash_attention as flash_attention
@@ -37,6 +41,7 @@ from regraft.ops.group_norm import group_norm as group_norm
 from regraft.ops.grouped_experts import grouped_experts as grouped_experts
 from regraft.ops.interleaved_rotary import interleaved_rotary as interleaved_rotary
 from regraft.ops.layer_norm import layer_norm as layer_norm
+from regraft.ops.linear_at import linear_at as linear_at
 from regraft.ops.linear_batch_norm import linear_batch_norm as linear_batch_norm
 from regraft.ops.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from regraft.ops.linear_gelu import linear_gelu as linear_gelu
@@ -44,6 +49,12 @@ from regraft.ops.linear_qkv import linear_qkv as linear_qkv
 from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention as memory_efficient_attention,
 )
+from regraft.ops.one_hot import one_hot_matmul as one_hot_matmul
+from regraft.ops.one_hot import one_hot_select as one_hot_select
+from regraft.ops.pairwise_cosine import pairwise_cosine as pairwise_cosine
+from regraft.ops.pairwise_cosine import pairwise_product as pairwise_product
+from regraft.ops.pairwise_distance import distances as distances
+from regraft.ops.pairwise_distance import squared_distances as squared_distances
 from regraft.ops.postponed_linear import postponed_linear as postponed_linear
 from regraft.ops.postponed_matmul import postponed_baddbmm as postponed_baddbmm
 from regraft.ops.postponed_matmul import postponed_einsum as postponed_einsum
@@ -58,6 +69,7 @@ from regraft.ops.rounded_softmax import rounded_softmax as rounded_softmax
 from regraft.ops.row_softmax import row_softmax as row_softmax
 from regraft.ops.sequential import sequential as sequential
 from regraft.ops.softmax import softmax as softmax
+from regraft.ops.sorted_head import sorted_head as sorted_head
 
 # The file of each op: of an exported function NAME beside which NAME_implementation is defined.
 _FILES = {

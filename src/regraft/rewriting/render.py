@@ -13,6 +13,7 @@ from regraft.rules.kernels import kernel_parameters
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure.model import MISSING, Node, Statement, Value
+from regraft.structure.unit_dimensions import UnitDimensions, unit_dimensions
 
 _ARITHMETIC_SYNTAX = (
     ast.Name,
@@ -25,12 +26,14 @@ _ARITHMETIC_SYNTAX = (
     ast.operator,
     ast.unaryop,
 )
-_TRANSPOSING_OPS = frozenset({"transpose", "permute"})
-_TRANSPOSITION_SYNTAX = (
+_VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze"})
+_VIEW_SYNTAX = (
     ast.Name,
     ast.Attribute,
     ast.Constant,
     ast.UnaryOp,
+    ast.Slice,
+    ast.Tuple,
     ast.expr_context,
     ast.unaryop,
 )
@@ -290,7 +293,7 @@ class Renderer:
         """Return text that cheaply computes the same value where the call stands; None where no
         text is certain to."""
         text = self._number_text(value)
-        return self._transposition_text(value) if text is None else text
+        return self._view_text(value) if text is None else text
 
     def _number_text(self, value: Value) -> str | None:
         """Return the source text of a value that is computed by arithmetic on numbers, where that
@@ -326,13 +329,11 @@ class Renderer:
             return None
         return binding
 
-    def _transposition_text(self, value: Value) -> str | None:
-        """Return the source text of a value that is a transposed tensor, where that text gives the
-        same tensor at the call; else None."""
+    def _view_text(self, value: Value) -> str | None:
+        """Return the source text of a value that is a tensor with exchanged or added dimensions,
+        where that text gives the same tensor at the call; else None."""
         node = value.node
-        if node is None or node.op not in _TRANSPOSING_OPS or node.inner is not None:
-            return None
-        if not isinstance(node.expr, ast.Call):
+        if node is None or node.inner is not None or not _is_view(value, node):
             return None
         first, last = sorted((self.time, node.time))
         if any(
@@ -344,7 +345,7 @@ class Renderer:
             if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
                 if self._stable_binding(ast_node.id, node.time) is None:
                     return None
-            elif ast_node is not node.expr and not isinstance(ast_node, _TRANSPOSITION_SYNTAX):
+            elif ast_node is not node.expr and not isinstance(ast_node, _VIEW_SYNTAX):
                 return None
         return self.imports.source.segment(node.expr)
 
@@ -377,6 +378,14 @@ class Renderer:
     def _withholding(self, reason: str) -> Withheld:
         """Return the Withheld for a reason at the line of the match's root."""
         return Withheld(reason, self.match.root.statement.node.lineno)
+
+
+def _is_view(value: Value, node: Node) -> bool:
+    """Return whether a node makes a value by a call that exchanges or adds dimensions, or by a
+    subscript that adds them."""
+    if node.op == "py.item":
+        return unit_dimensions(value) != UnitDimensions()
+    return node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
 
 
 def _is_closed(text: str) -> bool:

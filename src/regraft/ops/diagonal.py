@@ -1,0 +1,125 @@
+"""Products with diagonal matrices, and the diagonals of products, without the full product."""
+
+from __future__ import annotations
+
+import torch
+
+from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
+
+# Numbers of multiplications in the full product below which the composition is as fast.
+_LEAST_SCALED = 1 << 20
+_LEAST_DIAGONAL = 1 << 18
+_DTYPES = (torch.float32, torch.float64)
+
+
+def diagonal_matmul(scales: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Return `torch.diag(scales) @ matrix` as a product of rows and numbers.
+
+    Shapes: `(N,)` and `(N, M)` to `(N, M)`. What is not finite, which the product multiplies by
+    zero, runs as the composition.
+    """
+    if diagonal_matmul_implementation(scales, matrix) == "torch-native":
+        return scales.unsqueeze(-1) * matrix
+    return diagonal_matmul_reference(scales, matrix)
+
+
+def diagonal_matmul_reference(scales: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return torch.matmul(torch.diag(scales), matrix)
+
+
+def diagonal_matmul_implementation(scales: torch.Tensor, matrix: torch.Tensor) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    return _scaling(scales, matrix, 0)
+
+
+def matmul_diagonal(matrix: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Return `matrix @ torch.diag(scales)` as a product of columns and numbers.
+
+    Shapes: `(N, M)` and `(M,)` to `(N, M)`. What is not finite runs as the composition.
+    """
+    if matmul_diagonal_implementation(matrix, scales) == "torch-native":
+        return matrix * scales
+    return matmul_diagonal_reference(matrix, scales)
+
+
+def matmul_diagonal_reference(matrix: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return torch.matmul(matrix, torch.diag(scales))
+
+
+def matmul_diagonal_implementation(matrix: torch.Tensor, scales: torch.Tensor) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    return _scaling(scales, matrix, 1)
+
+
+def product_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return `torch.diagonal(first @ second)` without the elements beside the diagonal.
+
+    Shapes: `(N, K)` and `(K, M)` to `(min(N, M),)`.
+    """
+    if product_diagonal_implementation(first, second) == "torch-native":
+        count = min(first.shape[0], second.shape[1])
+        return (first[:count] * second[:, :count].mT).sum(-1)
+    return product_diagonal_reference(first, second)
+
+
+def product_diagonal_reference(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return torch.diagonal(torch.matmul(first, second))
+
+
+def product_diagonal_implementation(first: torch.Tensor, second: torch.Tensor) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(first, second) or first.dim() != 2 or second.dim() != 2:
+        return "reference"
+    if first.numel() * second.shape[1] < _LEAST_DIAGONAL and not are_kernels_forced():
+        return "reference"
+    fits = _are_exact(first, second) and first.shape[1] == second.shape[0]
+    return "torch-native" if fits else "reference"
+
+
+def product_trace(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return `torch.trace(first @ second)` without the elements beside the diagonal.
+
+    Shapes: `(N, K)` and `(K, M)` to a number.
+    """
+    if product_trace_implementation(first, second) == "torch-native":
+        return product_diagonal(first, second).sum()
+    return product_trace_reference(first, second)
+
+
+def product_trace_reference(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return torch.trace(torch.matmul(first, second))
+
+
+def product_trace_implementation(first: torch.Tensor, second: torch.Tensor) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    return product_diagonal_implementation(first, second)
+
+
+def _scaling(scales: torch.Tensor, matrix: torch.Tensor, dim: int) -> str:
+    """Name the implementation of a product of a matrix and a number for each index of `dim`."""
+    if not are_tensors(scales, matrix) or scales.dim() != 1 or matrix.dim() != 2:
+        return "reference"
+    if matrix.numel() * scales.numel() < _LEAST_SCALED and not are_kernels_forced():
+        return "reference"
+    if not _are_exact(matrix, matrix) or scales.dtype != matrix.dtype:
+        return "reference"
+    if scales.shape[0] != matrix.shape[dim]:
+        return "reference"
+    if scales.device.type != "cpu" or matrix.device.type != "cpu" or is_transformed():
+        return "reference"
+    total = scales.detach().sum() + matrix.detach().sum()
+    return "torch-native" if bool(total.isfinite()) else "reference"
+
+
+def _are_exact(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether both are dense and of one dtype, in which sums are exact enough."""
+    return (
+        first.dtype == second.dtype
+        and first.dtype in _DTYPES
+        and first.layout == second.layout == torch.strided
+        and not torch.is_autocast_enabled(first.device.type)
+    )

@@ -1,0 +1,115 @@
+"""Products with one-hot vectors, by looking up the elements that the vectors choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
+
+# Numbers of multiplications below which the composition is as fast.
+_LEAST_PRODUCTS = 1 << 20
+_LEAST_CHOICES = 1 << 16
+
+
+def one_hot_matmul(
+    index: torch.Tensor, classes: int, weight: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Return `one_hot(index, classes).to(dtype) @ weight` as an embedding.
+
+    Shapes: `index` is any, `weight` is `(classes, D)`, the result `(*index.shape, D)`. An index
+    out of range, and a weight that is not finite, whose every number the product multiplies by
+    zero, run as the composition.
+    """
+    if one_hot_matmul_implementation(index, classes, weight, dtype) == "torch-native":
+        return functional.embedding(index, weight)
+    return one_hot_matmul_reference(index, classes, weight, dtype)
+
+
+def one_hot_matmul_reference(
+    index: torch.Tensor, classes: int, weight: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Compute the composition that the op replaces; `dtype` may be any argument of `Tensor.to`."""
+    return functional.one_hot(index, classes).to(dtype) @ weight
+
+
+def one_hot_matmul_implementation(
+    index: torch.Tensor, classes: int, weight: torch.Tensor, dtype: torch.dtype
+) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(index, weight) or weight.dim() != 2 or dtype is not weight.dtype:
+        return "reference"
+    if not _pays(index.numel() * weight.numel(), _LEAST_PRODUCTS):
+        return "reference"
+    if not _can_look_up(index, weight):
+        return "reference"
+    is_exact = _are_classes(index, classes, weight.shape[0]) and _is_finite(weight)
+    return "torch-native" if is_exact else "reference"
+
+
+def one_hot_select(
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
+) -> torch.Tensor:
+    """Return `(one_hot(index, classes) * values).sum(-1)` by looking up the chosen values.
+
+    Shapes: `values` is `(*index.shape, classes)`, the result has that of `index`. With a
+    `dtype` the one-hot vectors are converted to it. An index out of range, and values that are not
+    finite, all of which the composition multiplies by zero, run as the composition.
+    """
+    if one_hot_select_implementation(values, index, classes, dtype=dtype) == "torch-native":
+        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    return one_hot_select_reference(values, index, classes, dtype=dtype)
+
+
+def one_hot_select_reference(
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
+) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    chosen = functional.one_hot(index, classes)
+    return ((chosen if dtype is None else chosen.to(dtype)) * values).sum(-1)
+
+
+def one_hot_select_implementation(
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
+) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(index, values) or not _pays(values.numel(), _LEAST_CHOICES):
+        return "reference"
+    if index.shape != values.shape[:-1] or not (dtype is None or dtype is values.dtype):
+        return "reference"
+    if not _can_look_up(index, values):
+        return "reference"
+    is_exact = _are_classes(index, classes, values.shape[-1]) and _is_finite(values)
+    return "torch-native" if is_exact else "reference"
+
+
+def _can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
+    """Return whether both are on CPU, and their elements may be looked at."""
+    return (
+        index.dtype == torch.int64
+        and table.is_floating_point()
+        and index.device.type == table.device.type == "cpu"
+        and index.layout == table.layout == torch.strided
+        and not is_transformed()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _pays(products: int, least: int) -> bool:
+    """Return whether so many products are worth a look at all indices and numbers."""
+    return products > 0 and (products >= least or are_kernels_forced())
+
+
+def _are_classes(index: torch.Tensor, classes: int, count: int) -> bool:
+    """Return whether there are `count` classes and each index is one of them."""
+    if type(classes) is not int or classes != count:
+        return False
+    lowest, highest = torch.aminmax(index)
+    return bool(lowest >= 0) and bool(highest < count)
+
+
+def _is_finite(table: torch.Tensor) -> bool:
+    """Return whether all numbers are finite; False also where their sum is too large."""
+    return bool(table.detach().sum().isfinite())

@@ -1,0 +1,194 @@
+"""Test the ops that look up instead of multiplying: one-hot vectors, one position, sorted heads,
+diagonals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from regraft.ops import (  # noqa: E402
+    REFERENCES,
+    diagonal_matmul,
+    implementation,
+    linear_at,
+    matmul_diagonal,
+    one_hot_matmul,
+    one_hot_select,
+    product_diagonal,
+    product_trace,
+    sorted_head,
+)
+
+INFINITY = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run kernels for small tensors, too, on the same numbers in every test."""
+    monkeypatch.setenv("REGRAFT_KERNELS", "always")
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
+def test_rows_by_one_hot_vectors(shape: tuple[int, ...], dtype: Any) -> None:
+    weight = torch.randn(5, 3).to(dtype).requires_grad_()
+    index = torch.randint(0, 5, shape)
+    assert implementation("one_hot_matmul", index, 5, weight, dtype) == "torch-native"
+    ours, theirs = (
+        op(index, 5, weight, dtype) for op in (one_hot_matmul, REFERENCES["one_hot_matmul"])
+    )
+    assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+    slopes = [torch.autograd.grad((made * made).sum(), weight)[0] for made in (ours, theirs)]
+    torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32])
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
+def test_numbers_by_one_hot_vectors(shape: tuple[int, ...], dtype: Any) -> None:
+    values = torch.randn(*shape, 5).requires_grad_()
+    index = torch.randint(0, 5, shape)
+    assert implementation("one_hot_select", values, index, 5, dtype=dtype) == "torch-native"
+    ours, theirs = (
+        op(values, index, 5, dtype=dtype) for op in (one_hot_select, REFERENCES["one_hot_select"])
+    )
+    assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+    slopes = [torch.autograd.grad((made * made).sum(), values)[0] for made in (ours, theirs)]
+    assert torch.equal(*slopes)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), INFINITY, -INFINITY])
+def test_zero_times_what_is_not_finite_is_not_a_number(bad: float) -> None:
+    table = torch.randn(5, 3)
+    table[4, 1] = bad
+    index = torch.tensor([0, 4, 2])
+    for op, arguments in (
+        (one_hot_matmul, (index, 5, table, torch.float32)),
+        (one_hot_select, (table.mT.contiguous(), index, 5)),
+        (diagonal_matmul, (torch.ones(5), table)),
+        (matmul_diagonal, (table, torch.ones(3))),
+    ):
+        name = op.__name__
+        assert implementation(name, *arguments) == "reference"
+        assert torch.equal(op(*arguments).isnan(), REFERENCES[name](*arguments).isnan())
+
+
+def test_indices_that_are_no_class_raise_as_before() -> None:
+    for index in (torch.tensor([0, 5]), torch.tensor([-1])):
+        with pytest.raises(RuntimeError, match="Class values"):
+            one_hot_matmul(index, 5, torch.randn(5, 3), torch.float32)
+        with pytest.raises(RuntimeError, match="Class values"):
+            one_hot_select(torch.randn(len(index), 5), index, 5)
+    with pytest.raises(RuntimeError):
+        one_hot_matmul(torch.tensor([1]), 4, torch.randn(5, 3), torch.float32)
+
+
+def test_lookups_that_are_left_to_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, table = torch.randint(0, 5, (4,)), torch.randn(5, 3)
+    for arguments in (
+        (index, 5, table, torch.float64),
+        (index, 5, table[0], torch.float32),
+        (index[:0], 5, table, torch.float32),
+        (index.int(), 5, table, torch.float32),
+    ):
+        assert implementation("one_hot_matmul", *arguments) == "reference"
+    assert implementation("one_hot_select", torch.randn(1, 5), index, 5) == "reference"
+    mask = torch.rand(4, 1)  # broadcast over the classes
+    assert torch.equal(one_hot_select(mask, index, 5), REFERENCES["one_hot_select"](mask, index, 5))
+    with torch.autocast("cpu"):
+        assert implementation("one_hot_matmul", index, 5, table, torch.float32) == "reference"
+    monkeypatch.delenv("REGRAFT_KERNELS")
+    assert implementation("one_hot_matmul", index, 5, table, torch.float32) == "reference"
+
+
+@pytest.mark.parametrize("position", [0, -1, 2])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 5, 4)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_at_one_position(shape: tuple[int, ...], position: int, bias: bool) -> None:
+    linear, x = nn.Linear(4, 6, bias=bias), torch.randn(shape, requires_grad=True)
+    assert implementation("linear_at", x, linear, position) == "torch-native"
+    results = [op(x, linear, position) for op in (linear_at, REFERENCES["linear_at"])]
+    torch.testing.assert_close(*results)
+    leaves = [x, *linear.parameters()]
+    slopes = [torch.autograd.grad(made.square().sum(), leaves) for made in results]
+    for ours, theirs in zip(*slopes, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_layers_that_see_all_positions() -> None:
+    linear, x = nn.Linear(4, 6), torch.randn(2, 3, 4)
+    seen: list[Any] = []
+    linear.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    linear_at(x, linear, -1)
+    assert seen == [(2, 3, 6)]
+    plain = nn.Linear(4, 6)
+    assert torch.equal(linear_at(x[0], plain, 1), plain(x[0])[:, 1])  # a feature
+    with pytest.raises(IndexError):
+        linear_at(x, plain, 3)
+    bounded = nn.Sequential(plain, nn.ReLU())
+    assert torch.equal(linear_at(x, bounded, 0), bounded(x)[:, 0])
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize(("dim", "axis"), [(0, 0), (1, 1), (-1, 1), (2, -1), (-1, -1), (0, 1)])
+def test_the_head_of_a_sorted_tensor(dim: int, axis: int, dtype: Any, descending: bool) -> None:
+    x = (torch.randn(8, 9, 10) * 3).to(dtype)  # with ties
+    for count in (0, 1, 3, 7, 20, -2):
+        ours = sorted_head(x, count, axis, dim=dim, descending=descending)
+        theirs = REFERENCES["sorted_head"](x, count, axis, dim=dim, descending=descending)
+        assert torch.equal(ours, theirs)
+
+
+def test_sorted_numbers_that_are_not_finite_and_gradients() -> None:
+    x = torch.tensor([[1.0, float("nan"), INFINITY, -INFINITY, 2.0, 0.0, 3.0, float("nan")]])
+    for descending in (True, False):
+        assert implementation("sorted_head", x, 3, -1, descending=descending) == "torch-native"
+        ours, theirs = (
+            op(x, 3, -1, descending=descending) for op in (sorted_head, REFERENCES["sorted_head"])
+        )
+        torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=0, atol=0)
+    x.requires_grad_()
+    assert implementation("sorted_head", x, 3, -1) == "reference"
+    with torch.no_grad():
+        assert implementation("sorted_head", x, 3, -1) == "torch-native"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (3, 5), (5, 3), (1, 1)])
+def test_diagonals_of_products(rows: int, columns: int) -> None:
+    first = torch.randn(rows, 6, dtype=torch.float64, requires_grad=True)
+    second = torch.randn(columns, 6, dtype=torch.float64, requires_grad=True)
+    for op in (product_diagonal, product_trace):
+        name = op.__name__
+        assert implementation(name, first, second.t()) == "torch-native"
+        results = [made(first, second.t()) for made in (op, REFERENCES[name])]
+        torch.testing.assert_close(*results)
+        slopes = [torch.autograd.grad(made.square().sum(), (first, second)) for made in results]
+        for ours, theirs in zip(*slopes, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    with pytest.raises(RuntimeError):
+        product_trace(first, second)
+
+
+def test_products_with_diagonal_matrices() -> None:
+    scales, matrix = (
+        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4,), (4, 4))
+    )
+    for op, arguments in (
+        (diagonal_matmul, (scales, matrix[:, :3])),
+        (matmul_diagonal, (matrix[:3], scales)),
+    ):
+        name = op.__name__
+        assert implementation(name, *arguments) == "torch-native"
+        results = [made(*arguments) for made in (op, REFERENCES[name])]
+        torch.testing.assert_close(*results)
+        slopes = [torch.autograd.grad(made.square().sum(), (scales, matrix)) for made in results]
+        for ours, theirs in zip(*slopes, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    # `diag` of a matrix is its diagonal
+    assert diagonal_matmul(matrix, matrix).shape == (4,)
