@@ -145,7 +145,7 @@ def _multiplies_exactly() -> bool:
     products = getattr(torch.backends.mkldnn, "matmul", None)
     if products is not None:  # the setting since PyTorch 2.9, which the older one changes, too
         return str(products.fp32_precision) in ("none", "ieee")
-    return torch.get_float32_matmul_precision() == "highest"
+    return str(torch.get_float32_matmul_precision()) == "highest"
 
 
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
