@@ -138,7 +138,7 @@ def planted(mutants: ModuleType, core: ModuleType, name: str, text: str = MODEL)
         ("condition-negated", "if not (mask is None):"),
         ("statement-removed", "pass"),
         ("operands-commuted", "hidden_states = hidden_states + residual"),
-        ("cat-to-stack", "return torch.stack((-x2, x1), dim=-2).flatten(-2)"),
+        ("cat-renamed", "return torch.concatenate((-x2, x1), axis=-1)"),
         ("super-named", "super(Attention, self).__init__()"),
         ("loop", "parts.append(part * scale)"),
         ("if-statement", "scale = 1.0"),

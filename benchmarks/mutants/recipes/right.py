@@ -452,8 +452,8 @@ def _operator(module: Module) -> Iterator[Site]:
             yield exchange(function, module, node, f"(({left}) @ ({right}))")
 
 
-def _stack(module: Module) -> Iterator[Site]:
-    """Write the concatenation of two equal halves as a stack that is flattened."""
+def _concatenate(module: Module) -> Iterator[Site]:
+    """Write the concatenation of two halves with the function's other name."""
     for function, node in expressions(module):
         if (
             isinstance(node, ast.Call)
@@ -463,7 +463,7 @@ def _stack(module: Module) -> Iterator[Site]:
             and "dim=-1" in module.text(node)
         ):
             parts = module.text(node.args[0])
-            yield exchange(function, module, node, f"torch.stack({parts}, dim=-2).flatten(-2)")
+            yield exchange(function, module, node, f"torch.concatenate({parts}, axis=-1)")
 
 
 def _concatenation(module: Module) -> Iterator[Site]:
@@ -653,7 +653,7 @@ RECIPES = (
     _recipe("matmul-to-einsum", _matmul, b"torch.matmul(", packages=("transformers", "diffusers")),
     _recipe("einsum-to-matmul", _einsum, b"einsum"),
     _recipe("matmul-to-operator", _operator, b"torch.matmul("),
-    _recipe("cat-to-stack", _stack, b"rotate_half", packages=("transformers",)),
+    _recipe("cat-renamed", _concatenate, b"rotate_half", packages=("transformers",)),
     _recipe("stack-to-cat", _concatenation, b"torch.stack"),
     _recipe("softmax-method", _softmax, b"softmax("),
     _recipe("unsqueeze-to-index", _index, b".unsqueeze("),
