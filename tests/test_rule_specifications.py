@@ -86,7 +86,12 @@ SCORES: Drawn = {
 def like_some(*choices: tuple[int, ...]) -> Callable[[tuple[int, ...]], torch.Tensor]:
     """Return a function for random values of one of several shapes, written as for `like`."""
     makers = [like(*sizes) for sizes in choices]
-    return lambda shape: CHANCE.choice(makers)(shape)
+
+    def make(shape: tuple[int, ...]) -> torch.Tensor:
+        maker = CHANCE.choice(makers)
+        return maker(shape)
+
+    return make
 
 
 # two tensors that are broadcast against each other, the rows of one perhaps those of the other

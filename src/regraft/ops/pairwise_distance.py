@@ -113,7 +113,7 @@ def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:
 def _are_few(near: Places, squares: torch.Tensor) -> bool:
     """Return whether so few pairs are near that their differences cost little."""
     few = max(int(_MOST_NEAR * squares.numel()), sum(squares.shape))
-    return near[0].numel() <= few
+    return bool(near[0].numel() <= few)
 
 
 def _with_near(far: torch.Tensor, near: Places, pairs: Pairs, reduce: Reduction) -> torch.Tensor:
