@@ -7,8 +7,8 @@ import torch
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 
 # Numbers of multiplications in the full product below which the composition is as fast.
-_LEAST_SCALED = 1 << 20
-_LEAST_DIAGONAL = 1 << 18
+_LEAST_SCALED = 1 << 22
+_LEAST_DIAGONAL = 1 << 22
 _DTYPES = (torch.float32, torch.float64)
 
 
