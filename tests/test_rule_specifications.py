@@ -88,7 +88,8 @@ def like_some(*choices: tuple[int, ...]) -> Callable[[tuple[int, ...]], torch.Te
     makers = [like(*sizes) for sizes in choices]
 
     def make(shape: tuple[int, ...]) -> torch.Tensor:
-        return CHANCE.choice(makers)(shape)
+        maker = CHANCE.choice(makers)
+        return maker(shape)
 
     return make
 

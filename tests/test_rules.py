@@ -306,3 +306,9 @@ def test_pages_are_complete(tmp_path: Path, page: str | None, line: int, message
     _, problems = load(tmp_path)
     assert message in problems[0].message
     assert (problems[0].path, problems[0].line) == (str(path.with_suffix(".md")), line)
+
+
+def test_idioms_apply_where_they_are_selected() -> None:
+    assert "idioms" not in {rule.pack for rule in load_rules()[0]}
+    assert {rule.pack for rule in load_rules(["idioms"])[0]} == {"idioms"}
+    assert [rule.id for rule in load_rules(["sorted-head"])[0]] == ["idioms/sorted-head"]

@@ -194,10 +194,10 @@ def test_expanded_tensors_that_stay_as_they_are() -> None:
     squared_distances(leaf, columns.detach(), 2, expanded=True).sum().backward()
     assert leaf.grad is not None
     # more than the pairs: a batch, and the coordinates
-    batch: list[Any] = [part.expand(3, 9, 9, 4) for part in expanded_pair(x)]
+    batch = [part.expand(3, 9, 9, 4) for part in expanded_pair(x)]
     made = squared_distances(batch[0], batch[1], -1, expanded=True)
     assert torch.equal(made, REFERENCES["squared_distances"](*batch, -1))
     narrow = x[:, :1]
-    wide: list[Any] = [narrow.unsqueeze(place).expand(9, 9, 4) for place in (0, 1)]
+    wide = [narrow.unsqueeze(place).expand(9, 9, 4) for place in (0, 1)]
     made = squared_distances(wide[0], wide[1], -1, expanded=True)
     torch.testing.assert_close(made, REFERENCES["squared_distances"](*wide, -1))

@@ -7,9 +7,9 @@ import torch
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 
 # Numbers of multiplications in the full product below which the composition is as fast.
-_LEAST_SCALED = 1 << 20
-_LEAST_DIAGONAL = 1 << 18
-_DTYPES = (torch.float32, torch.float64)
+_LEAST_SCALED = 1 << 22
+_LEAST_DIAGONAL = 1 << 22
+_SUMMED_DTYPES = (torch.float32, torch.float64)
 
 
 def diagonal_matmul(scales: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
@@ -119,7 +119,7 @@ def _are_exact(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether both are dense and of one dtype, in which sums are exact enough."""
     return (
         first.dtype == second.dtype
-        and first.dtype in _DTYPES
+        and first.dtype in _SUMMED_DTYPES
         and first.layout == second.layout == torch.strided
         and not torch.is_autocast_enabled(first.device.type)
     )

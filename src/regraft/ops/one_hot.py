@@ -41,7 +41,7 @@ def one_hot_matmul_implementation(
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(index, weight) or weight.dim() != 2 or dtype is not weight.dtype:
         return "reference"
-    if not _pays(index.numel() * weight.numel(), _LEAST_PRODUCTS):
+    if not _lookup_pays(index.numel() * weight.numel(), _LEAST_PRODUCTS):
         return "reference"
     if not _can_look_up(index, weight):
         return "reference"
@@ -75,7 +75,7 @@ def one_hot_select_implementation(
     values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(index, values) or not _pays(values.numel(), _LEAST_CHOICES):
+    if not are_tensors(index, values) or not _lookup_pays(values.numel(), _LEAST_CHOICES):
         return "reference"
     if index.shape != values.shape[:-1] or not (dtype is None or dtype is values.dtype):
         return "reference"
@@ -97,7 +97,7 @@ def _can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
     )
 
 
-def _pays(products: int, least: int) -> bool:
+def _lookup_pays(products: int, least: int) -> bool:
     """Return whether so many products are worth a look at all indices and numbers."""
     return products > 0 and (products >= least or are_kernels_forced())
 

@@ -144,8 +144,9 @@ def _multiplies_exactly() -> bool:
     """Return whether matrix products in float32 on CPU are computed in float32, the default."""
     products = getattr(torch.backends.mkldnn, "matmul", None)
     if products is not None:  # the setting since PyTorch 2.9, which the older one changes, too
-        return str(products.fp32_precision) in ("none", "ieee")
-    return str(torch.get_float32_matmul_precision()) == "highest"
+        return bool(products.fp32_precision in ("none", "ieee"))
+    precision: str = torch.get_float32_matmul_precision()
+    return precision == "highest"
 
 
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from torch.nn import functional
 from regraft.ops.pairs import Pairs, pairs_of
 from regraft.ops.plain import without_view
 
-_LEAST_ELEMENTS = 1 << 16
+_LEAST_FACTORS = 1 << 16
 
 
 def pairwise_cosine(
@@ -24,7 +24,7 @@ def pairwise_cosine(
     expanded  the caller uses both tensors for nothing else: where `expand` has stretched them they
               are used as they were before, and get no gradients themselves
     """
-    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_FACTORS, expanded=expanded)
     if pairs is None:
         return pairwise_cosine_reference(x, y, dim, eps=eps)
     return _cosines(pairs, eps)
@@ -43,7 +43,7 @@ def pairwise_cosine_implementation(
     """Name the implementation for these arguments: "matmul" or "reference"."""
     return (
         "reference"
-        if pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded) is None
+        if pairs_of(x, y, dim, least=_LEAST_FACTORS, expanded=expanded) is None
         else "matmul"
     )
 
@@ -56,7 +56,7 @@ def pairwise_product(
 
     Shapes, exclusions and `expanded`: as `pairwise_cosine`.
     """
-    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_FACTORS, expanded=expanded)
     if pairs is None:
         return pairwise_product_reference(x, y, dim, expanded=expanded)
     return without_view(torch.bmm(pairs.first, pairs.second.mT).reshape(pairs.shape))
@@ -75,7 +75,7 @@ def pairwise_product_implementation(
     """Name the implementation for these arguments: "matmul" or "reference"."""
     return (
         "reference"
-        if pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded) is None
+        if pairs_of(x, y, dim, least=_LEAST_FACTORS, expanded=expanded) is None
         else "matmul"
     )
 

@@ -10,7 +10,7 @@ from regraft.ops.pairs import Pairs, pairs_of
 
 # A squared distance is exact enough if it is no smaller part of the sum of both squared lengths.
 _NEAR = 0.125
-_LEAST_ELEMENTS = 5 << 18
+_LEAST_DIFFERENCES = 5 << 18
 _MOST_NEAR = 0.125  # of all pairs; with more, the composition is as fast
 
 Reduction = Callable[[torch.Tensor], torch.Tensor]
@@ -31,7 +31,7 @@ def squared_distances(
     expanded  the caller uses both tensors for nothing else: where `expand` has stretched them they
               are used as they were before, and get no gradients themselves
     """
-    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded)
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
@@ -50,7 +50,7 @@ def squared_distances_implementation(
     x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded)
     if pairs is None:
         return "reference"
     squares, near = _squares(pairs)
@@ -66,7 +66,7 @@ def distances(
     Shapes, exclusions and `expanded`: as `squared_distances`. The gradient of a distance of zero is
     zero, as that of the norm.
     """
-    pairs = pairs_of(x, y, dim, least=_LEAST_ELEMENTS, expanded=expanded)
+    pairs = pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded)
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
