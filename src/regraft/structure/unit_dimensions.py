@@ -10,6 +10,13 @@ from regraft.structure.model import MISSING, Value
 _KEEPING = frozenset({"clone", "contiguous", "detach", "neg", "normalize", "sigmoid", "tanh", "to"})
 # Operations that are given the sizes of their result, with the parameter.
 _SHAPED = {"view": "size", "reshape": "shape"}
+# The argument of an operation that decides where its result has a dimension of size one.
+_DECIDING_ARGUMENTS = {
+    **dict.fromkeys(_KEEPING, "input"),
+    "unsqueeze": "dim",
+    "py.item": "index",
+    **_SHAPED,
+}
 _REARRANGING = frozenset({"einops.rearrange"})
 _UNIT_AXES = ("1", "()")
 
@@ -38,17 +45,16 @@ def unit_dimensions(value: Value, *, expanded: bool = False) -> UnitDimensions:
     if expanded:
         is_stretched = node.op == "expand" and len(value.every_use()) == 1
         return unit_dimensions(node.args["input"]) if is_stretched else UnitDimensions()
-    if node.op in _KEEPING:
-        return unit_dimensions(node.args["input"])
-    if node.op == "unsqueeze":
-        return _unsqueezed(node.args["dim"].const)
-    if node.op in _SHAPED:
-        return _among(_sizes(node.args[_SHAPED[node.op]]))
-    if node.op == "py.item":
-        return _indexed(node.args["index"])
     if node.op == "call" and node.spelling in _REARRANGING:
         return _rearranged(node.args.get("1"))
-    return UnitDimensions()
+    deciding = node.args.get(_DECIDING_ARGUMENTS.get(node.op, ""))
+    if deciding is None:  # an element of what is unpacked, for example
+        return UnitDimensions()
+    if node.op in _KEEPING:
+        return unit_dimensions(deciding)
+    if node.op == "unsqueeze":
+        return _unsqueezed(deciding.const)
+    return _indexed(deciding) if node.op == "py.item" else _among(_sizes(deciding))
 
 
 def are_crossed(first: Value, second: Value, *, expanded: bool = False) -> bool:

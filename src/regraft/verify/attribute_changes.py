@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Collection
 
 # Attributes whose replacement changes any module, whatever attributes the text of the module
 # mentions.
@@ -37,6 +38,17 @@ def may_change_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
         (child not in shared_weights and _stores_attribute(child, names))
         or _changes_by_call(child, names)
         for child in ast.walk(node)
+    )
+
+
+def only_sets_flags(node: ast.AST, cls: str, flags: Collection[str]) -> bool:
+    """Return whether all that a function does to other objects is to set some `flags`, attributes
+    of the class `cls`; it calls nothing."""
+    stores = tuple(_attribute_stores(node))
+    calls = (child for child in ast.walk(node) if isinstance(child, ast.Call))
+    return not any(calls) and all(
+        isinstance(store.value, ast.Name) and store.value.id == cls and store.attr in flags
+        for store in stores
     )
 
 

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from regraft.verify.attribute_changes import only_sets_flags
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.late_attributes import LateValues
@@ -341,7 +343,7 @@ class Session:
     def _is_stood_in_for(self, definition: str, relative: Relative) -> bool:
         """Return whether instances of a changed class were compared in both modes that were built
         as a builder builds them: from its constants, and from plain values where it passes other
-        values. They also stand in for a function that can modify an instance.
+        values. They also stand in for a function that only sets flags of the class.
 
         Only of a rewrite by tested rules: what a builder or a function does beside may show an edit
         of any other kind.
@@ -349,12 +351,25 @@ class Session:
         if not self.by_rules or set(self.ledger.records[definition].modes) < MODES:
             return False
         if relative.why == MODIFIER:
-            return isinstance(getattr(self.original, relative.name, None), FunctionType)
+            return self._only_sets_flags(relative, definition)
         return relative.constructions is not None and all(
             self._has_taken_value(definition, name, constant)
             for construction in relative.constructions
             for name, constant in construction
         )
+
+    def _only_sets_flags(self, relative: Relative, definition: str) -> bool:
+        """Return whether a relative is a function that only sets boolean attributes of the class of
+        a definition."""
+        cls = getattr(self.original, definition, None)
+        path = Path(str(self.original.__file__))
+        nodes = [
+            node
+            for node in ast.parse(path.read_bytes()).body
+            if isinstance(node, ast.FunctionDef) and node.name == relative.name
+        ]
+        flags = [name for name, value in vars(cls or object).items() if type(value) is bool]
+        return len(nodes) == 1 and only_sets_flags(nodes[0], definition, flags)
 
     def _has_taken_value(self, definition: str, name: str, constant: str) -> bool:
         """Return whether a constructor's argument took the value with the repr `constant`; if this
