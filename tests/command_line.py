@@ -11,6 +11,21 @@ from click.testing import CliRunner
 
 from regraft.cli import main
 
+# a module that Regraft cannot bring to life without a driver
+STRANGE = """
+from torch import nn
+
+
+class Strange(nn.Module):
+    def __init__(self, *, unguessable_thing):
+        super().__init__()
+        self.norm = nn.LayerNorm(unguessable_thing.dim)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.norm(self.drop(x) + x)
+"""
+
 
 def regraft(
     *arguments: object, cwd: Path | None = None, text: str | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import regraft, regraft_process
+from command_line import STRANGE, regraft, regraft_process
 
 Write = Callable[[str, str], Path]
 
@@ -426,10 +426,9 @@ def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
     assert b"Aborted!" in errors and b"Traceback" not in errors
 
 
-TWO = """
-import torch
-from torch import nn
-
+TWO = (
+    STRANGE
+    + """
 
 class Plain(nn.Module):
     def __init__(self, dim=8):
@@ -439,17 +438,8 @@ class Plain(nn.Module):
 
     def forward(self, x):
         return self.norm(self.drop(x) + x)
-
-
-class Strange(nn.Module):
-    def __init__(self, *, unguessable_thing):
-        super().__init__()
-        self.norm = nn.LayerNorm(unguessable_thing.dim)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return self.norm(self.drop(x) + x)
 """
+)
 
 
 def test_fix_leaves_out_what_is_not_proved(write: Write, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import regraft
+from command_line import STRANGE, regraft
 
 Write = Callable[[str, str], Path]
 
@@ -237,20 +237,6 @@ import torch
 def build(module):
     options = type("Options", (), {"dim": 16})
     return module.Strange(unguessable_thing=options), [(torch.randn(2, 16),)]
-"""
-
-STRANGE = """
-from torch import nn
-
-
-class Strange(nn.Module):
-    def __init__(self, *, unguessable_thing):
-        super().__init__()
-        self.norm = nn.LayerNorm(unguessable_thing.dim)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return self.norm(self.drop(x) + x)
 """
 
 

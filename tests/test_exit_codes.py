@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from command_line import regraft
+from command_line import STRANGE, regraft
 
 Write = Callable[[str, str], Path]
 
@@ -29,19 +29,6 @@ def spread(scores):
     return torch.softmax(  # a comment that a rewrite would lose
         scores, dim=-1
     )
-"""
-UNPROVEN = """
-from torch import nn
-
-
-class Strange(nn.Module):
-    def __init__(self, *, unguessable_thing):
-        super().__init__()
-        self.norm = nn.LayerNorm(unguessable_thing.dim)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return self.norm(self.drop(x) + x)
 """
 NOTHING = "import torch\n"
 BROKEN = "def f(:\n"
@@ -92,7 +79,7 @@ def test_a_diff_has_the_status_of_the_check(write: Write, code: str, status: int
 
 def test_what_is_not_proved_remains(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    status, summary = totals("--fix", write("m.py", UNPROVEN))
+    status, summary = totals("--fix", write("m.py", STRANGE))
     assert (status, summary["fixed"], summary["remaining"]) == (1, 0, 1)
     status, summary = totals("--fix", "--unproven", tmp_path / "m.py")
     assert (status, summary["fixed"], summary["remaining"]) == (0, 1, 0)

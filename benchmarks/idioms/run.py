@@ -15,6 +15,7 @@ import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -169,34 +170,19 @@ def diagonals() -> Iterator[Case]:
     for count, width in ((32, 32), (128, 64), (512, 64), (512, 512)):
         first, second, scales = learned(count, width), learned(width, count), learned(count)
         size = f"{count} x {width}"
-        yield Case(
-            "diagonal-algebra, diag @",
-            size,
-            lambda scales=scales, first=first: torch.diag(scales) @ first,
-            lambda scales=scales, first=first: ops.diagonal_matmul(scales, first),
-            (scales, first),
-        )
-        yield Case(
-            "diagonal-algebra, @ diag",
-            size,
-            lambda scales=scales, second=second: second @ torch.diag(scales),
-            lambda scales=scales, second=second: ops.matmul_diagonal(second, scales),
-            (scales, second),
-        )
-        yield Case(
-            "diagonal-algebra, diagonal",
-            size,
-            lambda first=first, second=second: torch.diagonal(first @ second),
-            lambda first=first, second=second: ops.product_diagonal(first, second),
-            (first, second),
-        )
-        yield Case(
-            "diagonal-algebra, trace",
-            size,
-            lambda first=first, second=second: torch.trace(first @ second),
-            lambda first=first, second=second: ops.product_trace(first, second),
-            (first, second),
-        )
+        for name, composition, kernel, operands in (
+            ("diag @", lambda x, y: torch.diag(x) @ y, ops.diagonal_matmul, (scales, first)),
+            ("@ diag", lambda x, y: x @ torch.diag(y), ops.matmul_diagonal, (second, scales)),
+            ("diagonal", lambda x, y: torch.diagonal(x @ y), ops.product_diagonal, (first, second)),
+            ("trace", lambda x, y: torch.trace(x @ y), ops.product_trace, (first, second)),
+        ):
+            yield Case(
+                f"diagonal-algebra, {name}",
+                size,
+                partial(composition, *operands),
+                partial(kernel, *operands),
+                operands,
+            )
 
 
 def step(operation: Operation, leaves: tuple[Tensor, ...]) -> Step:

@@ -220,9 +220,6 @@ def _with_gradients(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_(tensor.is_floating_point())
 
 
-_CHANGE_BY_FLAG = {"memory layout": _in_another_layout, "requires_grad": _with_gradients}
-
-
 def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     """Return the result of a call; raise Unsplittable where it fails, draws random numbers or
     changes tensors.

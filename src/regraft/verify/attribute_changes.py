@@ -52,6 +52,20 @@ def only_sets_flags(node: ast.AST, cls: str, flags: Collection[str]) -> bool:
     )
 
 
+def boolean_attributes(cls: ast.ClassDef) -> frozenset[str]:
+    """Return the names to which the body of a class assigns True or False."""
+    return frozenset(
+        target.id
+        for statement in cls.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        if isinstance(statement.value, ast.Constant) and type(statement.value.value) is bool
+        for target in (
+            statement.targets if isinstance(statement, ast.Assign) else (statement.target,)
+        )
+        if isinstance(target, ast.Name)
+    )
+
+
 def _shared_weights(node: ast.AST) -> frozenset[ast.AST]:
     """Return the targets `self.name.weight` of assignments in a class that binds `self.name` to new
     layers of PyTorch alone and inherits from no class that may bind it; none for other code."""

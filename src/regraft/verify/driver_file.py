@@ -12,11 +12,11 @@ from typing import Any
 
 import jinja2
 
+from regraft.verify.parent import MEMORY_LIMIT, check_torch, read_result
 from regraft.verify.process import run_child
 from regraft.verify.types import VerifyError
 
 _SECONDS = 120.0  # on the clock, for building the model and finding its inputs
-_MEMORY_LIMIT = 8 * 1024**3
 _TEMPLATE = Path(__file__).with_name("driver_template.txt")
 
 
@@ -55,13 +55,11 @@ def _describe(path: Path, class_name: str, python: str) -> dict[str, Any]:
         folder = Path(name)
         request = {"original": str(path.resolve()), "class": class_name, "seconds": _SECONDS}
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        child_exit = run_child(python, folder, _SECONDS, _MEMORY_LIMIT, ("torch",))
-        result_file = folder / "result.json"
-        if child_exit.how != "finished" or not result_file.exists():
+        child_exit = run_child(python, folder, _SECONDS, MEMORY_LIMIT, ("torch",))
+        if child_exit.how != "finished":
             raise VerifyError(f"it was not brought to life: {child_exit.cause}", file=str(path))
-        result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
-    if result.get("fatal", {}).get("what") == "torch":
-        raise VerifyError("torch is not installed in this Python interpreter", file=python)
+        result = read_result(folder)
+    check_torch(result, python)
     return result
 
 

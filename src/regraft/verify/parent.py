@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,7 @@ class _Job:
                 child_exit = run_child(
                     self.python, folder, remaining_seconds, self.memory_limit, self._imports()
                 )
-                result = _read_result(folder)
+                result = read_result(folder)
             if child_exit.how == "finished":
                 break
             blamed = self._blame(child_exit, result)
@@ -234,9 +234,8 @@ class _Job:
 
     def _check_request_was_possible(self, result: dict[str, Any]) -> None:
         """Raise VerifyError where the child had no torch or could not load the driver."""
+        check_torch(result, self.python)
         fatal = result.get("fatal", {})
-        if fatal.get("what") == "torch":
-            raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
         if fatal.get("what") == "driver":
             raise VerifyError(fatal["reason"], file=str(self.driver))
 
@@ -310,13 +309,19 @@ def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:
     return "\n\n".join(ast.unparse(node) for node in nodes)
 
 
-def _read_result(folder: Path) -> dict[str, Any]:
+def read_result(folder: Path) -> dict[str, Any]:
     """Return the result that a child saved, empty where it saved none."""
     path = folder / "result.json"
     if not path.exists():
         return {}
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return result
+
+
+def check_torch(result: Mapping[str, Any], python: str) -> None:
+    """Raise VerifyError where a child of an interpreter had no torch."""
+    if result.get("fatal", {}).get("what") == "torch":
+        raise VerifyError("torch is not installed in this Python interpreter", file=python)
 
 
 def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[str, Any]:

@@ -8,7 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.verify.attribute_changes import may_change_attribute
+from regraft.verify.attribute_changes import (
+    boolean_attributes,
+    may_change_attribute,
+    only_sets_flags,
+)
 from regraft.verify.bindings import mentioned_names
 from regraft.verify.class_texts import (
     Definition,
@@ -34,7 +38,8 @@ class Relative:
     1-based first and last line.
 
     `constructions` are the calls with which a builder builds the class, where these calls and the
-    inputs are all that it adds; None for every other relative.
+    inputs are all that it adds; () for a function that only sets flags of the class, None for every
+    other relative.
     """
 
     name: str
@@ -106,7 +111,8 @@ class Family:
                 )
                 results.append(_relative(name, BUILDER, node, constructions))
             elif self._may_modify(own_name, node, mentioned):
-                results.append(_relative(name, MODIFIER, node))
+                constructions = () if self._only_sets_flags(own_name, node, cls) else None
+                results.append(_relative(name, MODIFIER, node, constructions))
         return tuple(results)
 
     def _builders(
@@ -337,6 +343,20 @@ class Family:
         )
         return defines_class or any(
             may_change_attribute(code, mentioned) for code in (node, *helpers)
+        )
+
+    def _only_sets_flags(self, own_name: str, node: Definition, cls: str) -> bool:
+        """Return whether a definition is the only function of its name, and only sets attributes
+        that the body of the only class `cls` gives a boolean."""
+        functions, classes = (
+            [entry for name, entry in self._nodes.items() if _plain_name(name) == plain_name]
+            for plain_name in (own_name, cls)
+        )
+        return (
+            isinstance(node, ast.FunctionDef)
+            and len(functions) == len(classes) == 1
+            and isinstance(classes[0], ast.ClassDef)
+            and only_sets_flags(node, cls, boolean_attributes(classes[0]))
         )
 
 

@@ -6,19 +6,19 @@ import inspect
 import json
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
 from regraft.verify.child.drivers import source_hints
-from regraft.verify.child.drivers.inference import instance_or_failure
+from regraft.verify.child.drivers.inference import instance_or_failure, model_classes_of
 from regraft.verify.child.drivers.instance_variations import FileFacts
 from regraft.verify.child.drivers.instances import Instance
-from regraft.verify.child.drivers.parts import names_in_methods
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_original
@@ -39,9 +39,7 @@ def describe(folder: Path, request: Mapping[str, Any]) -> None:
     try:
         module = load_original(Path(request["original"]))
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the answer
-        result = {
-            "error": f"it does not import: {type(error).__name__}: {' '.join(str(error).split())}"
-        }
+        result: dict[str, Any] = {"error": f"it does not import: {shorten_error(error)}"}
     else:
         ledger = Ledger(folder, (), deadline)
         session = Session.start(
@@ -53,13 +51,7 @@ def describe(folder: Path, request: Mapping[str, Any]) -> None:
 
 def _description(session: Session, name: str) -> dict[str, Any]:
     """Return the description of a class of a file as JSON values, or an "error"."""
-    classes = {
-        key: value
-        for key, value in vars(session.original).items()
-        if isinstance(value, type)
-        and issubclass(value, nn.Module)
-        and value.__module__ == session.original.__name__
-    }
+    classes = model_classes_of(session.original)
     if not classes:
         return {"error": "it defines no subclass of torch.nn.Module"}
     if name and name not in classes:
@@ -67,8 +59,8 @@ def _description(session: Session, name: str) -> dict[str, Any]:
             "error": f"it has no subclass of torch.nn.Module called {name!r}",
             "classes": [*classes],
         }
-    chosen = name or _outermost(classes)
     text = inspect.getsource(session.original)
+    chosen = name or _outermost(classes, text)
     facts = FileFacts(text, source_hints.hints(text, text), ())
     outcome = instance_or_failure(chosen, classes[chosen], facts, session)
     writer = SourceWriter(session.original)
@@ -91,23 +83,12 @@ def _description(session: Session, name: str) -> dict[str, Any]:
     }
 
 
-def _outermost(classes: Mapping[str, type]) -> str:
-    """Return the name of the class whose methods lead to most of the others; of several, the
-    last."""
-    names_in = {name: names_in_methods(cls) & classes.keys() for name, cls in classes.items()}
-    sizes = {name: len(_reachable(name, names_in)) for name in classes}
-    return max(reversed([*classes]), key=lambda name: sizes[name])
-
-
-def _reachable(name: str, names_in: Mapping[str, set[str]]) -> set[str]:
-    """Return the names that a class's methods use, and those that these use in turn."""
-    reached: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for used in names_in[waiting.pop()] - reached:
-            reached.add(used)
-            waiting.append(used)
-    return reached
+def _outermost(classes: Mapping[str, type], text: str) -> str:
+    """Return the name of the class of a file's text that leads to most of the others; of several,
+    the last."""
+    outer_names = (source_hints.names_leading_to(frozenset({name}), text) for name in classes)
+    counts = Counter(name for names in outer_names for name in names)
+    return max(reversed([*classes]), key=lambda name: counts[name])
 
 
 def _call(call: Any, writer: SourceWriter) -> str:

@@ -16,7 +16,7 @@ SUFFIX = "__regraft"
 COPY = "__again"
 ORIGINAL = "__original"
 # what the top folder of a repository has
-_REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
 def package_of(path: Path) -> tuple[Path, str]:
@@ -66,7 +66,7 @@ def _folder_above(path: Path, package: str) -> Path | None:
         for place in (folder, folder / "src"):
             if (place / package).is_dir() or (place / f"{package}.py").is_file():
                 return place
-        if any((folder / mark).exists() for mark in _REPOSITORY_MARKS):
+        if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
             return None
     return None
 

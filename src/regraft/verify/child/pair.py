@@ -16,6 +16,7 @@ from regraft.execution.compare import are_alike
 from regraft.verify.child import weights
 from regraft.verify.child.compare import Difference, close, describe_differences, is_close
 from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.session import Session, build_seeded
 from regraft.verify.child.state import attribute_leaves
 
@@ -72,7 +73,7 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
             changed = build_seeded(seed, subject.build, session.changed)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
         return Difference(
-            "", f"building {subject.name} from the changed version raises {_shorten_error(error)}"
+            "", f"building {subject.name} from the changed version raises {shorten_error(error)}"
         )
     ledger.note_level("builds")
     difference = _fresh_difference(original, changed, session.strict)
@@ -98,7 +99,7 @@ def _build_original(subject: Subject, seed: int, session: Session) -> Any:
     except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
         session.ledger.skip(
             f"{subject.name} ({subject.driver}): the original cannot be built:"
-            f" {_shorten_error(error)}"
+            f" {shorten_error(error)}"
         )
         return None
 
@@ -292,7 +293,7 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
         changed.load_state_dict(original.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding
         return Difference(
-            "state_dict", f"the original's checkpoint does not load: {_shorten_error(error)}"
+            "state_dict", f"the original's checkpoint does not load: {shorten_error(error)}"
         )
     expected = {
         name: value.clone()
@@ -303,7 +304,7 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
         original.load_state_dict(changed.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding
         return Difference(
-            "state_dict", f"the changed version's checkpoint does not load: {_shorten_error(error)}"
+            "state_dict", f"the changed version's checkpoint does not load: {shorten_error(error)}"
         )
     returned_state = original.state_dict()
     wrong_names = [
@@ -314,8 +315,3 @@ def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
             wrong_names[0], f"{wrong_names[0]} does not survive saving from the changed version"
         )
     return None
-
-
-def _shorten_error(error: BaseException) -> str:
-    """Return an error's class and the first 300 characters of its message, on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

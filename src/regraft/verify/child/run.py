@@ -27,6 +27,7 @@ from regraft.verify.child.checks.whole_models import subjects_beyond
 from regraft.verify.child.compare import describe_differences
 from regraft.verify.child.drivers import huggingface, inference, methods, user
 from regraft.verify.child.drivers.base import Driver, Subject, Task, yield_until_error
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.examine import examine
 from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.ledger import Ledger
@@ -150,7 +151,7 @@ def _start_session(
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {
             "what": "original",
-            "reason": f"the original does not import: {_shorten_error(error)}{_cure_of(error)}",
+            "reason": f"the original does not import: {shorten_error(error)}{_cure_of(error)}",
         }
         return None
     replaced_by_original = functions.replaced_names()
@@ -160,7 +161,7 @@ def _start_session(
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the finding
         ledger.fatal = {
             "what": "changed",
-            "reason": f"the changed version does not import: {_shorten_error(error)}",
+            "reason": f"the changed version does not import: {shorten_error(error)}",
         }
         return None
     ledger.note_level("imports")
@@ -231,7 +232,7 @@ def _compare_variables(session: Session, path: Path) -> None:
         with session.ledger.step("original", "", "import again"):
             second_import = load_copy(path)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
-        session.ledger.skip(f"variables of the file were not compared: {_shorten_error(error)}")
+        session.ledger.skip(f"variables of the file were not compared: {shorten_error(error)}")
         return
     random_differences = describe_differences(
         variable_leaves(session.original), variable_leaves(second_import)
@@ -253,11 +254,6 @@ def _cure_of(error: BaseException) -> str:
     return f": install {package}, or name an interpreter that has it (--python)"
 
 
-def _shorten_error(error: BaseException) -> str:
-    """Return an error's class and message on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
 def _refute_excluded(session: Session, excluded: list[str]) -> None:
     """Refute and restore the definitions that ended an earlier child."""
     for name in excluded:
@@ -276,7 +272,7 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
     except Exception as error:  # noqa: BLE001 - importing the caller's file; reported to the caller
         ledger.fatal = {
             "what": "driver",
-            "reason": f"the driver cannot be loaded: {_shorten_error(error)}",
+            "reason": f"the driver cannot be loaded: {shorten_error(error)}",
         }
         return None
 

@@ -9,13 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from regraft.verify.attribute_changes import only_sets_flags
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.late_attributes import LateValues
@@ -30,7 +28,7 @@ from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
 from regraft.verify.constructions import Construction
-from regraft.verify.relatives import BUILDER, MODIFIER, Relative
+from regraft.verify.relatives import BUILDER, Relative
 from regraft.verify.types import MODULE
 
 MODES = frozenset({"eval", "train"})
@@ -348,28 +346,15 @@ class Session:
         Only of a rewrite by tested rules: what a builder or a function does beside may show an edit
         of any other kind.
         """
-        if not self.by_rules or set(self.ledger.records[definition].modes) < MODES:
+        if not self.by_rules or relative.constructions is None:
             return False
-        if relative.why == MODIFIER:
-            return self._only_sets_flags(relative, definition)
-        return relative.constructions is not None and all(
+        if set(self.ledger.records[definition].modes) < MODES:
+            return False
+        return all(
             self._has_taken_value(definition, name, constant)
             for construction in relative.constructions
             for name, constant in construction
         )
-
-    def _only_sets_flags(self, relative: Relative, definition: str) -> bool:
-        """Return whether a relative is a function that only sets boolean attributes of the class of
-        a definition."""
-        cls = getattr(self.original, definition, None)
-        path = Path(str(self.original.__file__))
-        nodes = [
-            node
-            for node in ast.parse(path.read_bytes()).body
-            if isinstance(node, ast.FunctionDef) and node.name == relative.name
-        ]
-        flags = [name for name, value in vars(cls or object).items() if type(value) is bool]
-        return len(nodes) == 1 and only_sets_flags(nodes[0], definition, flags)
 
     def _has_taken_value(self, definition: str, name: str, constant: str) -> bool:
         """Return whether a constructor's argument took the value with the repr `constant`; if this

@@ -18,6 +18,7 @@ from regraft.execution.nested import flatten
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.judgement import unsteady_paths, without_paths
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.replay import (
@@ -57,7 +58,7 @@ def compare_training(
         changed_losses = _losses(subject, pair.changed, session)
     if isinstance(changed_losses, BaseException):
         return Difference(
-            "", f"training the changed version raises {_shorten_error(changed_losses)}"
+            "", f"training the changed version raises {shorten_error(changed_losses, 200)}"
         ), ""
     spread = [0.0] * len(original_losses)
     difference = _first_difference(original_losses, changed_losses, spread)
@@ -188,7 +189,7 @@ def compare_copies(subject: Subject, pair: Pair, session: Session) -> tuple[Diff
                 Difference(
                     "",
                     f"{means} works for the original, not for the changed version:"
-                    f" {_shorten_error(changed_copy)}",
+                    f" {shorten_error(changed_copy, 200)}",
                 ),
                 "",
             )
@@ -234,7 +235,7 @@ def _copy_difference(
     if model_outcome.error is not None:
         return None
     if copy_outcome.error is not None:
-        return Difference("", f"it raises {_shorten_error(copy_outcome.error)}")
+        return Difference("", f"it raises {shorten_error(copy_outcome.error, 200)}")
     # a clock, say
     noise = unsteady_paths(
         model_outcome, execute(Target(switch_mode(model, False), scope=scope), call, plan)
@@ -258,8 +259,3 @@ def _clear_parameters(model: Any) -> Iterator[None]:
         finally:
             for parameter, value in saved:
                 parameter.copy_(value)
-
-
-def _shorten_error(error: BaseException) -> str:
-    """Return an error's class and message on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

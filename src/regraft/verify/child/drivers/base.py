@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
@@ -87,8 +88,6 @@ def yield_until_error(candidates: Iterator[T], ledger: Ledger, name: str) -> Ite
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001 - drivers run model code; recorded as the reason to stop
-            ledger.skip(
-                f"{name} stopped: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            ledger.skip(f"{name} stopped: {shorten_error(error)}")
             return
         yield candidate

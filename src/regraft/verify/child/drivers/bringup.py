@@ -26,6 +26,7 @@ from regraft.verify.child.drivers.attempts import Attempt, Counter
 from regraft.verify.child.drivers.error_statements import statements_of_error
 from regraft.verify.child.drivers.field_tables import WIDEST
 from regraft.verify.child.drivers.slots import Spec
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.replay import drop_traceback
 from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import adopt_classes
@@ -259,11 +260,6 @@ class _TooLarge(ValueError):
     def __init__(self, count: int) -> None:
         super().__init__(f"it still has {count:,} parameters when its configuration is shrunk")
         self.count = count
-
-
-def shorten_error(error: BaseException | None, length: int = 200) -> str:
-    """Return an error's class and the beginning of its message on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:length]}"
 
 
 def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:

@@ -26,6 +26,7 @@ from regraft.verify.child.drivers.candidates import (
 )
 from regraft.verify.child.drivers.exploration import SEARCH_SECONDS, explore, overrides_of
 from regraft.verify.child.drivers.reach import class_names_in, reach
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.session import Session
 
 # Seconds for repairing all models that a shrunk configuration does not bring to life.
@@ -86,7 +87,7 @@ class HuggingFaceDriver:
             if _is_useful(candidate, session):
                 yield subject_of(candidate)
         for cls, trial in failed_trials.items():
-            ledger.skip(f"{cls} (huggingface): {bringup.shorten_error(trial.error)}")
+            ledger.skip(f"{cls} (huggingface): {shorten_error(trial.error, 200)}")
         if not session.is_finished():
             borrowing = _borrowing_subjects(candidates, failed_trials, session)
             yield from yield_until_error(borrowing, ledger, "models that others call (huggingface)")
@@ -257,7 +258,7 @@ def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
         values: dict[str, Any] = config_class_of(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
         session.ledger.skip(
-            f"{cls} (huggingface): no default configuration: {bringup.shorten_error(error)}"
+            f"{cls} (huggingface): no default configuration: {shorten_error(error, 200)}"
         )
         return None
     return values

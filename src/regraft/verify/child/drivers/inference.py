@@ -24,7 +24,7 @@ from regraft.verify.child.drivers import (
     source_hints,
 )
 from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
-from regraft.verify.child.drivers.bringup import raising_statements, shorten_error
+from regraft.verify.child.drivers.bringup import raising_statements
 from regraft.verify.child.drivers.builders import Builder, builders
 from regraft.verify.child.drivers.configuration_objects import (
     fields_of,
@@ -49,6 +49,7 @@ from regraft.verify.child.drivers.instances import (
     try_values,
 )
 from regraft.verify.child.drivers.reach import class_names_in, reach
+from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.session import Session, build_seeded
 
 CONTAINERS = 2  # the most classes that are tried because they contain several definitions
@@ -118,6 +119,15 @@ class InferenceDriver:
                 yield from yield_until_error(relatives, ledger, f"{relative.name} (inference)")
 
 
+def model_classes_of(module: ModuleType) -> dict[str, type]:
+    """Return by name the classes of modules that a file defines itself."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if _is_model_class(value) and value.__module__ == module.__name__
+    }
+
+
 def _is_model_class(value: Any) -> TypeGuard[type]:
     """Return whether a value is a class of modules."""
     return isinstance(value, type) and issubclass(value, nn.Module)
@@ -134,9 +144,8 @@ def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
     counts = Counter(name for names in _names_above_missing(facts, session) for name in names)
     classes = {
         name: cls
-        for name, cls in vars(session.original).items()
-        if counts[name] > 1 and _is_model_class(cls) and not hasattr(cls, "config_class")
-        if cls.__module__ == session.original.__name__
+        for name, cls in model_classes_of(session.original).items()
+        if counts[name] > 1 and not hasattr(cls, "config_class")
         if takes_config(cls, session.original, facts.text)
     }
     names = sorted(classes, key=lambda name: -counts[name])
@@ -174,10 +183,7 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
     with arguments that it expects."""
     callers = [
         (name, cls)
-        for name, cls in vars(session.original).items()
-        if isinstance(cls, type)
-        and issubclass(cls, nn.Module)
-        and cls.__module__ == session.original.__name__
+        for name, cls in model_classes_of(session.original).items()
         if name != definition and definition in parts.names_in_methods(cls)
     ]
     for name, cls in callers[:CALLERS]:

@@ -39,8 +39,8 @@ def inverted_flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[
 def _is_read(flag: str, text: str) -> bool:
     """Return whether a text reads a flag; one of a class also where it reads it from `self`."""
     owner, _, name = flag.rpartition(".")
-    owners = rf"(?:self|cls|{owner})\." if owner else r"(?<!\.)"
-    return re.search(rf"\b{owners}{name}\b" if owner else rf"{owners}\b{name}\b", text) is not None
+    before = rf"\b(?:self|cls|{owner})\." if owner else r"(?<!\.)\b"
+    return re.search(rf"{before}{name}\b", text) is not None
 
 
 def with_flags(

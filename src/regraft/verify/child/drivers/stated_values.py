@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regraft.verify.child.load import REPOSITORY_MARKS
 from regraft.verify.syntax import name_of
 
 _FILES = 300  # the most files of a repository that are looked at
 _FOLDERS = 500  # the most folders that are searched for them
 _BYTES = 400_000  # of a file
 _UP = 3  # folders above the file
-# Files of a folder that contains a repository, and files of one that probably does.
-_ROOT_MARKS = (".git", "setup.py", "pyproject.toml", "setup.cfg")
+# Files of a folder that probably contains a repository.
 _LIKELY_MARKS = ("README.md", "requirements.txt")
 _OTHER_FOLDERS = frozenset({"site-packages", "node_modules", "venv", "build", "__pycache__"})
 _CODE_BLOCK = re.compile(r"^```(?:python|py)\s*$(.*?)^```\s*$", re.M | re.S)
@@ -69,7 +69,7 @@ def _root_of(path: Path) -> Path | None:
     if "site-packages" in path.parts:
         return None
     folders = list(path.parents)[: _UP + 1]
-    for marks in (_ROOT_MARKS, _LIKELY_MARKS):
+    for marks in (REPOSITORY_MARKS, _LIKELY_MARKS):
         for folder in folders:
             if any((folder / mark).exists() for mark in marks):
                 return folder
