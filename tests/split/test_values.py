@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.splitting.program.shapes import open_dimensions  # noqa: E402
+from regraft.splitting.program.type_patterns import open_dimensions  # noqa: E402
 from regraft.splitting.program.values import (  # noqa: E402
     NO_TWIN,
     EitherValue,

@@ -18,7 +18,7 @@ from regraft.verify.child.drivers import config_repairs, config_shrinking, input
 from regraft.verify.child.drivers.attempts import Attempt
 from regraft.verify.child.drivers.field_tables import BACKBONE
 from regraft.verify.child.drivers.input_fixers import InputProblem
-from regraft.verify.child.drivers.repair_rows import ANY_ERROR, Repair, changes
+from regraft.verify.child.drivers.repair_table import ANY_ERROR, Repair, changes
 from regraft.verify.child.drivers.size_fixers import (
     SIZE_MISMATCHES,
     ConfigProblem,

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regraft.splitting.arguments import Packed
 from regraft.splitting.compiling.artifacts import digest
 from regraft.splitting.emitting.directory import SplitModel
 from regraft.splitting.emitting.report import Report
 from regraft.splitting.emitting.single import SingleFile
+from regraft.splitting.nested_arguments import Packed
 
 __all__ = ["Report", "SplitModel", "load_split"]
 

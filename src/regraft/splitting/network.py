@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.arguments import Packed, unpack_arguments
 from regraft.splitting.errors import Unsplittable
+from regraft.splitting.nested_arguments import Packed, unpack_arguments
 from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
 from regraft.splitting.program.residual import Region, Step
@@ -40,10 +40,12 @@ class Network:
 
 
 def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
-    """Return the network with its example calls by parameter.
+    """Return the network with its example calls by parameter, defaults included.
 
-    Raises Unsplittable for a network that cannot be split as it is, and for calls that do not fit
-    it or one another.
+    example_inputs: a tuple or dict of arguments for each call. Where an argument holds tensors in
+    a list, tuple or dict, `model` of the result is a wrapper that takes these tensors one by one.
+    Raises Unsplittable for a network that cannot be split, such as one in training mode, and for
+    calls that do not fit the network, or differ in types, ranks or constants.
     """
     path = locate_forward(model)
     check_form(path, example_inputs)

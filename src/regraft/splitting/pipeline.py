@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.arguments import check_unchanged
 from regraft.splitting.checking.check import check, unseen_side_errors
 from regraft.splitting.checking.comparison import CheckResult, Original
 from regraft.splitting.compiling.batch import has_samples
@@ -31,6 +30,7 @@ from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.report import Report
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.loaded import load_split
+from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, Program, bind_network
 from regraft.splitting.partition import partition
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
@@ -215,7 +215,8 @@ def sample(program: Program, unseen: str) -> tuple[Program, list[Unsplittable]]:
 
 
 def original_of(program: Program) -> Original:
-    """Return the network as that with which its split versions are compared."""
+    """Return what split versions of the network are compared with: the network, its example calls,
+    and a recorder of the decisions of the residual program."""
     network = program.network
     recorder = Recorder(network.path, program.regions, program.modules, program.classes)
     return Original(network.model, network.calls, recorder, program.steps)

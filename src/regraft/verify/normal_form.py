@@ -1,4 +1,4 @@
-"""One form for statements that do the same."""
+"""Rewrite statements that do the same into one normal form."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class Normaliser(ast.NodeTransformer):
 
 
 def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-    """Return the statements with an `if` of two returns for `return body if test else orelse`; None
-    for other statements."""
+    """Return `first`, which is `return body if test else orelse`, as an `if` with two returns, with
+    `following` behind it; None where `first` is another statement."""
     match first:
         case ast.Return(value=ast.IfExp(test, body, orelse)):
             return [ast.If(test, [ast.Return(body)], [ast.Return(orelse)]), *following]

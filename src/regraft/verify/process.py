@@ -44,7 +44,8 @@ class Exit:
 
     @property
     def cause(self) -> str:
-        """Return the cause of the end in words."""
+        """Return, as a clause for the end of a message, why the child ended: "it did not return
+        within 5 s", or "the process ended with exit status 1"."""
         if self.how == "hang":
             return f"it did not return within {self.seconds:.0f} s"
         if self.how == "time limit":
@@ -127,7 +128,10 @@ def _environment() -> dict[str, str]:
 
 def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[str, int]:
     """Wait for the end of the child, or end it where it hangs or the time is over; return how it
-    ended ("finished", "crashed", "time limit" or "hang") and its exit status.
+    ended and its exit status.
+
+    It is "finished" only with status 0 and a `result.json` in the folder, else "crashed", "time
+    limit" or "hang". The child is also ended where waiting raises, on Ctrl-C for example.
     """
     sleeping_polls = 0
     while True:

@@ -31,10 +31,12 @@ class Artifacts:
         self.weight_bytes = bytearray()
 
     def add(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
-        """Write a region's model, unless an equal one was written, and return its entry.
+        """Write a region's model, unless an equal model was written, and return the region's entry.
+        Changes `model`: takes its weights out and renames its values.
 
-        inputs: the region's input names. The entry has the model's number, the numbers of the
-        weights bound to it, and the positions of the inputs that the model reads.
+        inputs: the names of the region's inputs. The entry has "model", the number of the model,
+        "weights", the numbers of the weights bound to it, and "used", the positions of the inputs
+        that the model reads.
         """
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}

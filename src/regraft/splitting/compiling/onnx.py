@@ -62,8 +62,11 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
 
 
 def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.ModelProto:
-    """Return the model, with results cast to torch's types; raise Uncompilable unless ONNX Runtime
-    gives torch's results, and Slower where torch is faster."""
+    """Return the model, with results cast to torch's types, and set `region.limits`.
+
+    Raises Uncompilable unless ONNX Runtime gives torch's results, and Slower where torch is faster
+    and `region.measured` is True.
+    """
     model_bytes = cast_results(model_bytes, region, module)
     try:
         session = open_session(model_bytes)

@@ -183,8 +183,8 @@ def _own_sizes(region: Region, sample: Sample) -> tuple[str, ...]:
 
 
 def _check_data(region: Region, module: RegionModule) -> None:
-    """Raise DecidesByData where a region does not run without knowing the sizes that values
-    decide."""
+    """Raise DecidesByData where a region cannot run, for any reason, while the sizes that values
+    decide are unknown. An operation of PyTorch that asks whether there are any rows is allowed."""
     try:
         list(symbolic_guards(region, module, region.samples[0], {}))
     except Exception as problem:

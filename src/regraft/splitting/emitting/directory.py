@@ -10,9 +10,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from regraft.splitting.arguments import Packed
 from regraft.splitting.compiling.artifacts import digest
 from regraft.splitting.emitting.report import Report
+from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.sampling.record import to_numpy, to_torch
 
 

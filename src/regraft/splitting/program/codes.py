@@ -13,9 +13,8 @@ from regraft.execution.nested import iterate_leaves
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
-WRAPPER_SUFFIX = (
-    ", arguments"  # ends the file name of a wrapper that puts arguments together (arguments.py)
-)
+# ends the file name of a wrapper that puts arguments together (nested_arguments.py)
+WRAPPER_SUFFIX = ", arguments"
 MUTATORS = frozenset(
     {
         "append",

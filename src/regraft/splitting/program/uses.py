@@ -73,8 +73,13 @@ def called_name(node: ast.Call) -> str:
 
 
 def either_operands(node: ast.AST) -> list[ast.expr]:
-    """Return the parts of a statement or expression that may be a constant on some paths and a
-    tensor on others."""
+    """Return the parts of a statement or expression in whose place a value is supported that is a
+    constant on some paths and a tensor on others.
+
+    These are operands of operators other than `and`, `or` and `not`, elements of tuples, values of
+    dictionaries, both results of a conditional expression, objects whose attribute or element is
+    read, and values that are assigned or returned.
+    """
     if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.Attribute, ast.Subscript)):
         return [node.value] if node.value is not None else []
     if isinstance(node, ast.AugAssign):

@@ -165,8 +165,8 @@ class RecordValue(VaryingValue):
 
 @dataclass(frozen=True, slots=True)
 class EitherValue(ValueBase):
-    """A value that is a tensor, or beside None what the host computes, on some of the paths here
-    and one constant on the others.
+    """A value that is one constant on some paths, and on the others a tensor; where the constant is
+    None, the host may also compute the value of the other paths.
 
     alternative: the value where it is not the constant. instead: the constant.
     """
@@ -312,20 +312,22 @@ def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
     """
     memo = {} if memo is None else memo
 
-    def copy(value: Any) -> Any:
+    def copy_container(value: Any) -> Any:
+        """Return a copy of a list or dict, with copies of the lists and dicts in it; any other
+        value as it is, also a tuple that holds lists."""
         if type(value) not in _CONTAINERS:
             return value
         if id(value) not in memo:
             memo[id(value)] = container = type(value)()
             if isinstance(value, list):
                 is_flat = _CONTAINERS.isdisjoint(map(type, value))
-                container.extend(value if is_flat else map(copy, value))
+                container.extend(value if is_flat else map(copy_container, value))
             else:
-                container.update((key, copy(element)) for key, element in value.items())
+                container.update((key, copy_container(element)) for key, element in value.items())
         return memo[id(value)]
 
     return {
-        name: replace(value, example=copy(value.example), twin=copy(value.twin))
+        name: replace(value, example=copy_container(value.example), twin=copy_container(value.twin))
         if isinstance(value, HostValue)
         else value
         for name, value in names.items()

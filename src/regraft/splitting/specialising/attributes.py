@@ -29,8 +29,12 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
 def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
-    """Return the attribute of `base` that `node` names; refuse attributes of values known only at
-    run time, but for the fields of named results."""
+    """Return the attribute of `base` that `node` names. Where `base` may be None, steps are added
+    with which the host raises AttributeError.
+
+    Refuses attributes of values computed at run time, except the fields of named results such as
+    that of torch.sort, and attributes that an object lacks.
+    """
     base = require_tensor(state, node, base, "AttributeError")
     if isinstance(base, TensorValue):
         return read_tensor_attribute(state, node, base)

@@ -89,8 +89,11 @@ def decide_value(
 
 
 def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
-    """Narrow what the names in a test may hold to what they hold where the test holds, or does
-    not."""
+    """Restrict the values of the names in a test, in `state.names`, to those that fit its outcome:
+    `holds` is True on the path where the test is true, False on the other path.
+
+    May add a step to `state.steps`, which has to be the list of steps of that path.
+    """
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, holds = test.operand, not holds
     if isinstance(test, ast.Name) and (test.id, holds) in state.implied_tests:

@@ -11,8 +11,8 @@ import torch
 from regraft.splitting.program.codes import method_call, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
-from regraft.splitting.program.shapes import open_dimensions, same_type
 from regraft.splitting.program.statements import Assign, raise_message
+from regraft.splitting.program.type_patterns import open_dimensions, same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -63,7 +63,8 @@ def bind_alternative(state: Specialisation, value: EitherValue) -> Value:
 
 
 def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
-    """Return the tensor; where the value is None, the host raises what the original does."""
+    """Return the value; of an EitherValue return the alternative, behind a step with which the host
+    raises `error` where the value is None."""
     if not isinstance(value, EitherValue):
         return value
     if value.instead is not None:

@@ -16,8 +16,8 @@ from regraft.splitting.program.codes import (
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
-from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.statements import Assign, Unpack
+from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,

@@ -12,8 +12,8 @@ from regraft.splitting.program.normal import (
     changed_names,
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves
-from regraft.splitting.program.shapes import open_differing_sizes, same_type
 from regraft.splitting.program.statements import Assign, writes
+from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

@@ -10,8 +10,8 @@ from regraft.splitting.program.codes import is_static_literal, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
-from regraft.splitting.program.shapes import open_differing_sizes, same_type
 from regraft.splitting.program.statements import Assign
+from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -185,8 +185,12 @@ def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Va
 
 
 def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> Value:
-    """Return the tensor that a name holds after paths that meet, with the dimensions open in which
-    the paths' sizes differ; a LostValue where they differ in more."""
+    """Return the tensor that a name holds after paths meet; dimensions in which the paths' sizes
+    differ become open. Return a LostValue where the tensors differ in more than sizes.
+
+    Binds the name `key` in `state` to the joined tensor, unless all paths hold the same tensor, and
+    notes that the joined tensor may share memory with the tensor of each path.
+    """
     joined = values[0]
     for value in values[1:]:
         if not same_type(joined, value):

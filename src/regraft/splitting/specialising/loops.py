@@ -1,4 +1,4 @@
-"""Loops over known elements, which are unrolled, and the entries to the others (fixpoint.py)."""
+"""Unroll loops whose elements are listed while specialising; hand other loops to fixpoint.py."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from regraft.splitting.program.normal import (
     without_else,
 )
 from regraft.splitting.program.residual import HostStep, Loop, leaves
-from regraft.splitting.program.shapes import same_type
 from regraft.splitting.program.statements import Break, Continue, raise_message, reads
+from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -46,8 +46,8 @@ MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 
 def execute_for(state: Specialisation, node: ast.For) -> None:
-    """Unroll a `for` loop over known elements, and refuse more than MAX_UNROLLED of them; follow
-    any other loop as the host's."""
+    """Unroll a `for` loop whose elements are listed while specialising; refuse more than
+    MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration."""
     iterable = state.evaluate(node.iter)
     elements = list_elements(state, node, iterable)
     if elements is None:

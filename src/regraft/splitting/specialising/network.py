@@ -72,8 +72,8 @@ def specialise_network(
 
 
 def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Return the definition of the network that a wrapper (arguments.py) calls, with its parameters
-    bound to the arguments that the wrapper puts together."""
+    """Return the definition of the network that a wrapper (nested_arguments.py) calls, with its
+    parameters bound to the arguments that the wrapper puts together."""
     return_statement = definition.body[0]
     assert isinstance(return_statement, ast.Return) and isinstance(return_statement.value, ast.Call)
     call, network = return_statement.value, state.model.network

@@ -20,8 +20,8 @@ from regraft.splitting.program.codes import (
     storage_key,
     tensors_in,
 )
-from regraft.splitting.program.shapes import open_differing_sizes, type_pattern
 from regraft.splitting.program.statements import reads
+from regraft.splitting.program.type_patterns import open_differing_sizes, type_pattern
 from regraft.splitting.program.values import (
     NO_TWIN,
     ComputedValue,

@@ -16,8 +16,8 @@ from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves
-from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.statements import Assign, reads
+from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -348,8 +348,7 @@ class Specialisation:
         return self.bind_name(target, value)
 
     def merge_aliases(self, value: TensorValue, values: Sequence[Value]) -> TensorValue:
-        """Return the value as one of several tensors, by the path taken: it shares the memory of
-        all."""
+        """Return a view of the tensor, and note that it may share memory with each of `values`."""
         value = replace(value, example=value.example.view_as(value.example))
         self.alias_groups.append([value.example, *(alias.example for alias in values)])
         return value
@@ -363,8 +362,8 @@ class Specialisation:
         )
 
     def fork_names(self, names: Names) -> Names:
-        """Return the names with containers of their own, of which is known what is known of the
-        originals."""
+        """Return the names with copies of their containers; notes about a container hold for its
+        copy."""
         copies: dict[int, Any] = {}
         forked = fork(names, copies)
         for notes in (self.ragged, self.partly_aliased, self.caller_containers):

@@ -13,8 +13,8 @@ import torch
 from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step
-from regraft.splitting.program.shapes import same_type
 from regraft.splitting.program.statements import Check, Evaluate, Raise, Return, raise_error, reads
+from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

@@ -1,4 +1,4 @@
-"""Functions and methods of torch: what reads values of tensors, and what one operation computes."""
+"""Calls of torch: tell calls that read values of tensors from calls that run as one operation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from regraft.splitting.program.codes import (
     name,
 )
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.shapes import open_dimensions
 from regraft.splitting.program.statements import reads
+from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -317,9 +317,12 @@ def run_as_operation(
 
 
 def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> Value | None:
-    """Return the value of a call with static arguments, which is run twice; None for a call that
-    has to be followed or gives an object that may change. Refuses a call that gives another
-    constant each time."""
+    """Return the value of a call with static arguments; None for a call that has to be followed,
+    that raises, or that gives an object that may change.
+
+    Runs the call several times, and refuses a call whose constant result differs between two runs.
+    Results that are no constants, such as a module or a type, are not compared.
+    """
     if has_to_be_followed(state, code):
         return None
     example, second_example = (

@@ -58,7 +58,9 @@ def find_suspect(
 def _tests_of_result(
     path: str, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
 ) -> Iterator[DistributionTest]:
-    """Yield the tests of one result: element by element and pooled over the tensor."""
+    """Yield seven tests of a result: mean, variance and share of zeros of its elements, each for
+    the element that differs most, the same three over the whole tensor, and the spread between
+    runs."""
     centre = torch.cat([original_sample[path], changed_sample[path]]).mean(0)
     energy = torch.cat(
         [(original_sample[path] - centre) ** 2, (changed_sample[path] - centre) ** 2]

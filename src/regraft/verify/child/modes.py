@@ -49,11 +49,12 @@ def apply_mode(model: Any, mode: str) -> Iterator[None]:
 
 @contextmanager
 def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
-    """Run the body with the submodules of a module that read their mode in the opposite of its own,
-    in SWITCHED; as they are under another mode.
+    """Run the body in SWITCHED with some submodules in evaluation while the module is in training,
+    or in training while it is in evaluation; under another mode change nothing.
 
-    As in `Pair.mode`, dropout has no effect in submodules that train, and a rate in those that do
-    not.
+    These are the direct submodules that read their mode, or contain a submodule that does, with
+    everything below them. Their dropout rates are weights.RATE where the module is in training,
+    else 0.
     """
     children = switched_submodules(module) if mode == SWITCHED else ()
     submodules = [submodule for child in children for submodule in child.modules()]

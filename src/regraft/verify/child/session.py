@@ -57,8 +57,8 @@ class Session:
     `only_same_programs` whether every change is the same program.
     `shared` is the state that the definitions of either version keep from one model to the next,
     `options` holds the values that constructor arguments and fields of configurations took, by
-    definition and name, `fixed` the arguments and fields for which other values were tried, `late`
-    the attributes that code assigns after construction.
+    definition and name, `tried_options` the arguments and fields for which other values were
+    tried, `late` the attributes that code assigns after construction.
     """
 
     original: ModuleType
@@ -82,7 +82,7 @@ class Session:
     mutants: Mutants | None = None
     planted: str = ""
     options: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    fixed: set[tuple[str, str]] = field(default_factory=set)
+    tried_options: set[tuple[str, str]] = field(default_factory=set)
     beyond: bool = False
     thorough: bool = False
     strict: bool = True

@@ -37,9 +37,12 @@ class Transformed:
 def compare_transformed(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> Transformed:
-    """Script and trace both versions where the original can be, and compare the results up to the
-    first difference. A transform that ended an earlier process, or is too slow for the changed
-    version, is left out."""
+    """Script and trace both versions where the original can be, and compare the results; `ledger`
+    gets the steps of the run.
+
+    Returns at the first difference, without losses. Leaves a transform out that ended an earlier
+    process, or is too slow for the changed version.
+    """
     losses: list[str] = []
     agreeing: list[str] = []
     for name in TRANSFORMS.values():

@@ -35,10 +35,12 @@ class Inexpressible(Exception):
 
 
 def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
-    """Return the type, a template, of what may be any of `values`.
+    """Return the type, a template, of a name that holds one of `values`.
 
-    outer: the value before the paths parted; where all paths still have it, it is returned as it
-    is. Raises Inexpressible where the values have no type in common.
+    UNDEFINED values are left out; UNDEFINED is returned where all values are. The value itself is
+    returned where all values are the same constant, or all are `outer`, the value before the paths
+    parted. Tensors of several ranks get the rank None, lists of several lengths become a sequence.
+    Raises Inexpressible where the values have no type in common.
     """
     present = [value for value in values if value is not UNDEFINED]
     if not present:
@@ -95,7 +97,8 @@ def disagreement(values: list[Value]) -> Inexpressible:
 
 
 def is_same_constant(left: Value, right: Value) -> bool:
-    """Return whether two values are constants of the same type and value."""
+    """Return whether two values are constants of the same type and `repr`: NaN equals NaN, and
+    0.0 differs from -0.0. False where a value is no constant."""
     if not (isinstance(left, Const) and isinstance(right, Const)):
         return False
     return type(left.value) is type(right.value) and repr(left.value) == repr(right.value)

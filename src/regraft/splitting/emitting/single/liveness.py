@@ -75,7 +75,9 @@ def _live_before_statement(
 
 
 def exit_ways(steps: list[Step]) -> frozenset[str]:
-    """Return the ways in which control may leave `steps`; a path that raises has none."""
+    """Return the ways in which control may leave `steps`: "fall" (past the last step), "return",
+    "break" and "continue". A path that raises adds none, and a loop absorbs "break" and
+    "continue" of its body."""
     leaving_ways: frozenset[str] = frozenset()
     for step in steps:
         step_ways = frozenset({"fall"})

@@ -13,7 +13,6 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from regraft.splitting.arguments import Packed
 from regraft.splitting.compiling.onnx import open_session
 from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.inline import Regions
@@ -31,6 +30,7 @@ from regraft.splitting.emitting.single.values import (
     describe_value,
 )
 from regraft.splitting.errors import Unsplittable
+from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.network import Program
 from regraft.splitting.program.results import Classes, make_classes
 from regraft.splitting.sampling.record import to_numpy, to_torch

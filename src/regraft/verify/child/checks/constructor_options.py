@@ -98,11 +98,13 @@ def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterator[Variation]:
-    """Yield a part with other values of the options whose names are in `words`, where its original
-    takes them; options that are tried are noted in `session.fixed`.
+    """Yield variations of a part that have other values of the options whose names are in `words`,
+    where the original accepts these values.
 
-    Options that are floating point numbers change together where that is accepted; every other
-    option changes by itself. Numbers then become negative and zero, where the results stay finite.
+    Floats change together where that is accepted; every other option changes alone. Strings get
+    each accepted value, other options only the first. At the end numbers become negative and zero,
+    where the results stay finite. The search ends after SECONDS of processor time. Options that
+    are tried, also without success, are added to `session.tried_options`.
     """
     deadline = session.ledger.deadline_within(SECONDS)
     choices = source_hints.compared_strings(inspect.getsource(session.original))
@@ -111,7 +113,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     for names, candidates in (*_all_floats_changed(part, overrides), *overrides):
         if set(names) <= varied_names:
             continue
-        session.fixed.update((part.definition, name) for name in names)
+        session.tried_options.update((part.definition, name) for name in names)
         for candidate in candidates:
             if time.process_time() > deadline or session.ledger.is_late():
                 return
@@ -439,7 +441,7 @@ def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
         values = session.options.get((definition, name), set())
         is_unknown = not values and not option.config
         is_varied = len(values) > 1 or (option.config and name in session.varied_fields)
-        is_fixed_size = (definition, name) in session.fixed and all(
+        is_fixed_size = (definition, name) in session.tried_options and all(
             text.lstrip("-").isdigit() for text in values
         )
         if not (is_varied or is_unknown or is_fixed_size):

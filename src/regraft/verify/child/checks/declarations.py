@@ -75,8 +75,9 @@ def _assigned_by_class_body(definition: ast.AST) -> dict[str, str]:
 
 
 def _forwarding_calls(definition: ast.AST) -> dict[str, int]:
-    """Return, for each function of a definition that takes `**` keywords, the number of calls in
-    the function that pass these keywords on, by the function's name."""
+    """Return, by the name of each function in a definition that takes `**` keywords, the number of
+    calls in the function that pass these keywords on. Of functions of the same name only the last
+    in the definition counts."""
     counts: dict[str, int] = {}
     for function in (node for node in ast.walk(definition) if isinstance(node, _FUNCTIONS)):
         if function.args.kwarg is not None:

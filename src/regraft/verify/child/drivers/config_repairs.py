@@ -13,7 +13,7 @@ from typing import Any
 from regraft.verify.child.drivers import field_fixers as fields
 from regraft.verify.child.drivers import size_fixers as sizes
 from regraft.verify.child.drivers.config_shrinking import is_config
-from regraft.verify.child.drivers.repair_rows import ANY_ERROR, Fixer, Repair, changes
+from regraft.verify.child.drivers.repair_table import ANY_ERROR, Fixer, Repair, changes
 from regraft.verify.child.drivers.size_fixers import Change, ConfigProblem
 from regraft.verify.child.drivers.source_hints import Choices
 

@@ -154,8 +154,12 @@ def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> d
 
 
 def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
-    """Return the numbers of layers with the target: `LAYERS`, or as many as there are kinds listed
-    by layer or layers in a repeated pattern, if these are more and at most `KINDS`."""
+    """Return the numbers of layers in a configuration, and the number to which it shrinks.
+
+    That number is LAYERS, or more where the configuration lists several kinds of layers or a
+    repeated pattern of layers: then as many as there are kinds, or layers in the pattern. Kinds
+    or patterns of more than KINDS are ignored.
+    """
     counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
     kinds = (*_listed_kind_counts(config, counts), *_pattern_lengths(config, counts))
     return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))

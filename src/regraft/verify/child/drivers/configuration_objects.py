@@ -168,8 +168,10 @@ def _nested_with_fields(nested: Any, value: Any) -> Any:
 
 
 def recipe_of(config: Any) -> list[Any]:
-    """Return what a reproducer makes a configuration from: the module and name of its class, and
-    its fields."""
+    """Return the module, class name and fields from which a reproducer makes a configuration.
+
+    Where a configuration without `to_dict` holds others, each of these is `{NESTED: recipe}`.
+    """
     fields = fields_of(config)
     if not hasattr(config, "to_dict"):
         fields = {

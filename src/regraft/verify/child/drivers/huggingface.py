@@ -34,8 +34,8 @@ REPAIR_SECONDS = 30.0
 
 
 def _model_classes(module: ModuleType) -> tuple[str, ...]:
-    """Return the names of the file's modules that have a configuration class and define `forward`
-    in the file."""
+    """Return the names of the file's subclasses of `nn.Module` that have a configuration class and
+    get `forward` from a class of the file."""
     names = []
     for name, value in vars(module).items():
         is_own_module = (

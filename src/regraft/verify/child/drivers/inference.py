@@ -153,7 +153,8 @@ def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
 
 
 def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[str]]:
-    """Return for each definition and relative without a run the names that lead to it."""
+    """Return, for each changed definition and relative that has not run, a set of names: its own,
+    and those of everything in the file that uses it, directly or through others."""
     missing = {change.definition for change in session.uncovered_changes()}
     missing |= {relative.name for relative in session.relatives_to_run()}
     return [

@@ -26,7 +26,7 @@ from regraft.verify.child.drivers.attempts import (
     attempt,
 )
 from regraft.verify.child.drivers.input_fixers import InputProblem, with_changed_slot
-from regraft.verify.child.drivers.repair_rows import ANY_ERROR, Repair, changes
+from regraft.verify.child.drivers.repair_table import ANY_ERROR, Repair, changes
 from regraft.verify.child.drivers.slots import Dim, Spec
 
 RUNS = 120

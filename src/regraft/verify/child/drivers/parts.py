@@ -58,8 +58,8 @@ class PartsDriver:
         return True
 
     def subjects(self, task: Task) -> Iterator[Subject]:
-        """Yield parts that definitions still need: first those that ran, then those that inputs
-        are found for."""
+        """Yield parts that definitions without a comparison need: first parts that ran inside of a
+        model, then parts for which inputs are found. An error ends the parts of its model only."""
         session, ledger = task.session, task.session.ledger
         built_models: list[_BuiltModel] = []
         for model in self.models:

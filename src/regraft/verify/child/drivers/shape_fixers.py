@@ -180,8 +180,8 @@ def _derived_shapes(dims: Dims) -> Iterator[Dims]:
 
 
 def _stretched_specs(spec: Spec) -> Iterator[Spec]:
-    """Yield inputs with lengths a few times larger, then with fixed sizes twice or half as
-    large."""
+    """Yield inputs with lengths 2, 4 and 16 times as large, then inputs in which a fixed size
+    from 8 to 512 of a parameter is twice or half as large, at all of its axes and at fewer."""
     for factor in (2, 4, 16):
         longer = with_changed_dims(spec, functools.partial(_stretched_length, factor=factor))
         if longer != spec:

@@ -1,4 +1,4 @@
-"""Types and shapes of values in both worlds: what fits one variable, and which sizes are open."""
+"""Types of values as templates: which values fit the same variable, and which sizes are open."""
 
 from __future__ import annotations
 
