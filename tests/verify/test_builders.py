@@ -56,16 +56,28 @@ def other(size, **kwargs) -> Stages:
 """
 
 
+DRIVER = """
+import torch
+
+
+def build_stages(module):
+    return module.stages(), [torch.randn(2, 3, 8, 8)]
+"""
+
+
+@pytest.mark.parametrize("driver", [None, "driver.py:build_stages"])
 @pytest.mark.parametrize(
     ("text", "status"), [("y.softmax(-1)", "proved"), ("torch.softmax(y, 0)", "refuted")]
 )
 def test_what_a_function_builds_is_compared_with_its_flags_turned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, status: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, status: str, driver: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "stages.py"
     path.write_text(SOURCE)
-    verdicts = verify(path, SOURCE.replace("torch.softmax(y, -1)", text).encode(), time_limit=60)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    changed = SOURCE.replace("torch.softmax(y, -1)", text).encode()
+    verdicts = verify(path, changed, driver=driver, time_limit=60)
     assert [(verdict.definition, verdict.status) for verdict in verdicts] == [("Stages", status)]
     if status == "refuted":
         reproducer = verdicts[0].evidence["reproducer"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -11,6 +11,8 @@ import torch
 
 from regraft.verify.child import tree
 from regraft.verify.child.drivers.base import Subject, Task
+from regraft.verify.child.drivers.module_flags import inverted_flags, with_flags
+from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import build_seeded
 from regraft.verify.child.tree import Call
@@ -36,7 +38,8 @@ class UserDriver:
         return True
 
     def subjects(self, task: Task) -> Iterator[Subject]:
-        """Yield the one subject that the function builds.
+        """Yield the subject that the function builds, then variations of it in which a flag has the
+        opposite value, where changed lines run only with it.
 
         Where the calls have only one shape, calls with another batch size are derived from the
         first call.
@@ -46,7 +49,19 @@ class UserDriver:
         if len({str(tree.shapes(call)) for call in calls}) < 2:
             calls += _with_other_batch(model, calls[:1])
         recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
-        yield Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
+        subject = Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
+        yield subject
+        for flag, value in inverted_flags(model, task.session.original, task.text):
+            if task.session.is_covered():
+                return
+            variation = replace(
+                subject,
+                name=f"{self.spec} with {flag}={value}",
+                build=with_flags(self._build_model, {flag: value}),
+                recipe={**recipe, "flags": {flag: value}},
+            )
+            if reach(variation, task.session).news:
+                yield variation
 
     def _build_model(self, module: ModuleType) -> Any:
         """Return the model that the function builds from a version."""
