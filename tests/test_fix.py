@@ -67,9 +67,15 @@ def report_of(code: str, rules: list[CompiledRule]) -> FileReport:
     return check_source(source, rules)
 
 
-def verdict(name: str, status: Status, replays: int = 3) -> Verdict:
-    """Return a verdict on a definition that was compared in some calls."""
-    return Verdict("model.py", name, (1,), status, "", {"replays": replays})
+def verdict(name: str, status: Status, replays: int = 3, lines: tuple[int, ...] = (1,)) -> Verdict:
+    """Return a verdict on a definition of line 1, which was compared in some calls that ran
+    `lines`."""
+    evidence = {
+        "replays": replays,
+        "lines executed": lines,
+        "lines not executed": () if lines else (1,),
+    }
+    return Verdict("model.py", name, (1,), status, "", evidence)
 
 
 @pytest.mark.parametrize("status", ["refuted", "unproven"])
@@ -97,16 +103,18 @@ def attention_in(code: str) -> str:
     return code[code.index("class Attention") : code.index("class Other")]
 
 
-@pytest.mark.parametrize(("replays", "runs"), [(3, 3), (0, 2)])
+@pytest.mark.parametrize(
+    ("replays", "lines", "runs"), [(3, (1,), 3), (0, (), 2), (3, (), 2)], ids=str
+)
 def test_a_definition_stays_where_no_rule_is_proved_or_nothing_ran(
-    rules: list[CompiledRule], replays: int, runs: int
+    rules: list[CompiledRule], replays: int, lines: tuple[int, ...], runs: int
 ) -> None:
     texts: list[str] = []
 
     def verify(code: bytes) -> tuple[Verdict, ...]:
         texts.append(code.decode())
         is_changed = attention_in(texts[-1]) != attention_in(CODE)
-        changed = (verdict("Attention", "unproven", replays),) if is_changed else ()
+        changed = (verdict("Attention", "unproven", replays, lines),) if is_changed else ()
         return (*changed, verdict("Other", "proved"))
 
     fix = proved_fix(report_of(CODE, rules), rules, verify)

@@ -147,11 +147,13 @@ def _wanted(
 def _may_depend_on_rule(verdict: Verdict) -> bool:
     """Return whether another rewrite of a definition may be proved.
 
-    What brought nothing to life brings no other rewrite to life either, and what takes too long
-    takes as long again.
+    What brought nothing to life, or ran none of the changed lines, runs no other rewrite of these
+    places either, and what takes too long takes as long again.
     """
-    was_compared = bool(verdict.evidence.get("replays"))
-    return verdict.status == "refuted" or (was_compared and not verdict.is_cut_short)
+    evidence = verdict.evidence
+    is_unreached = evidence.get("lines not executed") and not evidence.get("lines executed")
+    has_run = bool(evidence.get("replays")) and not is_unreached
+    return verdict.status == "refuted" or (has_run and not verdict.is_cut_short)
 
 
 def _share_lines(finding: Finding, alternative: Finding) -> bool:
