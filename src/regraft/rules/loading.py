@@ -11,8 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from regraft.dsl import parse_rule
+from regraft import dsl
 from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
+from regraft.rules import parsed
 from regraft.rules.checking import check_rule
 
 BUILT_IN = Path(__file__).parent / "packs"
@@ -161,22 +162,38 @@ def suggestion(selector: str, paths: Mapping[str, Path]) -> str:
 
 
 def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
-    """Return one rule with its page, or all problems of the two files."""
-    try:
-        syntax = parse_rule(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        return (RuleProblem(str(path), 1, 1, f"cannot be read: {error}"),)
+    """Return one rule with its page, or all problems of the two files.
+
+    A rule without problems is kept in the user's cache and not parsed again.
+    """
+    page_path = path.with_suffix(".md")
+    texts = []
+    for file in (path, page_path):
+        try:
+            texts.append(file.read_text("utf-8") if file == path or file.is_file() else "")
+        except (OSError, UnicodeDecodeError) as error:
+            return (RuleProblem(str(file), 1, 1, f"cannot be read: {error}"),)
+    text, page = texts
+    key = parsed.key_of(path.name, text, page)
+    syntax = parsed.load(key)
+    if syntax is None:
+        checked = _parse_and_check(path, text, page_path, page)
+        if not isinstance(checked, RuleSyntax):
+            return checked
+        syntax = checked
+        parsed.store(key, syntax)
+    return Rule(f"{path.parent.name}/{path.stem}", path.parent.name, syntax, path, page)
+
+
+def _parse_and_check(
+    path: Path, text: str, page_path: Path, page: str
+) -> RuleSyntax | tuple[RuleProblem, ...]:
+    """Return the rule of a text, or all problems of the text and of its page."""
+    syntax = dsl.parse_rule(text)
     if isinstance(syntax, SyntaxProblem):
         return (RuleProblem(str(path), syntax.line, syntax.column, syntax.message),)
-    page = path.with_suffix(".md")
-    try:
-        text = page.read_text("utf-8") if page.is_file() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        return (RuleProblem(str(page), 1, 1, f"cannot be read: {error}"),)
-    problems = [*_rule_problems(path, syntax), *_check_page(page, text)]
-    if problems:
-        return tuple(problems)
-    return Rule(f"{path.parent.name}/{path.stem}", path.parent.name, syntax, path, text)
+    problems = (*_rule_problems(path, syntax), *_check_page(page_path, page))
+    return problems or syntax
 
 
 def _rule_problems(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:

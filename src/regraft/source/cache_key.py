@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
@@ -29,10 +30,16 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 def own_key() -> hashlib.blake2b:
     """Return a hash of what all entries depend on: Python and Regraft's own files."""
+    return _key_of_package(PACKAGE).copy()
+
+
+@functools.cache
+def _key_of_package(package: Path) -> hashlib.blake2b:
+    """Return a hash of Python's version and a package's files, which are read once in a process."""
     key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
     add_files(
         key,
-        sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")),
+        sorted(path for ending in ("py", "json", "lark") for path in package.rglob(f"*.{ending}")),
     )
     return key
 
