@@ -15,6 +15,7 @@ from regraft.structure.calls import (
     record_custom_code,
 )
 from regraft.structure.frame import Frame
+from regraft.structure.last_dimension import split_sizes
 from regraft.structure.model import Kind, Value
 from regraft.structure.optable import POWERS, ROOTS, STATEFUL_OPS, Operation, Parameter, bind, table
 
@@ -72,6 +73,9 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
     for parameter in omitted:
         args[parameter.name] = frame.constant(parameter.default)
     op, args = _simplify_power(op, args)
+    sizes = split_sizes(op, args)
+    if sizes is not None:
+        return unflattened(frame, args["input"], sizes, expr, tuple(args.values())[1:])
     node = frame.node(
         op,
         args,
@@ -83,6 +87,30 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         random=operation.random,
     )
     return node.output
+
+
+def unflattened(
+    frame: Frame,
+    tensor: Value,
+    sizes: tuple[int, int],
+    expr: ast.AST,
+    read: Sequence[Value] = (),
+) -> Value:
+    """Return the value of the operation that splits the last dimension of a tensor, which also
+    reads the values of `read`, such as the shape."""
+    parts = tuple(frame.constant(size) for size in sizes)
+    shape = glue(frame, "py.tuple", parts, expr, "tuple").output
+    shape.items = parts
+    args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape}
+    others = {f"read{number}": value for number, value in enumerate(read)}
+    return frame.node(
+        "unflatten",
+        {**args, **others},
+        expr,
+        "tensor",
+        spelling="torch.Tensor.unflatten",
+        defaults=frozenset(others),
+    ).output
 
 
 def _size(frame: Frame, tensor: Value, dims: Sequence[Value], expr: ast.AST) -> Value:
