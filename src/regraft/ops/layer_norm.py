@@ -75,9 +75,7 @@ def layer_norm_kernel(eps: float) -> LigerKernel:
         )
         return gradients
 
-    def reference(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
+    def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
 
     return LigerKernel(forward, backward, reference)

@@ -19,9 +19,10 @@ def rolled_rotary(
 
     Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. Of an odd `D` the
     second half is the larger one, with `larger_first` the first, as `torch.chunk` cuts; None raises
-    ValueError for an odd `D`. If all tensors are on CPU and have one dtype, and the table of sines has at most half of the elements
-    of `x`, the op needs three passes over memory. Any other arguments run as the composition: a
-    compiler fuses it, and the other cases have not been measured.
+    ValueError for an odd `D`. If all tensors are on CPU and have one dtype, and the table of sines
+    has at most half of the elements of `x`, the op needs three passes over memory. Any other
+    arguments run as the composition: a compiler fuses it, and the other cases have not been
+    measured.
     """
     if rolled_rotary_implementation(x, cos, sin) != "torch-native":
         return rotary_reference(x, cos, sin, larger_first=larger_first)

@@ -11,7 +11,6 @@ from regraft.structure.frame import Frame
 from regraft.structure.model import Value
 from regraft.structure.named_calls import global_call, inline_call
 
-
 # Operations that take the sizes of their result, as a sequence or one by one.
 SHAPING_OPS = frozenset({"view", "reshape"})
 

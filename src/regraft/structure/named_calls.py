@@ -39,9 +39,7 @@ def _rearrangement(frame: Frame, expr: ast.Call, name: str, arguments: Arguments
     if name != REARRANGE or len(positional) != 2 or positional[0].kind in operations.NOT_TENSOR:
         return None
     tensor, pattern = positional
-    operation = rearrangement(
-        pattern.const, {axis: size.const for axis, size in keywords.items()}
-    )
+    operation = rearrangement(pattern.const, {axis: size.const for axis, size in keywords.items()})
     if operation is None:
         return None
     op, sizes = operation

@@ -107,14 +107,14 @@ def unflattened(
     shape = glue(frame, "py.tuple", parts, expr, "tuple").output
     shape.items = parts
     args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape}
-    others = {f"read{number}": value for number, value in enumerate(read)}
+    reads = {f"read{number}": value for number, value in enumerate(read)}
     return frame.node(
         "unflatten",
-        {**args, **others},
+        {**args, **reads},
         expr,
         "tensor",
         spelling="torch.Tensor.unflatten",
-        defaults=frozenset(others),
+        defaults=frozenset(reads),
     ).output
 
 
