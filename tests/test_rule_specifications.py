@@ -126,6 +126,12 @@ MATRICES: Drawn = {
     "first": lambda _: torch.randn(CHANCE.choice((3, 6)), 4, requires_grad=True),
     "second": lambda _: torch.randn(4, CHANCE.choice((2, 5)), requires_grad=True),
 }
+NORMALISED: Drawn = {
+    "shape": lambda shape: shape[-1:],
+    "weight": lambda shape: torch.randn(shape[-1], requires_grad=True),
+    "bias": lambda shape: CHANCE.choice((None, torch.randn(shape[-1], requires_grad=True))),
+    "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
+}
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": CHOSEN,
     "idioms/one-hot-select": CHOSEN,
@@ -134,6 +140,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/diagonal-algebra": MATRICES,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
+    "liger/layer-norm": NORMALISED,
     "torch/linear-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "hub/rotary": TURNED,

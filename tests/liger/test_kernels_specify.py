@@ -60,8 +60,24 @@ def classes(shape: tuple[int, ...]) -> Any:
     return torch.randint(shape[-1], (6,))
 
 
+def vector(shape: tuple[int, ...]) -> Any:
+    """Return a random weight or bias of the last dimension."""
+    return torch.randn(shape[-1], requires_grad=True)
+
+
+def optional_vector(shape: tuple[int, ...]) -> Any:
+    """Return a random bias of the last dimension, or None."""
+    return random.choice((None, vector(shape)))
+
+
 DRAWN = {
     "liger/rotary": {"cos": table, "sin": table, "q": heads, "k": heads, "x": heads},
+    "liger/layer-norm": {
+        "shape": lambda shape: shape[-1:],
+        "weight": vector,
+        "bias": optional_vector,
+        "eps": lambda _: random.choice((1e-5, 0.1)),
+    },
     "liger/cross-entropy": {"x": logits, "target": classes},
 }
 

@@ -12,7 +12,13 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from regraft.ops import cross_entropy, implementation, layer_norm, row_softmax  # noqa: E402
+from regraft.ops import (  # noqa: E402
+    cross_entropy,
+    functional_layer_norm,
+    implementation,
+    layer_norm,
+    row_softmax,
+)
 
 
 def close(run: Any, reference: Any, leaves: list[Any]) -> None:
@@ -47,6 +53,73 @@ def test_other_layer_norms_are_called(norm: nn.Module) -> None:
     x = torch.randn(2, 5, 9)
     assert implementation("layer_norm", x, norm) == "reference"
     assert torch.equal(layer_norm(x, norm), norm(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("views", [True, False])
+def test_layer_norm_of_arguments(
+    dtype: Any, has_bias: bool, views: bool, launches: list[str]
+) -> None:
+    x = torch.randn(2, 5, 9).to(dtype)
+    x = (x.mT.contiguous().mT if views else x).requires_grad_()
+    weight, bias = (torch.randn(9).to(dtype).requires_grad_() for _ in range(2))
+    arguments = (x, x.shape[-1:], weight, bias if has_bias else None, 1e-3)
+    leaves = [x, weight, *([bias] if has_bias else [])]
+    assert implementation("functional_layer_norm", *arguments) == "liger"
+    close(lambda: functional_layer_norm(*arguments), lambda: F.layer_norm(*arguments), leaves)
+    assert launches
+    if dtype == torch.float32:
+        seconds = []
+        for function in (functional_layer_norm, F.layer_norm):
+            slopes = torch.autograd.grad(
+                function(*arguments).square().sum(), leaves, create_graph=True
+            )
+            total = torch.stack([slope.square().sum() for slope in slopes]).sum()
+            seconds.append(torch.autograd.grad(total, leaves))
+        torch.testing.assert_close(*seconds, rtol=1e-4, atol=1e-4)
+
+
+def test_parameters_that_need_no_gradients() -> None:
+    x, weight, beta = torch.randn(3, 9, requires_grad=True), torch.randn(9), torch.zeros(9)
+    close(
+        lambda: functional_layer_norm(x, (9,), weight, beta),
+        lambda: F.layer_norm(x, (9,), weight, beta),
+        [x],
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (torch.randn(5, 9), (9,), None, None),
+        (torch.randn(5, 9), (5, 9), torch.randn(5, 9), None),
+        (torch.randn(5, 9).double(), (9,), torch.randn(9).double(), None),
+        (torch.randn(5, 9).bfloat16(), (9,), torch.randn(9), None),
+        (torch.randn(0, 9), (9,), torch.randn(9), torch.randn(9)),
+        (torch.randn(5, 9), (9,), torch.randn(9), torch.randn(9), 0),
+    ],
+    ids=range(6),
+)
+def test_arguments_that_run_as_the_function(arguments: tuple[Any, ...]) -> None:
+    assert implementation("functional_layer_norm", *arguments) == "reference"
+    assert torch.equal(functional_layer_norm(*arguments), F.layer_norm(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (torch.ones(5, 9, dtype=torch.int64), (9,), torch.randn(9), None),
+        (torch.randn(5, 9), (8,), torch.randn(8), None),
+        (torch.randn(5, 9), (9,), torch.randn(8), None),
+        (torch.randn(5, 9), 9, torch.randn(9), None),
+    ],
+    ids=range(4),
+)
+def test_errors_of_the_function(arguments: tuple[Any, ...]) -> None:
+    for function in (functional_layer_norm, F.layer_norm):
+        with pytest.raises((RuntimeError, TypeError)):
+            function(*arguments)
 
 
 def test_hooks_run_and_nothing_is_rebound(launches: list[str]) -> None:

@@ -77,3 +77,14 @@ def test_odd_sizes_are_halved_as_slices_or_chunks_do() -> None:
     torch.testing.assert_close(
         rolled_rotary(x, cos, sin, larger_first=True), x * cos + chunked * sin
     )
+
+
+def test_an_odd_size_is_refused_where_halves_have_to_be_equal() -> None:
+    x, table = torch.randn(2, 3, 4, 6), torch.randn(4, 6)
+    ours = rolled_rotary(x, table, table, larger_first=None)
+    assert implementation("rolled_rotary", x, table, table, None) == "torch-native"
+    assert torch.equal(ours, rolled_rotary(x, table, table))
+    for dtype in (torch.float32, torch.int64):
+        odd = torch.ones(3, 4, 5, dtype=dtype)
+        with pytest.raises(ValueError, match="an even size, not 5"):
+            rolled_rotary(odd, odd[0], odd[0], larger_first=None)

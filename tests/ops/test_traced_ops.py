@@ -64,6 +64,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "gated_activation": lambda m, x: ops.gated_activation(m.q(x), m.k(x), F.silu),
     "gated_linear": lambda m, x: ops.gated_linear(x, m.q, m.k, m.silu),
     "gated_product": lambda m, x: ops.gated_product(ops.open_gate(m.q(x), m.silu), m.k(x)),
+    "functional_layer_norm": lambda m, x: ops.functional_layer_norm(x, WEIGHT.shape, WEIGHT, None),
     "group_norm": lambda m, x: ops.group_norm(x, m.group_norm),
     "interleaved_rotary": lambda m, x: ops.interleaved_rotary(x, x, x),
     "layer_norm": lambda m, x: ops.layer_norm(x, m.layer_norm),

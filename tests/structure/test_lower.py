@@ -8,7 +8,7 @@ import pytest
 
 from conftest import body_of
 from regraft.structure import guards
-from regraft.structure.model import Body, Node
+from regraft.structure.model import MISSING, Body, Node
 from regraft.structure.rank import Rank, exchanges_last_dimensions, rank
 
 HEAD = (
@@ -70,6 +70,45 @@ def test_squares(expression: str) -> None:
 )
 def test_roots(expression: str) -> None:
     assert last(forward(f"return {expression}"), "sqrt").args["input"].name == "x"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x.mean(-1, keepdim=True)",
+        "x.mean((-1,), True)",
+        "torch.mean(x, dim=[-1], keepdim=True)",
+        "torch.mean(x, axis=-1, keepdims=True)",
+        "torch.mean(x, axis=(-1,), keepdims=True)",
+    ],
+)
+def test_one_dimension(expression: str) -> None:
+    node = last(forward(f"return {expression}"), "mean")
+    assert (node.args["dim"].const, node.args["keepdim"].const) == (-1, True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "return x.mean((-1, -2), True)",
+        "dims = [-1]\ndims[0] = 1\nreturn x.mean(dims, True)",
+        "return x.mean(y, True)",
+    ],
+)
+def test_other_dimensions(lines: str) -> None:
+    assert last(forward(lines), "mean").args["dim"].const is MISSING
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x.mean(axis=-1, keepdims=True)",  # of an array of NumPy
+        "F.softmax(x, axis=-1)",
+        "torch.mean(x, dim=-1, axis=-1)",
+    ],
+)
+def test_keywords_that_pytorch_does_not_take(expression: str) -> None:
+    assert ops(forward(f"return {expression}")) == ["call"]
 
 
 @pytest.mark.parametrize(

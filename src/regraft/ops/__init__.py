@@ -30,6 +30,7 @@ from regraft.ops.experts import experts as experts
 from regraft.ops.flash_attention import flash_attention as flash_attention
 from regraft.ops.flash_norm import flash_add_layer_norm as flash_add_layer_norm
 from regraft.ops.flash_norm import flash_add_layer_norm_pair as flash_add_layer_norm_pair
+from regraft.ops.functional_layer_norm import functional_layer_norm as functional_layer_norm
 from regraft.ops.fused_rotary import te_rotary as te_rotary
 from regraft.ops.gated_activation import gated_activation as gated_activation
 from regraft.ops.gated_activation import gated_product as gated_product

@@ -21,7 +21,7 @@ def layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
     """
     if layer_norm_implementation(x, norm) != "liger":
         return layer_norm_reference(x, norm)
-    return _layer_norm_kernel(float(norm.eps))(x, norm.weight, norm.bias)
+    return layer_norm_kernel(float(norm.eps))(x, norm.weight, norm.bias)
 
 
 def layer_norm_reference(x: torch.Tensor, norm: Any) -> torch.Tensor:
@@ -46,30 +46,36 @@ def layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _layer_norm_kernel(eps: float) -> LigerKernel:
+def layer_norm_kernel(eps: float) -> LigerKernel:
     """Make the kernel for this epsilon; Liger has to be installed."""
     module = liger_module("layer_norm")
     assert module is not None
 
     def forward(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        bias = torch.zeros_like(weight) if bias is None else bias
         result, _, mean, scale, *_ = module.layer_norm_forward(
             x.contiguous(), weight.contiguous(), bias.contiguous(), eps
         )
         return result, (mean, scale)
 
     def backward(
-        inputs: tuple[torch.Tensor, ...], saved: tuple[torch.Tensor, ...], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor | None, ...],
+        saved: tuple[torch.Tensor, ...],
+        gradient: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
-        x, weight, bias = (tensor.contiguous() for tensor in inputs)
+        x, weight, bias = inputs
+        assert x is not None and weight is not None
+        x, weight = x.contiguous(), weight.contiguous()
+        bias = torch.zeros_like(weight) if bias is None else bias.contiguous()
         rows = x.view(-1, x.shape[-1])
         gradients: tuple[torch.Tensor, ...] = module.layer_norm_backward(
             gradient.contiguous(), rows, weight, bias, *saved
         )
         return gradients
 
-    def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
 
     return LigerKernel(forward, backward, reference)

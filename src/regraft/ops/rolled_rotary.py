@@ -12,16 +12,17 @@ _ROLLED_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def rolled_rotary(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool = False
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool | None = False
 ) -> torch.Tensor:
     """Return `rotary(x, cos, sin)`, as `x * cos + roll(x) * sin` with the signs in the table of
     sines.
 
     Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. Of an odd `D` the
-    second half is the larger one, with `larger_first` the first, as `torch.chunk` cuts. If all
-    tensors are on CPU and have one dtype, and the table of sines has at most half of the elements
-    of `x`, the op needs three passes over memory. Any other arguments run as the composition: a
-    compiler fuses it, and the other cases have not been measured.
+    second half is the larger one, with `larger_first` the first, as `torch.chunk` cuts; None raises
+    ValueError for an odd `D`. If all tensors are on CPU and have one dtype, and the table of sines
+    has at most half of the elements of `x`, the op needs three passes over memory. Any other
+    arguments run as the composition: a compiler fuses it, and the other cases have not been
+    measured.
     """
     if rolled_rotary_implementation(x, cos, sin) != "torch-native":
         return rotary_reference(x, cos, sin, larger_first=larger_first)
@@ -31,14 +32,14 @@ def rolled_rotary(
 
 
 def rolled_rotary_reference(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool = False
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool | None = False
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     return rotary_reference(x, cos, sin, larger_first=larger_first)
 
 
 def rolled_rotary_implementation(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool = False
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool | None = False
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     tensors = (x, cos, sin)

@@ -18,16 +18,23 @@ _HOOK_REGISTRATION = re.compile(
 )
 _VIEW_OPS = frozenset(
     [
-        "view",
-        "reshape",
-        "transpose",
-        "permute",
-        "squeeze",
-        "unsqueeze",
-        "flatten",
-        "expand",
+        "chunk",
         "detach",
+        "expand",
+        "flatten",
+        "movedim",
+        "narrow",
+        "permute",
         "py.item",
+        "reshape",
+        "select",
+        "split",
+        "squeeze",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
     ]
 )
 # Kernels whose result may be written into. A postponed tensor is computed before that. Folded

@@ -14,7 +14,7 @@ from regraft.rewriting.render import Renderer
 from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 
-_PURE_OPS = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
+_PURE_OPS = frozenset({"py.attr", "py.binary", "py.item", "py.slice", "py.star", "py.tuple"})
 
 
 @dataclass(frozen=True, slots=True)

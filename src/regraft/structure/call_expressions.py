@@ -11,6 +11,9 @@ from regraft.structure.frame import Frame
 from regraft.structure.model import Value
 from regraft.structure.named_calls import global_call, inline_call
 
+# Operations that take the sizes of their result, as a sequence or one by one.
+SHAPING_OPS = frozenset({"view", "reshape"})
+
 
 def lower_call(frame: Frame, expr: ast.expr) -> Value:
     """Return the value of a call of a method, a layer, a global or local function, or of an opaque
@@ -66,7 +69,7 @@ def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value
         base.origin == "global" and base.name not in frame.env
     ):
         return None
-    arguments = _lower_arguments(frame, expr)
+    arguments = _lower_arguments(frame, expr) or _packed_sizes(frame, op, expr)
     if arguments is None:
         return _starred_call(frame, expr, base)
     positional, keywords = arguments
@@ -111,6 +114,24 @@ def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
             glue(frame, "py.star", (value,), keyword.value)
             keywords.update(frame.dicts[value])
     return positional, keywords
+
+
+def _packed_sizes(frame: Frame, op: str, expr: ast.Call) -> Arguments | None:
+    """Lower the sizes of a call like `x.view(*sizes, 2, -1)` as one tuple; None for another call.
+
+    One star argument alone may be a data type.
+    """
+    if op not in SHAPING_OPS or len(expr.args) < 2 or expr.keywords:
+        return None
+    parts = [lower_part(frame, argument) for argument in expr.args]
+    return (glue(frame, "py.tuple", parts, expr, "tuple").output,), {}
+
+
+def lower_part(frame: Frame, expr: ast.expr) -> Value:
+    """Return the value of a part of a display or call, which a star before it hides."""
+    if not isinstance(expr, ast.Starred):
+        return frame.lower_expression(frame, expr)
+    return glue(frame, "py.star", (frame.lower_expression(frame, expr.value),), expr).output
 
 
 def _is_known_dict(frame: Frame, expr: ast.expr) -> bool:

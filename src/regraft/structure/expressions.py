@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from regraft.source.names import dotted
 from regraft.structure import calls, guards, layers, operations
 from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS
-from regraft.structure.call_expressions import lower_call
+from regraft.structure.call_expressions import lower_call, lower_part
 from regraft.structure.calls import attribute, glue
 from regraft.structure.conditions import comparison_guard, truth_guard
 from regraft.structure.containers import element, loop_element, unpack
@@ -159,10 +159,7 @@ def _ifexp(frame: Frame, expr: ast.expr) -> Value:
 def _sequence(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Tuple | ast.List)
     has_star = any(isinstance(element, ast.Starred) for element in expr.elts)
-    values = [
-        lower(frame, element.value if isinstance(element, ast.Starred) else element)
-        for element in expr.elts
-    ]
+    values = [lower_part(frame, element) for element in expr.elts]
     value = glue(frame, "py.tuple", values, expr, "tuple").output
     value.items = None if has_star else tuple(values)
     return value

@@ -10,6 +10,7 @@ from regraft.structure import calls, layers, operations
 from regraft.structure.calls import Arguments, glue
 from regraft.structure.frame import Frame
 from regraft.structure.inline import inline
+from regraft.structure.last_dimension import REARRANGE, rearrangement
 from regraft.structure.model import Kind, Layer, Value
 from regraft.structure.scope import Function, Scope
 
@@ -29,6 +30,24 @@ def _operation_call(frame: Frame, expr: ast.Call, name: str, arguments: Argument
     """Return the value of a call of a tensor operation; None for another function."""
     op = operations.function_op(name) or _star_imported_op(frame, name)
     return operations.tensor_op(frame, op, arguments, expr, name) if op is not None else None
+
+
+def _rearrangement(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value | None:
+    """Return the value of a call of einops that splits the last dimension into halves or pairs, or
+    joins the last two; None for another call."""
+    positional, keywords = arguments
+    if name != REARRANGE or len(positional) != 2 or positional[0].kind in operations.NOT_TENSOR:
+        return None
+    tensor, pattern = positional
+    operation = rearrangement(pattern.const, {axis: size.const for axis, size in keywords.items()})
+    if operation is None:
+        return None
+    op, sizes = operation
+    if sizes is not None:
+        return operations.unflattened(frame, tensor, sizes, expr, (pattern, *keywords.values()))
+    dims = {"start_dim": frame.constant(-2), "end_dim": frame.constant(-1)}
+    args = {"input": tensor, **dims}
+    return frame.node(op, args, expr, "tensor", spelling=f"torch.Tensor.{op}").output
 
 
 def _star_imported_op(frame: Frame, name: str) -> str | None:
@@ -126,6 +145,7 @@ def _python_call(
 # Each lowers one kind of function and returns None for the others; the first that fits counts.
 _KINDS_OF_CALLS: tuple[Callable[[Frame, ast.Call, str, Arguments], Value | None], ...] = (
     _operation_call,
+    _rearrangement,
     _layer_construction,
     _definition_call,
     _imported_call,

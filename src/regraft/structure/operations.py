@@ -15,6 +15,7 @@ from regraft.structure.calls import (
     record_custom_code,
 )
 from regraft.structure.frame import Frame
+from regraft.structure.last_dimension import split_sizes
 from regraft.structure.model import Kind, Value
 from regraft.structure.optable import POWERS, ROOTS, STATEFUL_OPS, Operation, Parameter, bind, table
 
@@ -41,6 +42,8 @@ BINARY_OPS = frozenset(_BINARY.values())
 OPERATOR_OPS = BINARY_OPS | {"neg", *ROOTS.values()}
 # Operations with the factor `alpha` of the second operand, which an operator leaves at 1.
 _SCALED_OPS = frozenset({"add", "sub"})
+# Names of parameters in NumPy, which functions of PyTorch also take.
+_NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 # Kinds of values that are certainly no tensors.
 NOT_TENSOR = frozenset({"int", "scalar", "bool", "str", "none", "tuple", "dtype", "module"})
 # Kinds of operands with operators of their own, which compute no tensor.
@@ -65,13 +68,19 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
     if op in POWERS and len(positional) == 1 and not keywords:
         op, positional = "pow", (*positional, frame.constant(POWERS[op]))
     operation = frame.scope.table.operation(op)
+    keywords = _own_keywords(keywords, spelling)
     binding = _bind_arguments(frame, operation, positional, keywords, expr)
     if binding is None:
         return call(frame, None, arguments, expr, spelling)
     args, omitted = binding
+    if "keepdim" in args and "dim" in args:
+        args["dim"] = _single_dimension(args["dim"], expr)
     for parameter in omitted:
         args[parameter.name] = frame.constant(parameter.default)
     op, args = _simplify_power(op, args)
+    sizes = split_sizes(op, args)
+    if sizes is not None:
+        return unflattened(frame, args["input"], sizes, expr, tuple(args.values())[1:])
     node = frame.node(
         op,
         args,
@@ -85,6 +94,30 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
     return node.output
 
 
+def unflattened(
+    frame: Frame,
+    tensor: Value,
+    sizes: tuple[int, int],
+    expr: ast.AST,
+    read: Sequence[Value] = (),
+) -> Value:
+    """Return the value of the operation that splits the last dimension of a tensor, which also
+    reads the values of `read`, such as the shape."""
+    parts = tuple(frame.constant(size) for size in sizes)
+    shape = glue(frame, "py.tuple", parts, expr, "tuple").output
+    shape.items = parts
+    args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape}
+    reads = {f"read{number}": value for number, value in enumerate(read)}
+    return frame.node(
+        "unflatten",
+        {**args, **reads},
+        expr,
+        "tensor",
+        spelling="torch.Tensor.unflatten",
+        defaults=frozenset(reads),
+    ).output
+
+
 def _size(frame: Frame, tensor: Value, dims: Sequence[Value], expr: ast.AST) -> Value:
     """Return the value of `tensor.size()` or `tensor.size(dim)` as that of `tensor.shape` or its
     item."""
@@ -92,6 +125,35 @@ def _size(frame: Frame, tensor: Value, dims: Sequence[Value], expr: ast.AST) -> 
     if not dims:
         return shape
     return frame.node("py.item", {"base": shape, "index": dims[0]}, expr, "int").output
+
+
+def _own_keywords(keywords: Mapping[str, Value], spelling: str) -> Mapping[str, Value]:
+    """Return the keywords of a call with PyTorch's names for those of NumPy.
+
+    Functions of `torch` take both. A method may be that of an array of NumPy, and functions of
+    `torch.nn.functional` do not take them.
+    """
+    names = _NUMPY_KEYWORDS if spelling.rpartition(".")[0] == "torch" else {}
+    renamed = {names.get(name, name): value for name, value in keywords.items()}
+    return renamed if len(renamed) == len(keywords) else keywords
+
+
+def _single_dimension(dims: Value, call_expr: ast.AST) -> Value:
+    """Return the dimension of `(dim,)` or `[dim]`, as an operation means it that keeps dimensions;
+    `dims` itself for other values."""
+    node = dims.node
+    if node is None or dims.items is None or len(dims.items) != 1 or dims.items[0].kind != "int":
+        return dims
+    expr = node.inner or node.expr
+    may_change = isinstance(expr, ast.List) and not _is_argument(expr, call_expr)
+    return dims if may_change else dims.items[0]
+
+
+def _is_argument(expr: ast.AST, call_expr: ast.AST) -> bool:
+    """Return whether an expression stands in a call as an argument."""
+    if not isinstance(call_expr, ast.Call):
+        return False
+    return expr in call_expr.args or any(expr is keyword.value for keyword in call_expr.keywords)
 
 
 def _bind_arguments(

@@ -22,6 +22,7 @@ from functools import cached_property
 
 from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
 from regraft.structure.function_words import Calls, find_calls, read_words
+from regraft.structure.last_dimension import SPELLINGS
 from regraft.structure.layers import computed_op
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
@@ -325,6 +326,7 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
     }
     if need.op == "to":
         direct |= CAST_OPS
+    direct |= SPELLINGS.get(need.op, frozenset())
     makers = set(table().layers_computing(need.op))
     if any(computed_op(layer_type) == need.op for layer_type in ACTIVATIONS.values()):
         makers |= ACTIVATION_TABLES
