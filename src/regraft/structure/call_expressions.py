@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from regraft.source.names import dotted
-from regraft.structure import calls, layers, operations
+from regraft.structure import calls, containers, layers, operations
 from regraft.structure.calls import Arguments, glue
 from regraft.structure.frame import Frame
 from regraft.structure.model import Value
@@ -23,6 +23,8 @@ def lower_call(frame: Frame, expr: ast.expr) -> Value:
             return value
     callee = frame.lower_expression(frame, function)
     arguments = _lower_arguments(frame, expr)
+    if isinstance(function, ast.Attribute) and function.attr == "append" and arguments:
+        containers.record_append(frame, function.value, arguments[0])
     if callee.layers:
         if arguments is None:
             return _starred_call(frame, expr, callee)

@@ -45,6 +45,7 @@ class ClassLayers:
         self.module = module
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
         self._constructors: dict[ast.AST, Body] = {}
+        self._returned: dict[str, tuple[Layer, ...]] = {}
         self._dynamic_classes: dict[ast.ClassDef, bool] = {}
         self._stores: dict[ast.AST, frozenset[str]] = {}
 
@@ -156,11 +157,35 @@ class ClassLayers:
                 {},
                 module.methods(owner),
                 module.custom_operations,
+                returned=self.returned_layers,
             )
             body = self._constructors[function] = lower_function(
                 scope, function, function.name, method=True
             )
         return body
+
+    def returned_layers(self, name: str) -> tuple[Layer, ...]:
+        """Return the layers that a function of this file may return, an unknown one among them.
+
+        Only a function whose text names a `Sequential` is looked at; the result is () where it
+        returns no container whose modules are known.
+        """
+        layers = self._returned.get(name)
+        if layers is None:
+            self._returned[name] = ()  # ends the recursion for a function that calls itself
+            layers = self._returned[name] = self._find_returned_layers(name)
+        return layers
+
+    def _find_returned_layers(self, name: str) -> tuple[Layer, ...]:
+        """Return the layers of the values that a function of this file returns."""
+        module, function = self.module, self.module.names.definitions.get(name)
+        if not isinstance(function, _FUNCTIONS) or b"Sequential" not in module.words(function):
+            return ()
+        scope = Scope(module.source, module.names, table(), {}, returned=self.returned_layers)
+        body = self._constructors[function] = lower_function(scope, function, name, method=False)
+        values = [value for node in body.index.get("py.return", ()) for value in node.args.values()]
+        layers = tuple(layer for value in values for layer in value.layers if layer.type)
+        return (*layers, Layer("")) if any(layer.items for layer in layers) else ()
 
     def _called_methods(
         self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body

@@ -181,7 +181,7 @@ class Relevance:
             )
         else:
             is_needed = computed_op(layer.type) == need.op
-        return is_needed or any(self._may_meet(inner, need) for inner in layer.items)
+        return is_needed or any(self._may_meet(inner, need) for item in layer.items for inner in item)
 
     # words
 
