@@ -45,9 +45,14 @@ def _local_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argument
     """Return the value of a call of a function defined inside this one; None where it cannot be
     inlined."""
     function = frame.local_functions.get(callee)
-    if function is None or not frame.can_see(function):
+    if function is None:
         return None
-    return inline_call(frame, expr, function, function.name, arguments, closure=True)
+    if frame.can_see(function):
+        value = inline_call(frame, expr, function, function.name, arguments, closure=True)
+        if value is not None:
+            return value
+    value = calls.call(frame, callee, arguments, expr, callee.name)
+    return layers.mark_returned(frame, function, value)
 
 
 def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
@@ -90,7 +95,8 @@ def _self_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
         if value is not None:
             return value
     args = arguments if arguments is not None else ((_starred_call(frame, expr, None),), {})
-    return calls.call(frame, None, args, expr, f"self.{name}")
+    value = calls.call(frame, None, args, expr, f"self.{name}")
+    return layers.mark_returned(frame, frame.scope.methods[name], value)
 
 
 def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:

@@ -10,6 +10,7 @@ from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Value
 from regraft.structure.operations import function_op, has_effect, tensor_op
 from regraft.structure.optable import LayerType, bind, table
+from regraft.structure.scope import Function
 
 SEQUENTIAL = "torch.nn.Sequential"
 CONTAINERS = (SEQUENTIAL, "torch.nn.ModuleList", "torch.nn.ModuleDict")
@@ -61,6 +62,15 @@ def mark_possible_layer(frame: Frame, callee: Value, result: Value, expr: ast.Ca
             Layer(layer_type, guard=frame.guard, lines=lines) for layer_type in (*layer_types, "")
         )
     return result
+
+
+def mark_returned(frame: Frame, function: Function, value: Value) -> Value:
+    """Add to the value of a call the layers that the function may return, where these are
+    containers, and return it."""
+    value.layers = frame.scope.returned(function)
+    if value.layers:
+        value.kind = "module"
+    return value
 
 
 def _default_layer_types(frame: Frame, callee: Value) -> Iterator[str]:

@@ -69,10 +69,7 @@ def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Argumen
     if value is not None:
         return value
     value = calls.call(frame, None, arguments, expr, name)
-    value.layers = frame.scope.returned(name)
-    if value.layers:
-        value.kind = "module"
-    return value
+    return layers.mark_returned(frame, definition, value)
 
 
 def _instance(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:
