@@ -52,8 +52,8 @@ class ClassLayers:
 
     @property
     def bodies(self) -> Iterable[Body]:
-        """The bodies of the constructors, and of the functions that build layers for them, that were
-        lowered so far."""
+        """The bodies, lowered so far, of the constructors and of the functions that build layers
+        for them."""
         return (*self._constructors.values(), *self._returning)
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
