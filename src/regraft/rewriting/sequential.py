@@ -39,7 +39,7 @@ def is_inside_sequential(match: Match) -> bool:
 
 
 def _is_asked_by_op(condition: Condition) -> bool:
-    """Return whether a condition is that a module, which may be one of `torch.nn`, is the one of the
+    """Return whether a condition is that a module, which may be one of `torch.nn`, is that of the
     rule: the op looks at its type."""
     return isinstance(condition, Test) and any(
         table().layer(layer.type) is not None for layer in condition.subject.layers
