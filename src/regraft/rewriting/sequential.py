@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 
-from regraft.matching.result import Match
+from regraft.matching.result import Condition, Match, Test
 from regraft.rewriting.checks import MatchChecks
 from regraft.rewriting.single_output import Patch
 from regraft.source.layout import Layout, indentation
 from regraft.source.text import Edit
 from regraft.structure.model import Node
+from regraft.structure.optable import table
 
 OP = "regraft.ops.sequential"
 # the ops that this op calls for two neighbours
@@ -33,8 +34,16 @@ def is_inside_sequential(match: Match) -> bool:
     Sequential."""
     expr = match.root.expr
     is_container_call = expr in match.body.compound and expr not in match.body.inlined
-    is_fused = match.pattern.kernel in FUSED and not match.tests
+    is_fused = match.pattern.kernel in FUSED and all(map(_is_asked_by_op, match.tests))
     return is_fused and is_container_call and all(node.expr is expr for node in match.nodes)
+
+
+def _is_asked_by_op(condition: Condition) -> bool:
+    """Return whether a condition is that a module, which may be one of `torch.nn`, is that of the
+    rule: the op looks at its type."""
+    return isinstance(condition, Test) and any(
+        table().layer(layer.type) is not None for layer in condition.subject.layers
+    )
 
 
 class SequentialRewriter(MatchChecks):

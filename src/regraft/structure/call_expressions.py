@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from regraft.source.names import dotted
-from regraft.structure import calls, layers, operations
+from regraft.structure import calls, containers, layers, operations
 from regraft.structure.calls import Arguments, glue
 from regraft.structure.frame import Frame
 from regraft.structure.model import Value
@@ -26,6 +26,8 @@ def lower_call(frame: Frame, expr: ast.expr) -> Value:
             return value
     callee = frame.lower_expression(frame, function)
     arguments = _lower_arguments(frame, expr)
+    if isinstance(function, ast.Attribute) and function.attr == "append" and arguments:
+        containers.record_append(frame, function.value, arguments[0])
     if callee.layers:
         if arguments is None:
             return _starred_call(frame, expr, callee)
@@ -46,9 +48,14 @@ def _local_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argument
     """Return the value of a call of a function defined inside this one; None where it cannot be
     inlined."""
     function = frame.local_functions.get(callee)
-    if function is None or not frame.can_see(function):
+    if function is None:
         return None
-    return inline_call(frame, expr, function, function.name, arguments, closure=True)
+    if frame.can_see(function):
+        value = inline_call(frame, expr, function, function.name, arguments, closure=True)
+        if value is not None:
+            return value
+    value = calls.call(frame, callee, arguments, expr, callee.name)
+    return layers.mark_returned(frame, function, value)
 
 
 def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
@@ -91,7 +98,8 @@ def _self_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
         if value is not None:
             return value
     args = arguments if arguments is not None else ((_starred_call(frame, expr, None),), {})
-    return calls.call(frame, None, args, expr, f"self.{name}")
+    value = calls.call(frame, None, args, expr, f"self.{name}")
+    return layers.mark_returned(frame, frame.scope.methods[name], value)
 
 
 def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:

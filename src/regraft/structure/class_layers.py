@@ -45,13 +45,16 @@ class ClassLayers:
         self.module = module
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
         self._constructors: dict[ast.AST, Body] = {}
+        self._returned: dict[Function, tuple[Layer, ...]] = {}
+        self._returning: list[Body] = []
         self._dynamic_classes: dict[ast.ClassDef, bool] = {}
         self._stores: dict[ast.AST, frozenset[str]] = {}
 
     @property
     def bodies(self) -> Iterable[Body]:
-        """The bodies of the constructors that were lowered so far."""
-        return self._constructors.values()
+        """The bodies, lowered so far, of the constructors and of the functions that build layers
+        for them."""
+        return (*self._constructors.values(), *self._returning)
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
         """Return the layers of a class and its base classes by path (`self.dropout`)."""
@@ -156,11 +159,36 @@ class ClassLayers:
                 {},
                 module.methods(owner),
                 module.custom_operations,
+                returned=self.returned_layers,
             )
             body = self._constructors[function] = lower_function(
                 scope, function, function.name, method=True
             )
         return body
+
+    def returned_layers(self, function: Function) -> tuple[Layer, ...]:
+        """Return the layers that a function of this file may return, an unknown one among them.
+
+        Only a function whose text names a `Sequential` is looked at; the result is () where it
+        returns no container whose modules are known.
+        """
+        layers = self._returned.get(function)
+        if layers is None:
+            self._returned[function] = ()  # ends the recursion for a function that calls itself
+            layers = self._returned[function] = self._find_returned_layers(function)
+        return layers
+
+    def _find_returned_layers(self, function: Function) -> tuple[Layer, ...]:
+        """Return the layers of the values that a function of this file returns."""
+        module = self.module
+        if module.owner(function) is not module or b"Sequential" not in module.words(function):
+            return ()
+        scope = Scope(module.source, module.names, table(), {}, returned=self.returned_layers)
+        body = lower_function(scope, function, function.name, method=False)
+        self._returning.append(body)
+        values = [value for node in body.index.get("py.return", ()) for value in node.args.values()]
+        layers = tuple(layer for value in values for layer in value.layers if layer.type)
+        return (*layers, Layer("")) if any(layer.items for layer in layers) else ()
 
     def _called_methods(
         self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body

@@ -4,22 +4,47 @@ tuples."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from regraft.structure.frame import Frame
 from regraft.structure.layers import CONTAINERS
-from regraft.structure.model import Kind, Node, Value
+from regraft.structure.model import Kind, Layer, Node, Value
 from regraft.structure.optable import SPLITTING_OPS
 
 
 def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
-    """Return one module of a `ModuleList`; its type is known when all modules have the same
-    type."""
-    modules = tuple(module for layer in container.layers for module in layer.items)
+    """Return one module of a `ModuleList`; its type is known when all modules have the same type,
+    and else which containers it may be."""
     value = frame.node("py.item", {"base": container}, expr, "module").output
+    items = tuple(item for layer in container.layers for item in layer.items)
+    modules = tuple(layer for item in items for layer in item)
     if modules and len({module.type for module in modules}) == 1:
         value.layers = modules[:1]
+    else:
+        value.layers = _possible_containers(modules)
     return value
+
+
+def _possible_containers(modules: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return those of several modules that are containers of known modules, and an unknown layer;
+    () where there are none."""
+    containers = tuple(module for module in modules if module.type in CONTAINERS and module.items)
+    return (*containers, Layer("")) if containers else ()
+
+
+def record_append(frame: Frame, container: ast.expr, modules: Sequence[Value]) -> None:
+    """Add a module, which may be any other, too, to the list of modules that `container` names, if
+    this function builds it."""
+    bound = frame.env.get(ast.unparse(container))
+    if bound is None or len(modules) != 1 or not modules[0].layers:
+        return
+    layers, node = bound.value.layers, bound.value.node
+    if node is None or node.op != "py.construct" or len(layers) != 1:
+        return
+    if layers[0].type == "torch.nn.ModuleList":
+        item = (*modules[0].layers, Layer(""))
+        bound.value.layers = (replace(layers[0], items=(*layers[0].items, item)),)
 
 
 def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
@@ -79,15 +104,27 @@ def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Va
     has_star = any(isinstance(element, ast.Starred) for element in target.elts)
     if value.items is not None and len(value.items) == len(target.elts) and not has_star:
         return value.items
-    kind = _part_kind(value)
+    modules = _part_layers(value, len(target.elts)) if not has_star else ()
+    kind = "module" if modules else _part_kind(value)
     parts = tuple(
         frame.node(
             "py.item", {"base": value, **_index(frame, number, has_star)}, element, kind
         ).output
         for number, element in enumerate(target.elts)
     )
+    for part, layers in zip(parts, modules, strict=False):
+        part.layers = layers
     value.items = None if has_star else parts
     return parts
+
+
+def _part_layers(value: Value, count: int) -> tuple[tuple[Layer, ...], ...]:
+    """Return which containers each of `count` modules that a value is unpacked into may be; ()
+    where the value is no list of so many modules."""
+    lists = [layer.items for layer in value.layers if len(layer.items) == count]
+    columns = zip(*lists, strict=True)
+    parts = [[layer for item in column for layer in item] for column in columns]
+    return tuple(map(_possible_containers, parts))
 
 
 def _part_kind(value: Value) -> Kind:

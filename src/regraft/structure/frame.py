@@ -90,6 +90,7 @@ class Frame:
         self.returns: list[tuple[Guard, Value]] = []  # of the innermost of these functions
         # entries of dictionary displays whose keys are strings
         self.dicts: dict[Value, dict[str, Value]] = {}
+        self.possible = False  # nodes are those that a module may compute
         # default values of parameters, if they are names or attributes
         self.defaults: dict[Value, ast.expr] = {}
         self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
@@ -190,7 +191,7 @@ class Frame:
         )
         if self.site is not None:
             node.inner, node.in_other_file = expr, bool(self.scope.home)
-        node.loop = self.loop
+        node.loop, node.possible = self.loop, self.possible
         output.node = node
         for value in dict.fromkeys(args.values()):
             value.uses.append(node)

@@ -10,6 +10,7 @@ from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Value
 from regraft.structure.operations import function_op, has_effect, tensor_op
 from regraft.structure.optable import LayerType, bind, table
+from regraft.structure.scope import Function
 
 SEQUENTIAL = "torch.nn.Sequential"
 CONTAINERS = (SEQUENTIAL, "torch.nn.ModuleList", "torch.nn.ModuleDict")
@@ -27,7 +28,7 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
         return None
     positional, keywords = arguments
     lines = (expr.lineno, expr.end_lineno or expr.lineno)
-    items: tuple[Layer, ...] = ()
+    items: tuple[tuple[Layer, ...], ...] = ()
     if qualified in CONTAINERS:
         describe_items = _sequential_items if qualified == SEQUENTIAL else _list_items
         items = describe_items(positional)
@@ -63,6 +64,15 @@ def mark_possible_layer(frame: Frame, callee: Value, result: Value, expr: ast.Ca
     return result
 
 
+def mark_returned(frame: Frame, function: Function, value: Value) -> Value:
+    """Add to the value of a call the layers that the function may return, where these are
+    containers, and return it."""
+    value.layers = frame.scope.returned(function)
+    if value.layers:
+        value.kind = "module"
+    return value
+
+
 def _default_layer_types(frame: Frame, callee: Value) -> Iterator[str]:
     """Yield the classes of `torch.nn` that a value is or is computed from, if parameters have their
     defaults."""
@@ -95,26 +105,34 @@ def _layer_sources(value: Value) -> list[Value]:
     return sources
 
 
-def _list_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
-    """Return the modules that a list of modules is built of, () when any of them is unknown."""
+def module_alternatives(value: Value) -> tuple[Layer, ...]:
+    """Return the layers that a module may be, one of type "" where nothing is known of it."""
+    return value.layers or (Layer(""),)
+
+
+def _list_items(positional: Sequence[Value]) -> tuple[tuple[Layer, ...], ...]:
+    """Return the modules that a list of modules is built of, () when all of them are unknown."""
     values = (
         positional[0].items
         if len(positional) == 1 and positional[0].items is not None
         else positional
     )
-    if not values or any(len(value.layers) != 1 for value in values):
-        return ()
-    return tuple(value.layers[0] for value in values)
+    return _known_items(values)
 
 
-def _sequential_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
+def _known_items(values: Sequence[Value]) -> tuple[tuple[Layer, ...], ...]:
+    """Return what each of several modules may be; () where nothing is known of any of them."""
+    items = tuple(map(module_alternatives, values))
+    return items if any(layer.type for item in items for layer in item) else ()
+
+
+def _sequential_items(positional: Sequence[Value]) -> tuple[tuple[Layer, ...], ...]:
     """Return the modules that a `Sequential` is built of, some of unknown type; () when all are, or
     their number is."""
     values = positional
     if len(positional) == 1 and not positional[0].layers:
         values = _dictionary_values(positional[0])
-    items = tuple(value.layers[0] if len(value.layers) == 1 else Layer("") for value in values)
-    return items if any(item.type for item in items) else ()
+    return _known_items(values)
 
 
 def _dictionary_values(value: Value) -> Sequence[Value]:
@@ -136,10 +154,22 @@ def computed_op(qualified: str) -> str | None:
 
 def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST) -> Value:
     """Return the value of a call of a module: that of its operation when the type is known, else of
-    an opaque call."""
+    an opaque call, before which stand the nodes of each `Sequential` that the module may be."""
+    if len(arguments[0]) != 1 or not any(map(_is_known_sequential, callee.layers)):
+        return _single_layer_call(frame, callee, arguments, expr)
+    if len(callee.layers) == 1:
+        value = _sequential_value(frame, callee, callee.layers[0], arguments[0][0], expr)
+    else:
+        for layer in filter(_is_known_sequential, callee.layers):
+            _record_possibility(frame, callee, layer, expr)
+        value = call(frame, callee, arguments, expr, "")
+    frame.compound[frame.site or expr] = value
+    return value
+
+
+def _single_layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST) -> Value:
+    """Return the value of a call of a module that is no `Sequential` whose modules are known."""
     positional, keywords = arguments
-    if len(positional) == 1 and _is_known_sequential(callee.layers):
-        return _sequential_call(frame, callee, positional[0], expr)
     if len({layer.type for layer in callee.layers}) != 1:
         return call(frame, callee, arguments, expr, "")
     qualified = callee.layers[0].type
@@ -154,19 +184,31 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
     return _layer_operation(frame, callee, layer_type, layer_type.op, positional, expr)
 
 
-def _is_known_sequential(layers: tuple[Layer, ...]) -> bool:
-    """Return whether a module is certainly one `Sequential` whose modules are known."""
-    return len(layers) == 1 and layers[0].type == SEQUENTIAL and bool(layers[0].items)
+def _is_known_sequential(layer: Layer) -> bool:
+    """Return whether a layer is a `Sequential` whose modules are known."""
+    return layer.type == SEQUENTIAL and bool(layer.items)
 
 
-def _sequential_call(frame: Frame, callee: Value, value: Value, expr: ast.AST) -> Value:
+def _sequential_value(
+    frame: Frame, callee: Value, container: Layer, value: Value, expr: ast.AST
+) -> Value:
     """Return the value of a call of a `Sequential`: its modules are called one after the other."""
-    for number, layer in enumerate(callee.layers[0].items):
+    for number, alternatives in enumerate(container.items):
         inner = frame.value("path", "module", f"{callee.name}[{number}]" if callee.name else "")
-        inner.layers = (layer,)
+        inner.layers = alternatives
         value = layer_call(frame, inner, ((value,), {}), expr)
-    frame.compound[frame.site or expr] = value
     return value
+
+
+def _record_possibility(frame: Frame, callee: Value, container: Layer, expr: ast.AST) -> None:
+    """Add the nodes of a `Sequential` that a module may be.
+
+    Their input is a value of its own, and nothing uses their result: what uses the argument and the
+    result of the call is the call.
+    """
+    outer, frame.possible = frame.possible, True
+    _sequential_value(frame, callee, container, frame.value("unknown", "tensor"), expr)
+    frame.possible = outer
 
 
 def _layer_operation(
@@ -221,7 +263,8 @@ def _layer_attribute(frame: Frame, callee: Value, layers: Sequence[Layer], name:
     path = frame.path(f"{callee.name}.{name}") if callee.name else frame.value("unknown")
     constant_by_layer = {id(layer): _constructor_constant(frame, layer, name) for layer in layers}
     constants = {repr(const) for const in constant_by_layer.values()}
-    if len(constants) == 1 and path.origin == "path" and path.const is MISSING:
+    is_own = path.origin == "path" or frame.possible
+    if len(constants) == 1 and is_own and path.const is MISSING:
         path.const = next(iter(constant_by_layer.values()))
     return path
 

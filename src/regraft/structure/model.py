@@ -150,6 +150,8 @@ class Node:
     loop           the number of the innermost loop, 0 outside loops
     inner          the expression inside the inlined function, else None
     in_other_file  the inlined function is one of another file
+    possible       a module may compute the node if it is a `Sequential`, which is not certain; the
+                   call of the module is a node after it
     """
 
     op: str
@@ -167,6 +169,7 @@ class Node:
     loop: int = 0
     inner: ast.AST | None = None
     in_other_file: bool = False
+    possible: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,8 +181,8 @@ class Layer:
     args    the arguments of the module's constructor
     guard   the condition under which the module is built
     choice  the type depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression
-    items   the modules inside a `Sequential`, or one element for a `ModuleList` built by a
-            comprehension
+    items   the modules inside a container, each as the layers that it may be; one element for a
+            `ModuleList` built by a comprehension
     lines   first and last line of the constructor's call
     """
 
@@ -189,7 +192,7 @@ class Layer:
     guard: Guard = TRUE
     source: str = ""
     choice: bool = False
-    items: tuple[Layer, ...] = ()
+    items: tuple[tuple[Layer, ...], ...] = ()
     lines: tuple[int, int] = (0, 0)
 
 

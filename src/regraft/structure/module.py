@@ -208,6 +208,7 @@ class Module:
                 inlines=self.inlines,
                 inlinable=self._inlinable,
                 imported=self._imported_function,
+                returned=self.class_layers.returned_layers,
             )
         methods = self.all_methods(cls)
         overridden = {
@@ -227,6 +228,7 @@ class Module:
             self.inlines,
             self._inlinable,
             self._imported_function,
+            self.class_layers.returned_layers,
         )
 
     def _imported_function(self, qualified: str) -> tuple[Scope, Function] | None:

@@ -85,7 +85,10 @@ def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Argumen
     if isinstance(definition, ast.ClassDef):
         return _instance(frame, expr, name, arguments)
     value = inline_call(frame, expr, definition, name, arguments)
-    return value if value is not None else calls.call(frame, None, arguments, expr, name)
+    if value is not None:
+        return value
+    value = calls.call(frame, None, arguments, expr, name)
+    return layers.mark_returned(frame, definition, value)
 
 
 def _instance(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:

@@ -182,7 +182,8 @@ class Relevance:
             )
         else:
             is_needed = computed_op(layer.type) == need.op
-        return is_needed or any(self._may_meet(inner, need) for inner in layer.items)
+        modules = (module for item in layer.items for module in item)
+        return is_needed or any(self._may_meet(module, need) for module in modules)
 
     # words
 

@@ -28,6 +28,8 @@ class Scope:
     inlinable          cache of which functions can be inlined
     imported           returns a function of another file of the package and its scope; None for
                        any other name
+    returned           returns the layers that a function of the file may return if its text names a
+                       `Sequential`; () for any other function
     home               the qualified name of that other file's module when the scope is one of its
                        functions, else ""
     """
@@ -42,4 +44,5 @@ class Scope:
     inlines: bool = False
     inlinable: dict[ast.AST, bool] = field(default_factory=dict)
     imported: Callable[[str], tuple[Scope, Function] | None] = lambda qualified: None
+    returned: Callable[[Function], tuple[Layer, ...]] = lambda function: ()
     home: str = ""

@@ -118,7 +118,7 @@ def _shown(body: Body) -> list[Node]:
 
 
 def _is_shown(node: Node) -> bool:
-    if node.op.startswith("py."):
+    if node.op.startswith("py.") or node.possible:
         return False
     if node.op == "call":
         return node.layer is not None or node.spelling.startswith("self.")
