@@ -6,7 +6,7 @@ import pytest
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
-from regraft.rules import loading, parsed
+from regraft.rules import parsed
 from regraft.rules.loading import BUILT_IN, Rule, load_rule, rule_paths
 
 RULE = BUILT_IN / "torch" / "rotary.rule"
@@ -35,7 +35,7 @@ def test_a_rule_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def parse(text: str) -> RuleSyntax:
         raise AssertionError(f"parsed again: {text}")
 
-    monkeypatch.setattr(loading.dsl, "parse_rule", parse)
+    monkeypatch.setattr("regraft.dsl.parser.parse_rule", parse)
     assert load_rule(RULE) == first and isinstance(first, Rule)
 
 

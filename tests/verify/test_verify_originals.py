@@ -275,3 +275,37 @@ def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(
     assert outcome.status == status, outcome.reason
     if status == "proved":
         assert outcome.evidence["modes"] == ["eval", "train"]
+
+
+NORM = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self, size=32, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x):
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return (wide * self.weight.float()).type_as(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "status"),
+    [
+        ("x.double().float()", "proved"),
+        ("x.float() if x.dtype != torch.bfloat16 else x", "unproven"),
+    ],
+)
+def test_results_that_are_less_precise_in_half_precision_are_not_proved(
+    rewrite: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = verdict(NORM, "x.float()", rewrite, tmp_path, monkeypatch, driver=None)
+    assert outcome.status == status, outcome.reason
+    if status == "unproven":
+        assert "results in bfloat16 are less precise: they are" in outcome.reason

@@ -10,6 +10,7 @@ from regraft.verify.changes import Change
 from regraft.verify.types import LEVELS, Contract
 
 HALVES = ("bfloat16", "float16")
+_PRECISION_RATIO = 1.5  # of mean errors in half precision
 _FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 # the most gaps, and parts that no input decided, that one reason lists
 _GAPS, _PARTS = 5, 3
@@ -127,6 +128,20 @@ def _weak_inputs(findings: _Findings) -> str:
     return f"the inputs kill only {killed} of {total} mutants of the changed lines ({examples})"
 
 
+def _lost_precision(findings: _Findings) -> str:
+    """Return a sentence where results in half precision are farther from exact ones than those of
+    the original, or ""."""
+    for dtype, (original, changed) in findings.record["half precision errors"].items():
+        if changed > _PRECISION_RATIO * original > 0:
+            return (
+                f"results in {dtype} are less precise: they are {changed / original:.1f} times as"
+                " far from those in float64 as the original's"
+            )
+        if changed > original == 0:
+            return f"results in {dtype} are rounded, and the original's are exact"
+    return ""
+
+
 def _missing_condition(findings: _Findings) -> str:
     """Return a sentence for the first condition of a proof that the comparisons did not meet: both
     modes, two seeds, two shapes, and the half-precision formats that a model of the original can
@@ -151,6 +166,7 @@ _CHECKS = (
     _uncontrolled_parts,
     _unrun_relatives,
     _constant_fields,
+    _lost_precision,
     _weak_inputs,
     _missing_condition,
 )

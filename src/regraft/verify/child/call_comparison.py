@@ -116,7 +116,7 @@ def compare_runs(
             return changed_outcome
     comparison = _Comparison(sides, call, plan, session, original_outcome)
     largest = ledger.records[name].largest if name in ledger.records else Largest()
-    difference = comparison.judge(changed_outcome, largest)
+    difference = comparison.judge(changed_outcome, largest, with_errors=comparison.counts_errors)
     if difference is not None and is_state(difference.path):
         noise = unsteady_paths(original_outcome, execute(sides.original, call, plan))
         comparison.original_outcome = without_paths(original_outcome, noise)
@@ -162,11 +162,23 @@ class _Comparison:
     original_outcome: Outcome
     _exact_outcome: Outcome | None = None
 
+    @property
+    def counts_errors(self) -> bool:
+        """Return whether mean errors in half precision count: in plain calls, for a change by
+        hand."""
+        is_plain = self.call.label == AS_RECORDED and not self.call.beyond and not self.plan.mode
+        return is_plain and not self.session.by_rules
+
     def judge(
-        self, changed_outcome: Outcome, largest: Largest, original_outcome: Outcome | None = None
+        self,
+        changed_outcome: Outcome,
+        largest: Largest,
+        original_outcome: Outcome | None = None,
+        *,
+        with_errors: bool = False,
     ) -> Difference | None:
         """Return the difference between an outcome and the original's, or another original
-        outcome; None where they are equal."""
+        outcome; None where they are equal. `with_errors` as in `judgement.judge`."""
         beyond = self.call.beyond
         is_strict = self.call.label in (AS_RECORDED, *LAID_OUT) or beyond not in (
             "",
@@ -180,6 +192,7 @@ class _Comparison:
             largest,
             strict=is_strict,
             jittered=self.jittered,
+            with_errors=with_errors,
         )
 
     def truth(self) -> Outcome:

@@ -42,16 +42,26 @@ class Difference:
 
 @dataclass(slots=True)
 class Largest:
-    """The largest differences of all comparisons so far, by number format."""
+    """The largest differences of all comparisons so far, by number format.
+
+    `errors` holds the sums of the original's and of the changed version's mean errors in half
+    precision (precision.py).
+    """
 
     absolute: dict[str, float] = field(default_factory=dict)
     relative: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def add(self, dtype: str, absolute: float, relative: float) -> None:
         """Note the absolute and relative difference of one comparison where they are the largest of
         their number format."""
         self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
         self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
+
+    def add_errors(self, dtype: str, original: float, changed: float) -> None:
+        """Add the mean errors of both versions of a result."""
+        sums = self.errors.get(dtype, (0.0, 0.0))
+        self.errors[dtype] = (sums[0] + original, sums[1] + changed)
 
 
 Truth = Callable[[], Mapping[str, Any] | None]

@@ -73,13 +73,23 @@ class Judge:
         *,
         strict: bool,
         jittered: Run = Outcome,
+        with_errors: bool = False,
     ) -> Difference | None:
         """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
         to `largest`; raises EOFError where the process has ended."""
         if self._connection is None:
-            return judge(original, changed, truth, largest, strict=strict, jittered=jittered)
+            return judge(
+                original,
+                changed,
+                truth,
+                largest,
+                strict=strict,
+                jittered=jittered,
+                with_errors=with_errors,
+            )
         runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
-        self._connection.send_bytes(_pack({"strict": strict}, original=original, changed=changed))
+        request = {"strict": strict, "with_errors": with_errors}
+        self._connection.send_bytes(_pack(request, original=original, changed=changed))
         while True:
             answer = json.loads(self._connection.recv_bytes())
             if "run" not in answer:
@@ -87,6 +97,8 @@ class Judge:
             self._connection.send_bytes(_pack({}, outcome=runs[answer["run"]]()))
         for dtype, (absolute, relative) in answer["largest"].items():
             largest.add(dtype, absolute, relative)
+        for dtype, errors in answer["errors"].items():
+            largest.add_errors(dtype, *errors)
         return Difference(*answer["difference"]) if answer["difference"] else None
 
 
@@ -108,7 +120,8 @@ def _answer(
     request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection
 ) -> dict[str, Any]:
     """Return the answer to a comparison: under `difference` the fields of the difference, or None,
-    and under `largest` the largest differences; further runs are requested on the connection."""
+    under `largest` the largest differences, and under `errors` mean errors; further runs are
+    requested on the connection."""
 
     @functools.cache
     def run(name: str) -> Outcome:
@@ -124,12 +137,14 @@ def _answer(
         largest,
         strict=request["strict"],
         jittered=functools.partial(run, "jittered"),
+        with_errors=request["with_errors"],
     )
     return {
         "difference": _fields(difference) if difference is not None else None,
         "largest": {
             name: (largest.absolute[name], largest.relative[name]) for name in largest.absolute
         },
+        "errors": largest.errors,
     }
 
 

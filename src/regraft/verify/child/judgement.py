@@ -10,6 +10,7 @@ import torch
 from regraft.execution.compare import are_equal, identical
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.observe import count_calls
+from regraft.verify.child.precision import differing_halves, mean_errors
 from regraft.verify.child.replay import Outcome, Run
 from regraft.verify.child.state import is_state
 
@@ -29,13 +30,15 @@ def judge(
     *,
     strict: bool,
     jittered: Run = Outcome,
+    with_errors: bool = False,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
     return the first difference or None.
 
     `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
     differences that rounding explains are added to `largest`. `strict` also compares values where
-    the original's own result is not finite.
+    the original's own result is not finite. `with_errors` adds the mean errors of equal outcomes in
+    half precision to `largest`.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {describe_error(changed.error)}")
@@ -52,9 +55,12 @@ def judge(
     if not strict and not all(map(_is_finite, original.outputs.values())):
         return None
     standard = _Standard(truth, jittered, largest, strict)
-    return _compare_results(original, changed, standard) or _compare_gradients(
+    difference = _compare_results(original, changed, standard) or _compare_gradients(
         original, changed, standard
     )
+    if difference is None and with_errors:
+        _add_errors(original, changed, standard)
+    return difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,16 @@ class _Standard:
             lambda: getattr(self.jittered(), name),
             not self.strict,
         )
+
+
+def _add_errors(original: Outcome, changed: Outcome, standard: _Standard) -> None:
+    """Add the mean errors of outputs in half precision; the truth is run only where the outputs
+    are not equal bit for bit."""
+    for path, value, changed_value in differing_halves(original.outputs, changed.outputs):
+        exact = (standard.truth().outputs or {}).get(path)
+        errors = mean_errors(value, changed_value, exact)
+        if errors is not None:
+            standard.largest.add_errors(str(value.dtype).removeprefix("torch."), *errors)
 
 
 def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -> Difference | None:

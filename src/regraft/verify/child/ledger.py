@@ -74,6 +74,7 @@ class Record:
         evidence["also compared"] = sorted(self.also_compared)
         evidence["largest difference"] = dict(sorted(self.largest.absolute.items()))
         evidence["largest relative difference"] = dict(sorted(self.largest.relative.items()))
+        evidence["half precision errors"] = dict(sorted(self.largest.errors.items()))
         return evidence
 
 

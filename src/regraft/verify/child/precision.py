@@ -1,0 +1,41 @@
+"""The precision of results in half precision: how far those of either version are from the
+original's results in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from regraft.execution.compare import are_alike
+from regraft.verify.child.compare import HALVES
+
+FEWEST = 256  # elements of a result whose mean error says something
+
+
+def differing_halves(
+    original: Mapping[str, Any], changed: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path and both versions of each result in half precision that has at least FEWEST
+    elements, all finite, and is not equal in both versions."""
+    for path, value in original.items():
+        other = changed.get(path)
+        is_half = isinstance(value, torch.Tensor) and value.dtype in HALVES
+        if is_half and value.numel() >= FEWEST and are_alike(other, value, dtype=True):
+            is_finite = bool(torch.isfinite(value).all() and torch.isfinite(other).all())
+            if is_finite and not torch.equal(value, other):
+                yield path, value, other
+
+
+def mean_errors(original: Any, changed: Any, exact: Any) -> tuple[float, float] | None:
+    """Return the mean distance of both versions of a result from the exact result, relative to the
+    mean size of the exact result; None where it cannot judge them."""
+    if not are_alike(exact, original, dtype=False) or not bool(torch.isfinite(exact).all()):
+        return None
+    scale = float(exact.double().abs().mean())
+    if not scale:
+        return None
+    errors = ((value.double() - exact.double()).abs().mean() for value in (original, changed))
+    original_error, changed_error = (float(error) / scale for error in errors)
+    return original_error, changed_error
