@@ -111,7 +111,7 @@ def main() -> int:
         chosen = {place: outcomes[place] for place in present if bool(place.doubt) == is_doubtful}
         for key in ("kind", "repo") if chosen else ():
             print(f"\n{title}")
-            print("\n".join(table(chosen, key)))
+            print("\n".join(table(chosen, key, options.prove)))
     if options.misses:
         for place, outcome in outcomes.items():
             if outcome != ("proved" if options.prove else "fixable"):
@@ -254,8 +254,9 @@ def is_near(place: Place, finding: Mapping[str, Any]) -> bool:
     )
 
 
-def table(outcomes: Mapping[Place, str], key: str) -> Iterator[str]:
-    """Yield the lines of a table: places, found, fixable and proved ones by kind or repository."""
+def table(outcomes: Mapping[Place, str], key: str, with_proofs: bool) -> Iterator[str]:
+    """Yield the lines of a table by kind or repository: places, found and fixable ones, and with
+    proofs the proved ones."""
     rows: dict[str, Counter[str]] = {}
     for place, outcome in outcomes.items():
         for name in (getattr(place, key), "total"):
@@ -264,7 +265,7 @@ def table(outcomes: Mapping[Place, str], key: str) -> Iterator[str]:
             counts["found"] += outcome != "not found"
             counts["fixable"] += outcome in ("fixable", "proved") or outcome.startswith(VERDICTS)
             counts["proved"] += outcome == "proved"
-    columns = ("places", "found", "fixable", "proved")
+    columns = ("places", "found", "fixable", *(["proved"] if with_proofs else []))
     yield key.ljust(36) + "".join(column.rjust(9) for column in columns)
     for name in sorted(rows, key=lambda name: (name == "total", name)):
         yield name.ljust(36) + "".join(str(rows[name][column]).rjust(9) for column in columns)
