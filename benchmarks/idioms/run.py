@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.bench.measure import Step, compare, peak
+from regraft.bench.measure import FEWEST, Step, compare, peak
 
 CPU = torch.device("cpu")
 Operation = Callable[[], Tensor]
@@ -213,6 +213,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only cases with one of these in their name")
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
+    if options.rounds < FEWEST:
+        parser.error(f"--rounds {options.rounds}: an interval needs at least {FEWEST} rounds")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(
