@@ -8,6 +8,7 @@ from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import parsed
 from regraft.rules.loading import BUILT_IN, Rule, load_rule, rule_paths
+from regraft.source.cache_key import write_entry
 
 RULE = BUILT_IN / "torch" / "rotary.rule"
 
@@ -47,6 +48,14 @@ def test_a_damaged_entry_is_written_again(cache: Path, content: bytes) -> None:
     entry.write_bytes(content)
     assert load_rule(RULE) == first
     assert entry.read_bytes() == good
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"RuleSyntax":[]}', b'{"Nope":[1]}', b"[" * 100000])
+def test_an_entry_that_holds_no_rule_is_parsed_again(cache: Path, content: bytes) -> None:
+    first = load_rule(RULE)
+    (entry,) = cache.glob("rules/??/*")
+    write_entry(entry, content)
+    assert load_rule(RULE) == first
 
 
 def test_a_cache_that_cannot_be_written_is_left_alone(

@@ -30,15 +30,15 @@ def key_of(*texts: str) -> str:
 
 
 def load(key: str) -> RuleSyntax | None:
-    """Return the rule of an entry; None where there is none, or it is damaged."""
+    """Return the rule of an entry; None where there is none, or its content is no rule."""
     entry = _path(key)
     if entry is None:
         return None
     try:
         content = entry_content(entry.read_bytes())
-    except OSError:
+        rule = decode(json.loads(content)) if content is not None else None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    rule = decode(json.loads(content)) if content is not None else None
     return rule if isinstance(rule, RuleSyntax) else None
 
 
