@@ -63,7 +63,10 @@ def are_plain(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def difference_of_elements(got: Any, expected: Any) -> str:
-    """Describe the first difference of two lists or tuples; "" where there is none."""
+    """Describe the first difference of two lists or tuples; "" where there is none.
+
+    Only the lengths are described where these differ; a description does not say the position.
+    """
     if len(got) != len(expected):
         return f"{len(got)} elements instead of {len(expected)}"
     return next(filter(None, map(difference, got, expected)), "")
@@ -80,7 +83,10 @@ def elements_in_order(value: Any) -> Any:
 
 
 def first_difference(left: list[int], right: list[int]) -> int | None:
-    """Return the first position at which the lists differ; None where they are equal."""
+    """Return the first position at which the lists differ; None where they are equal.
+
+    Where the shorter list begins the longer list, the position is the shorter list's length.
+    """
     if left == right:
         return None
     differing = (

@@ -48,8 +48,9 @@ def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected
 
 
 def differences(result: Any, reference: Any) -> list[float]:
-    """Return the largest difference of each pair of leaves, in order; for a pair of no tensors 0 if
-    they are equal, else infinity."""
+    """Return the largest difference of each pair of leaves, in order; for a pair whose first leaf
+    is no tensor, 0 if the leaves are equal, else infinity. Raise ValueError where the numbers of
+    leaves differ."""
     leaf_pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(reference), strict=True)
     return [
         largest_difference(left, right)

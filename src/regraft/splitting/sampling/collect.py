@@ -36,7 +36,8 @@ def collect_samples(explorer: Explorer, steps: list[Step], calls: list[dict[str,
 def run_example_call(
     explorer: Explorer, steps: list[Step], names: dict[str, Any], number: int
 ) -> None:
-    """Run the program on the example call of this number; raise Unsplittable where it fails."""
+    """Run the program on the variables `names` of example call `number`, which are changed in
+    place; the explorer adds samples to its regions. Raise Unsplittable for any exception."""
     try:
         explorer.run(steps, names)
     except Unsplittable:

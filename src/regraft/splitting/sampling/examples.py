@@ -20,8 +20,9 @@ def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the calls themselves and perturbed ones: noise, and every fourth scaled, negated or
     shifted as a whole.
 
-    The last calls have one value in all places, infinite or NaN, for sides that no other call
-    reaches.
+    `MAX_PERTURBED` perturbed calls follow the calls, equal in every run; then come `EXTREMES`.
+    The last calls have one value in all places of their floating-point tensors, infinite or NaN,
+    for sides that no other call reaches.
     """
     generator = torch.Generator().manual_seed(0)
     yield from calls

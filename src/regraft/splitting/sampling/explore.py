@@ -185,8 +185,12 @@ class Explorer:
             region.samples.append(tuple(tensor.clone() for tensor in inputs))
 
     def run_host_statement(self, statement: Statement, names: dict[str, Any]) -> str:
-        """Run a statement of the host and return how it ended, as `run` does; the result is
-        names["return"]."""
+        """Run a statement of the host and return how it ended, as `run` does.
+
+        Assignments change `names`, a stored element changes its container, and the value of a
+        return statement becomes names["return"]. Raises AssertionError for a check that does not
+        hold, and what a raise statement or an expression raises.
+        """
         match statement:
             case Assign(target, code):
                 names[target] = self.evaluate(code, names)
@@ -211,7 +215,8 @@ class Explorer:
         return ""
 
     def evaluate(self, code: ast.expr, names: dict[str, Any]) -> Any:
-        """Return the value of an expression of the host."""
+        """Return the value of an expression of the host over `names`, whose objects it may change;
+        raise what the expression raises. The compiled code is stored in `compiled`."""
         if code not in self.compiled:
             self.compiled[code] = compile(
                 ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval"
