@@ -29,8 +29,9 @@ def differing_halves(
 
 
 def mean_errors(original: Any, changed: Any, exact: Any) -> tuple[float, float] | None:
-    """Return the mean distance of both versions of a result from the exact result, relative to the
-    mean size of the exact result; None where it cannot judge them."""
+    """Return the mean absolute distance of the original's and the changed result from the exact
+    result, each relative to the mean size of the exact result. None where the exact result has
+    another shape, is not finite everywhere, or is zero everywhere."""
     if not are_alike(exact, original, dtype=False) or not bool(torch.isfinite(exact).all()):
         return None
     scale = float(exact.double().abs().mean())
