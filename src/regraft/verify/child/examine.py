@@ -52,12 +52,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Compare a subject under both seeds, all number formats and both modes, innermost loop last;
-    refute definitions that differ, restore these and go on. Save the ledger at the end.
+    """Compare a subject under both seeds, all number formats and both modes; refute definitions
+    that differ, restore these and go on. Save the ledger at the end.
 
     Stop where time is up, where every definition is refuted, or where a model cannot be built. A
-    brief examination, and a subject that is compared once, takes the first seed; a brief one
-    float32 only.
+    brief examination, and a subject that is compared once, uses the first seed; a brief one float32
+    only.
     """
     for seed in SEEDS[: 1 if subject.once or brief else None]:
         for dtype in _formats(subject, session, seed, brief=brief):
