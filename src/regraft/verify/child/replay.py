@@ -377,9 +377,9 @@ def _backward(
 def _gradients(
     outputs: Mapping[str, Any], inputs: Mapping[str, Any], *, keep_graph: bool, graph: bool = False
 ) -> Mapping[str, Any]:
-    """Return the gradient for each input of the outputs' products with fixed cotangents; None for
-    an input without one.
-    """
+    """Return, by input, the gradient of the sum of the outputs' products with fixed cotangents;
+    None for an input without a gradient. `keep_graph` allows a second backward, `graph` a second
+    derivative."""
     cotangents = [cotangent(path, value) for path, value in outputs.items()]
     gradients = torch.autograd.grad(
         list(outputs.values()),
@@ -393,8 +393,8 @@ def _gradients(
 
 
 def _second_derivatives(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Differentiate the gradients once more; return no entries where no gradient depends on an
-    input."""
+    """Return by input the gradients of the gradients' products with fixed cotangents, as copies; {}
+    where no gradient depends on an input, None for an input without influence."""
     gradients = _gradients(outputs, inputs, keep_graph=True, graph=True)
     differentiable = {
         f"gradient of {p}": v for p, v in gradients.items() if v is not None and v.requires_grad
@@ -408,6 +408,7 @@ def _copy_all(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def cotangent(path: str, value: Any) -> Any:
-    """Return a fixed random direction for one output, so that no gradient cancels by symmetry."""
+    """Return a fixed random direction for an output, of its shape and format and the same in each
+    call for a path, so that no gradient cancels by symmetry."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()))
     return torch.randn(value.shape, generator=generator).to(value.dtype)
