@@ -29,8 +29,12 @@ _IDLE_SECONDS = 60.0
 
 
 def main() -> None:
-    """Start a child for each request until standard input is closed; where the system cannot fork,
-    answer the first request in this process."""
+    """Fork a child for each request on standard input until standard input is closed or brings
+    nothing for `_IDLE_SECONDS`. Write the child's process id, then after its end its exit status,
+    and end the processes that the child started and orphaned.
+
+    Where the system cannot fork, answer the first request in this process, which then ends.
+    """
     adopt_orphans()
     requests, answers = _take_standard_streams()
     while _comes_soon(requests) and (line := requests.readline()):
@@ -50,8 +54,9 @@ def main() -> None:
 
 
 def _take_standard_streams() -> tuple[IO[bytes], int]:
-    """Return the streams of requests and answers, and replace standard input by an empty file and
-    standard output by standard error, so that nothing else reads or writes there."""
+    """Return the stream of requests and the file descriptor for answers, both duplicates. Replace
+    standard input by an empty file and standard output by standard error for the rest of this
+    process, so that no further code reads or writes there."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -62,7 +67,8 @@ def _import(modules: list[str]) -> None:
     """Import modules that do not depend on the code under test, and nothing from the working
     folder.
 
-    A child that lacks one of them imports it again, and fails for the same reason.
+    A module that fails to import is skipped silently: a child that needs it imports it again, and
+    fails for the same reason.
     """
     path = sys.path[:]
     sys.path[:] = [folder for folder in path if folder]
@@ -73,19 +79,26 @@ def _import(modules: list[str]) -> None:
 
 
 def _comes_soon(requests: IO[bytes]) -> bool:
-    """Return whether there is something to read within a minute, if only the end of the stream."""
+    """Return whether `requests` becomes readable within `_IDLE_SECONDS`, if only by its end; True
+    without a wait where the system cannot fork."""
     return not _FORKS or bool(select.select([requests], [], [], _IDLE_SECONDS)[0])
 
 
 def _report(answers: int, number: int) -> None:
-    """Write a number on a line; a parent that has ended needs no answer."""
+    """Write a number on a line to the file descriptor `answers`; do nothing where the parent that
+    reads it has ended."""
     with contextlib.suppress(BrokenPipeError):
         os.write(answers, f"{number}\n".encode())
 
 
 def _become_child(request: dict[str, Any], requests: IO[bytes]) -> NoReturn:
-    """Answer a request in this process, in a session with output files, a working folder and an
-    environment of its own, and end the process; it ends early when its parent does."""
+    """Turn this process into the child of a request, answer the request, and end the process with
+    the status of `_answer`, without running exit handlers.
+
+    The process gets a session of its own where it may fork, the request's working folder,
+    environment and memory limit, and appends its output to the files `stdout` and `stderr` of the
+    request's folder. It is killed as soon as its parent ends.
+    """
     if _FORKS:
         os.setsid()
     folder = Path(request["folder"])
@@ -106,8 +119,9 @@ def _become_child(request: dict[str, Any], requests: IO[bytes]) -> NoReturn:
 
 
 def _follow_parent(requests: int) -> None:
-    """Wait until the stream of requests is closed, which only the end of the parent does while a
-    child runs; then end this process and what it has started."""
+    """Wait until the stream `requests` (a file descriptor) is closed, which only the end of the
+    parent does while a child runs; then end all processes that this process has started, and kill
+    this process with its group. Never returns."""
     os.read(requests, 1)
     try:
         end_descendants(os.getpid(), os.environ.get(MARK, ""))
@@ -118,9 +132,11 @@ def _follow_parent(requests: int) -> None:
 
 
 def _answer(folder: Path) -> int:
-    """Answer the request in `folder`; return the exit status of this process.
+    """Answer `request.json` in `folder` by writing `result.json` there; return the exit status of
+    this process: 0, or INTERNAL where the verifier itself raises, whose traceback is printed.
 
-    Without torch the result is the fatal error "torch".
+    A request with the key "class" is described, any other request is verified. Without torch the
+    result is the fatal error "torch", with status 0.
     """
     request: dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     if importlib.util.find_spec("torch") is None:
@@ -144,7 +160,8 @@ def _answer(folder: Path) -> int:
 
 
 def _limit_memory(limit: int) -> None:
-    """Limit the address space of this process, in bytes, where the system can."""
+    """Limit the address space of this process to `limit` bytes; do nothing on a system without such
+    limits."""
     try:
         import resource
     except ImportError:  # no such limits on this platform

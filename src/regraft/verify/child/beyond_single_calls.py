@@ -33,8 +33,9 @@ from regraft.verify.child.variants import AS_RECORDED
 
 
 def examine_beyond_calls(subject: Subject, session: Session) -> None:
-    """Compare the behaviour that single calls do not show, and refute definitions by it; nothing
-    for a light subject, or where time is up."""
+    """Compare the behaviour of a subject that single calls do not show, refute definitions by it
+    and restore these, and save the ledger. Do nothing for a light subject, where time is up, or
+    where every definition is refuted."""
     if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
@@ -43,7 +44,9 @@ def examine_beyond_calls(subject: Subject, session: Session) -> None:
 
 
 def _examine_randomness(subject: Subject, session: Session) -> None:
-    """Compare every recorded definition in training with dropout on, innermost first."""
+    """Compare every recorded definition in training with dropout on, in float32 with the first
+    seed, innermost first; refute definitions that differ, restore these and start again. Stop where
+    a model cannot be built."""
     compared_calls: set[tuple[str, str]] = set()
     while session.ledger.unrefuted():
         pair = make_pair(subject, SEEDS[0], session)
@@ -65,9 +68,15 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
 def _compare_with_dropout(
     entry: Recorded, compared_calls: set[tuple[str, str]], setting: Setting, session: Session
 ) -> bool:
-    """Compare a recorded call with dropout on, unless an equal one is in `compared_calls`, to which
-    it is added. Return False once its definition is refuted, because modules that hold an instance
-    of it have to be built anew."""
+    """Compare a recorded call with dropout on, and with other rates of dropout among its arguments;
+    refute its definition by the first difference, and add to `record.dropout` the way that the
+    comparison was made.
+
+    Return False once the definition is refuted here, because modules that hold an instance of it
+    have to be built anew; else True. A call is skipped where its definition, path and shapes are in
+    `compared_calls`, to which they are added otherwise, where its definition is refuted, or where
+    the changed version has no counterpart.
+    """
     record = session.ledger.records[entry.definition]
     key = entry.definition, f"{entry.path} {tree.shapes(entry.call)}"
     if key in compared_calls or record.refuted or not has_counterpart(entry, setting, session):
@@ -97,11 +106,12 @@ def _compare_with_dropout(
 
 
 def _examine_lasting(subject: Subject, session: Session) -> None:
-    """Compare the behaviour over time: over optimizer steps, in copies and pickles, in captured
-    graphs.
+    """Compare the behaviour of a subject over time: over optimizer steps, in copies and pickles,
+    then in captured graphs.
 
-    A difference refutes the definitions to blame; an agreement is noted in the records of the
-    subject's definitions.
+    A difference refutes the definitions to blame, which are then restored; an agreement is noted in
+    `also_compared` of the records whose definitions the subject ran. Stop where a model cannot be
+    built or every definition is refuted.
     """
     for check in (compare_training, compare_copies):
         first_pair = make_pair(subject, SEEDS[0], session)
@@ -109,8 +119,8 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
             return
 
         def repeat_check(check: Lasting = check) -> Difference | None:
-            """Return the difference of a new pair, or the difference that its building shows, or
-            None."""
+            """Return the difference that `check` shows on a new pair, or that building the pair
+            shows, or None."""
             pair = build_both(subject, SEEDS[0], session)
             return (
                 check(subject, pair, session)[0] if isinstance(pair, Pair) else as_difference(pair)
@@ -132,8 +142,12 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
 
 
 def _examine_capture(subject: Subject, session: Session) -> None:
-    """Capture, script and trace one instance of each definition in both versions, compare the
-    results, and refute definitions that differ; what agreed is noted in their records."""
+    """Capture, script and trace the first recorded call of each unrefuted definition in both
+    versions, in evaluation and float32; refute a definition by the first difference.
+
+    Records get what agreed (`also_compared`), what only the original could do without being wrong
+    in the changed version (`losses`), and `captured`, by which a definition is examined once only.
+    """
     pair = make_pair(subject, SEEDS[0], session)
     if pair is None or not session.ledger.unrefuted():
         return

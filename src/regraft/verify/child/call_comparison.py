@@ -45,9 +45,10 @@ _JITTERED = 3  # runs of the original with other roundings of its parameters
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The two sides of a comparison: the original, its counterpart in the changed version, and on
-    demand either in float64.
+    demand each of them in float64.
 
-    `exact_original` takes a flag: True copies weights anew, because they are altered for a while.
+    `definition` is "" for a whole model. `exact_original` takes a flag: True copies weights anew,
+    because they are altered for a while.
     """
 
     definition: str
@@ -74,7 +75,8 @@ def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
 
 
 def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
-    """Return both sides of the module at `path`; `name` is its definition, "" for a whole model."""
+    """Return both sides of the module at `path` ("" for the model itself); `name` is its
+    definition, "" for a whole model."""
     original, changed, effects = session.original, session.changed, session.strict
     return Sides(
         name,
@@ -93,13 +95,15 @@ def is_altered(call: Call) -> bool:
 def compare_runs(
     sides: Sides, call: Call, plan: Plan, session: Session
 ) -> Difference | Outcome | None:
-    """Return a difference, or the changed version's equal outcome, or None where the original does
-    not run, or takes longer than `_SLOW_RUN` on inputs of other sizes than recorded.
+    """Run a call on both versions; return a difference, or the changed version's outcome where both
+    agree, or None where the original raises, or takes longer than `_SLOW_RUN` on inputs of other
+    sizes than recorded.
 
     State that differs between two runs of the original does not count. Second derivatives that a
     kernel of the changed version lacks, and an order of hooks that it loses, are noted in the
-    record and are no difference; without those derivatives nothing is compared. Pending mutants run
-    through a comparison without a difference, and are marked as killed where they differ.
+    record and are no difference; without those derivatives nothing is compared. The largest
+    differences are added to the record. Pending mutants run through a comparison without a
+    difference, unless the original is slow, and are marked as killed where they differ.
     """
     ledger, name = session.ledger, sides.definition
     started = time.process_time()
@@ -136,8 +140,9 @@ def compare_runs(
 
 
 def _run_original(sides: Sides, call: Call, plan: Plan, session: Session) -> Outcome | None:
-    """Return the outcome of the original; None where it does not run, which is noted for ordinary
-    calls."""
+    """Return the outcome of the original, in a step of the journal; None where it raises. Such an
+    error is noted in `ledger.skipped` only for a call with recorded inputs and layouts, in no
+    mode."""
     ledger, name = session.ledger, sides.definition
     with ledger.step("original", name, call.label), session.trace_original() as forget:
         outcome = execute(sides.original, call, plan)
@@ -152,8 +157,8 @@ def _run_original(sides: Sides, call: Call, plan: Plan, session: Session) -> Out
 
 @dataclass(slots=True)
 class _Comparison:
-    """One call on both versions, with the original's outcome and further runs of the original on
-    demand."""
+    """A call on both versions, with the original's outcome and further runs of the original on
+    demand. The outcome in float64 is stored after its first run."""
 
     sides: Sides
     call: Call
@@ -164,8 +169,8 @@ class _Comparison:
 
     @property
     def counts_errors(self) -> bool:
-        """Return whether mean errors in half precision count: in plain calls, for a change by
-        hand."""
+        """Return whether mean errors in half precision count: only in recorded calls without a
+        mode, and only for a change by hand."""
         is_plain = self.call.label == AS_RECORDED and not self.call.beyond and not self.plan.mode
         return is_plain and not self.session.by_rules
 
@@ -177,8 +182,12 @@ class _Comparison:
         *,
         with_errors: bool = False,
     ) -> Difference | None:
-        """Return the difference between an outcome and the original's, or another original
-        outcome; None where they are equal. `with_errors` as in `judgement.judge`."""
+        """Return the difference between `changed_outcome` and `original_outcome` (by default the
+        original's own), None where they are equal; add differences of equal results to `largest`.
+
+        The comparison is strict, except for perturbed inputs and for values beyond the recorded
+        ones. `with_errors` as in `judgement.judge`.
+        """
         beyond = self.call.beyond
         is_strict = self.call.label in (AS_RECORDED, *LAID_OUT) or beyond not in (
             "",
@@ -196,7 +205,7 @@ class _Comparison:
         )
 
     def truth(self) -> Outcome:
-        """Return the original's outcome in float64, run once."""
+        """Return the original's outcome in float64; run it in the first call only."""
         if self._exact_outcome is None:
             with self.session.ledger.step("truth", self.sides.definition, self.call.label):
                 target = self.sides.exact_original(is_altered(self.call))
@@ -204,8 +213,12 @@ class _Comparison:
         return self._exact_outcome
 
     def jittered(self) -> Outcome:
-        """Return the original's outcome for inputs, and in half precision parameters, that are off
-        by one rounding; of several runs the values that lie farthest from its own."""
+        """Return the original's outcome for inputs that are off by one rounding.
+
+        For a module with a result in half precision, also run it `_JITTERED` times with parameters
+        that are off by one rounding, and return by path the values that lie farthest from its own.
+        The parameters are restored.
+        """
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         if original.module is None or not _is_half_precision(self.original_outcome):
@@ -220,7 +233,7 @@ class _Comparison:
 
 
 def _is_half_precision(outcome: Outcome) -> bool:
-    """Return whether a result of a run is a tensor in half precision."""
+    """Return whether at least one output of a run is a tensor in half precision."""
     return any(
         isinstance(value, torch.Tensor) and value.dtype in HALVES
         for value in outcome.outputs.values()
@@ -228,8 +241,9 @@ def _is_half_precision(outcome: Outcome) -> bool:
 
 
 def _farther_outcome(reference: Outcome, first: Outcome, second: Outcome) -> Outcome:
-    """Return the first outcome, but with each tensor among the results and gradients of the second
-    that lies farther from the reference; tensors of other shapes are not compared."""
+    """Return a copy of `first`, with each output and gradient of `second` that lies farther from
+    the reference than the value of `first` does. Paths that are missing in one of the three, and
+    tensors of different shapes, stay as in `first`."""
     return replace(
         first,
         outputs=_farther_results(reference.outputs, first.outputs, second.outputs),
@@ -242,7 +256,8 @@ def _farther_outcome(reference: Outcome, first: Outcome, second: Outcome) -> Out
 def _farther_results(
     reference: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return, by path, the value of `first` or `second` that lies farther from the reference."""
+    """Return a copy of `first` with each tensor of `second` that lies farther from the reference,
+    by path; values that are no tensors, or whose three shapes differ, stay as in `first`."""
     farther = dict(first)
     for path, value in reference.items():
         results = [
@@ -258,8 +273,9 @@ def _farther_results(
 
 
 def _challenge(comparison: _Comparison) -> None:
-    """Run mutants in place of the changed version through an equal comparison; those that differ
-    are killed."""
+    """Run the pending mutants of the definition in place of the changed version through an equal
+    comparison, and set `killed` of each: whether it differs. Do nothing where the session has no
+    mutants, while a mutant is planted, or for second derivatives."""
     session, sides = comparison.session, comparison.sides
     if session.mutants is None or session.planted or comparison.plan.twice:
         return
@@ -273,8 +289,8 @@ def _challenge(comparison: _Comparison) -> None:
 
 
 def _missing_derivative(outcome: Outcome) -> str:
-    """Return in words the second derivatives that a library's kernel does not offer by its own
-    account, or ""."""
+    """Return "second derivatives (KERNEL has none)" where the backward error of a run says that a
+    kernel's derivative is not implemented; else ""."""
     text = str(outcome.backward_error or "")
     kernel = re.match(r"derivative for (\S+) is not implemented", text)
     return f"second derivatives ({kernel[1]} has none)" if kernel else ""
@@ -283,7 +299,10 @@ def _missing_derivative(outcome: Outcome) -> str:
 def count_comparison(
     record: Record, setting: Setting, call: Call, outcome: Outcome, mode: str = ""
 ) -> None:
-    """Add a comparison without a difference to `record`, the evidence of a definition."""
+    """Add a comparison without a difference to `record`, in place: the subject (unless it is
+    compared once), driver, mode, number format, seed, shapes (for recorded inputs only), gradients,
+    and by kind in `record.domain` the devices, the label of a call beyond the recorded inputs, and
+    `mode`."""
     if not setting.subject.once:
         record.models.add(setting.subject.name)
     record.drivers.add(setting.subject.driver)

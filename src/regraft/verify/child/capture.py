@@ -22,8 +22,13 @@ from regraft.verify.child.tree import Call
 def compare_captures(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> tuple[Difference | None, tuple[str, ...]]:
-    """Return a difference if the original is captured and the changed version is not, or has
-    another result; else None. Also return the means by which both were captured until then."""
+    """Capture both versions by `torch.compile(fullgraph=True)`, then by `torch.export`, and run the
+    captured graphs on a call. Return a difference if the original is captured and the changed
+    version is not, or has another result; else None. Also return the means by which both agreed
+    until then.
+
+    Means by which the original is not captured, or the changed version is not in time, are skipped.
+    """
     agreeing: list[str] = []
     for means, capture in (("torch.compile(fullgraph=True)", _compile), ("torch.export", _export)):
         with ledger.step("original", definition, means):
@@ -55,7 +60,8 @@ Capture = Callable[[Target, tree.Live], Any]
 
 def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
     """Return by path the flat results of a captured target on a call, or the error that capturing
-    or running it raised."""
+    or running it raised, TimeoutError after SECONDS. The target's state is restored and the
+    compiler reset."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
@@ -71,13 +77,15 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
 
 
 def _compile(target: Target, arguments: tree.Live) -> Any:
-    """Return the result of the compiled target."""
+    """Compile the target as one graph without code generation, and return its result for the
+    arguments."""
     compiled = torch.compile(target.callable, backend="eager", fullgraph=True)
     return compiled(*arguments.args, **arguments.kwargs)
 
 
 def _export(target: Target, arguments: tree.Live) -> Any:
-    """Return the result of the exported target; raises TypeError for a function."""
+    """Export the target, and return the result of the exported program for the arguments. Raises
+    TypeError for a function."""
     if not isinstance(target.module, nn.Module):
         raise TypeError("only modules are exported")
     program = torch.export.export(target.module, arguments.args, arguments.kwargs, strict=False)

@@ -27,10 +27,10 @@ HALVES = (torch.bfloat16, torch.float16)
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A place where two results differ, in words, with the largest absolute difference and the
-    difference relative to the largest value.
+    difference relative to the largest value, both 0.0 where they say nothing.
 
-    `mode` is the mode of PyTorch, or the other way to run a call, in which they differ; "" for the
-    plain way.
+    `path` is the place in the results, "" for the call as a whole. `mode` is the mode of PyTorch,
+    or the other way to run a call, in which they differ; "" for the plain way.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Largest:
-    """The largest differences of all comparisons so far, by number format.
+    """The largest differences of all comparisons so far, by number format without "torch.".
 
     `errors` holds the sums of the original's and of the changed version's mean errors in half
     precision (precision.py).
@@ -53,13 +53,13 @@ class Largest:
     errors: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def add(self, dtype: str, absolute: float, relative: float) -> None:
-        """Note the absolute and relative difference of one comparison where they are the largest of
-        their number format."""
+        """Raise the largest absolute and the largest relative difference of a number format to
+        those of a comparison, each where it is larger."""
         self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
         self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
 
     def add_errors(self, dtype: str, original: float, changed: float) -> None:
-        """Add the mean errors of both versions of a result."""
+        """Add the mean errors of both versions of a result to the sums of a number format."""
         sums = self.errors.get(dtype, (0.0, 0.0))
         self.errors[dtype] = (sums[0] + original, sums[1] + changed)
 
@@ -87,8 +87,12 @@ class Check:
 def compare(
     original: Mapping[str, Any], changed: Mapping[str, Any], check: Check
 ) -> Difference | None:
-    """Compare two flattened results; return the first difference or None. Another order of the
-    paths is a difference."""
+    """Compare two flattened results path by path; return the first difference or None. Missing, new
+    or reordered paths are a difference.
+
+    Tensors need equal format, shape, device and layout, and values equal up to rounding; other
+    values have to be equal. Differences that rounding explains are added to `check.largest`.
+    """
     if list(original) != list(changed):
         new = [path for path in changed if path not in original]
         gone = [path for path in original if path not in changed]
@@ -102,7 +106,9 @@ def compare(
 
 
 def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
-    """Compare two values at one path; return their difference or None."""
+    """Compare two values at a path; return their difference or None. Among gradients an absent
+    value and a zero are equal. Tensors of another dtype, shape, device or layout differ; values
+    that are not both tensors have to be equal."""
     if check.kind == "gradients" and _are_absent_and_zero(original, changed):
         return None
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
@@ -117,8 +123,8 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
 
 
 def _are_absent_and_zero(original: Any, changed: Any) -> bool:
-    """Return whether one gradient is absent and the other zero, which mean the same to an
-    optimizer."""
+    """Return whether exactly one of two gradients is None and the other is zero everywhere, which
+    mean the same to an optimizer."""
     if (original is None) == (changed is None):
         return False
     present = changed if original is None else original
@@ -134,9 +140,9 @@ def _contrast(path: str, original: Any, changed: Any) -> str:
 
 def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, str]:
     """Return a sentence by path for each difference between plain values; names that only `changed`
-    has do not count.
+    has do not count, names that it lacks do ("... is missing").
 
-    Numbers have to be equal, tensors close.
+    Tensors have to be close, all other values equal.
     """
     sentences = {}
     for path, value in original.items():
@@ -148,7 +154,8 @@ def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]
 
 
 def is_close(value: Any, counterpart: Any) -> bool:
-    """Return whether two plain values are equal, or close for tensors."""
+    """Return whether two plain values are equal; tensors need equal format and shape, and close
+    values."""
     if isinstance(value, torch.Tensor):
         return are_alike(value, counterpart) and close(as_strided(value), as_strided(counterpart))
     return are_equal(value, counterpart)
@@ -164,8 +171,13 @@ def _describe_value(value: Any) -> str:
 
 
 def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
-    """Compare two tensors of one format and shape; return their difference, or None where it is no
-    more than rounding; `check.largest` notes that."""
+    """Compare two tensors of equal format and shape; return their difference, or None where it is
+    no more than rounding.
+
+    A difference that counts as rounding is added to `check.largest`. Outputs in float64 that went
+    through float32 in the changed version alone differ. NaN or infinity in only one version
+    differs.
+    """
     if original.numel() == 0 or torch.equal(original, changed):
         return None
     absolute, relative = distance(original, changed)
@@ -214,8 +226,8 @@ def _non_finite_difference(original: Any, changed: Any) -> str:
 
 
 def _is_narrowed(original: Any, changed: Any) -> bool:
-    """Return whether a float64 result holds float32 numbers only, and most of the original's
-    numbers are none."""
+    """Return whether a float64 result holds only numbers that fit float32, while less than half of
+    the original's numbers do; False for fewer than `FEWEST` numbers and for other formats."""
     if original.dtype != torch.float64 or original.numel() < FEWEST:
         return False
     original_fits, changed_fits = (value == value.float().double() for value in (original, changed))
@@ -234,10 +246,11 @@ def close(original: Any, changed: Any) -> bool:
 
 
 def distance(original: Any, changed: Any) -> tuple[float, float]:
-    """Return the largest absolute difference, and this difference relative to the largest finite
-    value of `original`.
+    """Return the largest absolute difference of two tensors among places where both are finite, and
+    this difference relative to the largest finite value of `original`; 0.0 where there is no such
+    value.
 
-    For whole numbers it is the number of elements that differ, and their part.
+    For tensors without floating point they are the number of elements that differ, and their part.
     """
     if not original.is_floating_point():
         count = float((original != changed).sum())
@@ -252,8 +265,13 @@ def distance(original: Any, changed: Any) -> tuple[float, float]:
 
 
 def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
-    """Return whether two results differ by no more than rounding explains, judged by float64 and
-    jittered results."""
+    """Return whether two floating-point results differ by no more than rounding explains.
+
+    The changed result may be ERROR_RATIO times as far from the float64 result as the original's is,
+    plus a few roundings; for gradients and perturbed inputs also as the original's moves with its
+    inputs by a rounding. False where the original is noise, and without a float64 result except for
+    gradients.
+    """
     if not original.is_floating_point():
         return False
     truth = check.truth() or {}
@@ -284,11 +302,9 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
 
 
 def _is_rounding_of_gradient(path: str, original: Any, changed: Any, check: Check) -> bool:
-    """Return whether two gradients differ by no more than a few roundings of the largest gradient,
-    which sums have, or than the original's moves with its inputs by one rounding.
-
-    Without a float64 result the original's own error is unknown.
-    """
+    """Return whether two gradients, for which no float64 result exists, differ by no more than a
+    few roundings of the largest value, or than ERROR_RATIO times as much as the original's moves
+    when its inputs are off by one rounding."""
     absolute, relative = distance(original, changed)
     if relative <= _roundings(original, check):
         return True
@@ -298,7 +314,8 @@ def _is_rounding_of_gradient(path: str, original: Any, changed: Any, check: Chec
 
 
 def _is_truth_for(exact: Any, original: Any) -> bool:
-    """Return whether a float64 result can judge a result: it has its shape and a finite value."""
+    """Return whether a float64 result can judge a result: it is a tensor of the same shape with at
+    least one finite value."""
     return are_alike(exact, original, dtype=False) and bool(torch.isfinite(exact).any())
 
 
@@ -308,7 +325,8 @@ def _roundings(original: Any, check: Check) -> float:
 
 
 def _relative_noise(original: Any, check: Check) -> float:
-    """Return the difference, relative to the largest value, that counts as rounding."""
+    """Return the difference, relative to the largest value, that counts as rounding: ROUNDINGS of
+    the kind, for gradients of perturbed inputs at least GROSS."""
     roundings = _roundings(original, check)
     is_gross = check.perturbed and check.kind == "gradients"
     return max(roundings, GROSS) if is_gross else roundings
@@ -331,8 +349,8 @@ def _spread(path: str, original: Any, usable: Any, check: Check) -> float | None
 
 def is_noise(value: Any, exact: Any) -> bool:
     """Return whether a half-precision value says nothing: its distance from the float64 value is
-    above 1 and above twice that value's largest number.
-    """
+    above 1 and above twice that value's largest number, or NaN. False for other formats, empty
+    tensors and values of another shape."""
     if not are_alike(value, exact, dtype=False) or value.dtype not in HALVES or not value.numel():
         return False
     finite = torch.isfinite(exact)

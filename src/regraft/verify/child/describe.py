@@ -28,8 +28,10 @@ from regraft.verify.child.trace import Tracer
 
 
 def describe(folder: Path, request: Mapping[str, Any]) -> None:
-    """Write to `folder`/result.json how the class `request["class"]` of a file is built and called,
-    or the reason why that is not possible.
+    """Write to `folder`/result.json how the class `request["class"]` of the file
+    `request["original"]` is built and called, or under "error" the reason why that cannot be
+    described. `request["seconds"]` limits the processor time. The file is imported into this
+    process.
 
     "" stands for the class that contains most of the file's classes.
     """
@@ -50,7 +52,9 @@ def describe(folder: Path, request: Mapping[str, Any]) -> None:
 
 
 def _description(session: Session, name: str) -> dict[str, Any]:
-    """Return the description of a class of a file as JSON values, or an "error"."""
+    """Return the description of a class of a file as JSON values with the keys "class",
+    "arguments", "calls", "reason" (why no instance was built and called, else ""), "imports" and
+    "unknown"; or only an "error", with the file's "classes" where the name is not among them."""
     classes = model_classes_of(session.original)
     if not classes:
         return {"error": "it defines no subclass of torch.nn.Module"}
@@ -84,20 +88,22 @@ def _description(session: Session, name: str) -> dict[str, Any]:
 
 
 def _outermost(classes: Mapping[str, type], text: str) -> str:
-    """Return the name of the class of a file's text that leads to most of the others; of several,
-    the last."""
+    """Return the name of the class of a file's text that most of the file's classes lead to, as its
+    parts; of several such classes, the last."""
     outer_names = (source_hints.names_leading_to(frozenset({name}), text) for name in classes)
     counts = Counter(name for names in outer_names for name in names)
     return max(reversed([*classes]), key=lambda name: counts[name])
 
 
 def _call(call: Any, writer: SourceWriter) -> str:
-    """Return a call's keyword arguments as a dictionary, or its only positional ones as a tuple."""
+    """Return a call in source text: its keyword arguments as a dictionary where it has some,
+    without its positional arguments, else these as a tuple."""
     return writer.expression(dict(call.kwargs) if call.kwargs else tuple(call.args))
 
 
 def _missing_arguments(cls: type, arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return `...` for each required parameter of a constructor that has no value."""
+    """Return `...` for each required parameter of a constructor that is not in `arguments`; *args
+    and **kwargs do not count."""
     variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {
         name: UNKNOWN

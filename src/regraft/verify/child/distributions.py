@@ -28,8 +28,9 @@ Statistic = Callable[[Mapping[str, Any]], Any]
 class DistributionTest:
     """A statistic of several columns per run, to be compared in the means of its columns.
 
-    `statistic` returns the columns for some runs, `worst` is the column whose means are furthest
-    apart. `surprise` is its score, first as if it were the only column, then as it is.
+    `statistic` returns the columns for some runs, as a tensor of shape (runs, columns); `worst` is
+    the column whose means are furthest apart. `surprise` is its score in standard errors, first as
+    if it were the only column, then as it is.
     """
 
     path: str
@@ -43,7 +44,8 @@ def find_suspect(
     original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
 ) -> DistributionTest | None:
     """Return the test whose means are furthest apart, or None if equal distributions would explain
-    the distance."""
+    the distance (up to a chance of SUSPICION). Samples hold by path a tensor of shape (runs,
+    elements)."""
     tests = [
         test
         for path in original_sample
@@ -95,7 +97,8 @@ def _worst_column(
     original_sample: Mapping[str, Any],
     changed_sample: Mapping[str, Any],
 ) -> DistributionTest:
-    """Return the test of a statistic, with the column whose means are furthest apart."""
+    """Return the test of a statistic on two samples, with the column whose means are furthest
+    apart."""
     original_columns, changed_columns = statistic(original_sample), statistic(changed_sample)
     scores = _scores(original_columns, changed_columns)
     worst = int(scores.argmax())
@@ -107,8 +110,8 @@ def _worst_column(
 
 
 def _scores(original_columns: Any, changed_columns: Any) -> Any:
-    """Return the distance of the means of each column in standard errors; the error is at least
-    that of rounding."""
+    """Return the distance between the means of each column, in standard errors, as a tensor of
+    shape (columns,). The standard error includes that of rounding, and is never zero."""
     error = (
         (original_columns.var(0) + changed_columns.var(0)) / len(original_columns)
     ).sqrt() + _rounding(original_columns, changed_columns) / math.sqrt(len(original_columns))
@@ -116,7 +119,8 @@ def _scores(original_columns: Any, changed_columns: Any) -> Any:
 
 
 def _rounding(original_columns: Any, changed_columns: Any) -> Any:
-    """Return the size of roundings in columns."""
+    """Return the size of roundings in columns, relative to the largest value of both, as a positive
+    scalar tensor."""
     return 1e-5 * torch.maximum(original_columns.abs().amax(), changed_columns.abs().amax()) + 1e-12
 
 
@@ -170,8 +174,9 @@ def _thinned_rows(rows: Mapping[str, Any]) -> Any:
 def describe_confirmed_difference(
     test: DistributionTest, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
 ) -> str:
-    """Apply one test to fresh runs, as many of either version; return in words how they differ, or
-    ""."""
+    """Apply a test to fresh runs, as many of either version; return in words how the means of its
+    worst column differ, or "" where equal distributions explain it (up to a chance of
+    FALSE_ALARM)."""
     original_values, changed_values = (
         test.statistic(rows)[:, test.worst] for rows in (original_sample, changed_sample)
     )

@@ -32,7 +32,11 @@ def reason_to_leave_out(
     difference: Difference, sides: Sides, call: Call, plan: Plan, session: Session
 ) -> str:
     """Return why a difference is no evidence against the changed version, or "" where it is
-    evidence."""
+    evidence. Runs both versions again to decide it.
+
+    The reasons: noise in half precision already in the original, a gradient that is nothing but
+    rounding, an original that differs from itself.
+    """
     if _is_noise_in_original(difference.path, sides, call, plan):
         return (
             "the original's own result has nothing to do with the exact one in this number format"
@@ -46,8 +50,7 @@ def reason_to_leave_out(
 
 def _is_noise_in_original(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
     """Return whether a half-precision value, or an output that its gradient depends on, is noise
-    already in the original.
-    """
+    already in the original. False for other formats, and where one of the runs raises."""
     original_outcome = execute(sides.original, call, plan)
     changed_outcome = execute(sides.changed, call, plan)
     exact_outcome = execute(sides.exact_original(is_altered(call)), call, plan.exact())
@@ -83,16 +86,17 @@ def _are_like_halves(value: Any, counterpart: Any) -> bool:
 
 
 def _is_far_apart(value: Any, counterpart: Any) -> bool:
-    """Return whether two results lie further apart than `_FAR_APART`, as rounding alone takes them
-    at a saturated softmax: gradients say nothing there."""
+    """Return whether two floating-point tensors of equal shape lie further apart than `_FAR_APART`
+    of the largest value, as rounding alone puts them at a saturated softmax: gradients say nothing
+    there."""
     if not are_alike(value, counterpart, dtype=False):
         return False
     return value.is_floating_point() and distance(value, counterpart)[1] > _FAR_APART
 
 
 def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
-    """Return whether a gradient that differs is zero in both versions if computed in float64, and
-    small beside the other gradients.
+    """Return whether the value that differs is a gradient that is zero in both versions if computed
+    in float64, and small beside the largest gradient. False where a run lacks this gradient.
 
     Terms that cancel exactly in one order of summation leave rounding in another: softmax over one
     position, say.
@@ -126,8 +130,8 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
 
 
 def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:
-    """Return whether the original differs from itself in one of `RUNS` comparisons, as code does
-    that reads uninitialised memory."""
+    """Return whether the original differs from itself in at least one of `RUNS` comparisons, as
+    code does that reads uninitialised memory."""
     original_twice = replace(sides, changed=sides.original, definition="")
     return any(
         isinstance(compare_runs(original_twice, call, plan, session), Difference)

@@ -52,10 +52,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Run a subject with both seeds, all number formats and modes, while there is time; definitions
-    that are refuted on the way are restored.
+    """Compare a subject under both seeds, all number formats and both modes; refute definitions
+    that differ, restore these and go on. Save the ledger at the end.
 
-    A brief examination takes one seed and float32.
+    Stop where time is up, where every definition is refuted, or where a model cannot be built. A
+    brief examination, and a subject that is compared once, uses the first seed; a brief one float32
+    only.
     """
     for seed in SEEDS[: 1 if subject.once or brief else None]:
         for dtype in _formats(subject, session, seed, brief=brief):
@@ -68,9 +70,12 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
 
 
 def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> tuple[Any, ...]:
-    """Return the number formats to run a subject in with a seed: for the first seed all, or
-    `subject.formats` of them if it is compared once; two for other seeds, float32 for a brief
-    examination."""
+    """Return the number formats to run a subject in with a seed.
+
+    With the first seed these are all (float64 only where the session goes beyond the recorded
+    inputs), or the first `subject.formats` of them if the subject is compared once; float32 and
+    bfloat16 with other seeds, float32 alone for a brief examination.
+    """
     if seed != SEEDS[0]:
         return DTYPES[:2]  # float16 and float64 once
     if brief:
@@ -82,9 +87,14 @@ def _formats(subject: Subject, session: Session, seed: int, *, brief: bool) -> t
 def _examine_setting(
     subject: Subject, session: Session, seed: int, dtype: Any, training: bool
 ) -> bool:
-    """Compare a subject under one setting, and note in the session what was replayed and ran.
-    Definitions that are refuted are restored, and the comparison starts again. Return False where
-    no model can be built, or where the original does not run in float32."""
+    """Compare a subject under a setting: its recorded calls, the whole model, and in the first
+    setting its constructors' mutants. Definitions that are refuted are restored, and the comparison
+    starts again.
+
+    What was replayed and ran is added to `session.replayed` and `session.ran`, and the ledger
+    saved. Return False where no model can be built, or where the original does not run in float32,
+    so that further settings are in vain; else True.
+    """
     replayed_entries: set[int] = set()
     kinds: set[str] = set()
     recorder: Recorder | None = None
@@ -120,14 +130,15 @@ def _replay_until_refuted(
     setting: Setting,
     session: Session,
 ) -> bool:
-    """Replay the entries that are not in `replayed_entries`, innermost and largest first, and add
-    them; return False once a definition is refuted, since modules that hold an instance of it have
-    to be built anew then.
+    """Replay the entries whose numbers are not in `replayed_entries`, innermost and largest first,
+    and add their numbers; return False once a definition is refuted while others are not, since
+    modules that hold an instance of it have to be built anew then; else True.
 
     Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
     as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
-    rows needs more than one. An entry that an earlier subject has replayed is skipped: the heads of
-    a family contain the same model.
+    rows needs more than one. Skipped are entries of refuted definitions, and those that an earlier
+    subject has replayed where the definition is complete: the heads of a family contain the same
+    model.
     """
     for number, entry in sorted(
         enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))
@@ -175,9 +186,8 @@ def _kind_of_call(entry: Recorded, setting: Setting) -> str:
 
 
 def _describe_leaf(leaf: Any) -> Any:
-    """Return the properties of an argument that distinguish calls: shape and format of a tensor,
-    the class of an object.
-    """
+    """Return the properties of an argument that distinguish calls: shape, format and whether it is
+    a mask for a tensor, a plain value as it is, the class name of any other object."""
     if isinstance(leaf, torch.Tensor):
         return f"{tuple(leaf.shape)} {leaf.dtype} {tree.is_mask(leaf)}"
     return (
@@ -188,8 +198,12 @@ def _describe_leaf(leaf: Any) -> Any:
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:
-    """Replay all variants, the recorded call first, until one differs, and refute the definition by
-    that difference. A difference in a mode of PyTorch counts only where no other shows."""
+    """Replay the variants of an entry, the recorded call first, until a variant differs in the
+    plain way, and refute the definition by that difference, or else by the first difference in a
+    mode of PyTorch.
+
+    Where the changed version has no counterpart, note that in the definition's record only.
+    """
     if not has_counterpart(entry, setting, session):
         session.ledger.records[entry.definition].note(
             f"no counterpart of {entry.path!r} to replay on"
@@ -211,8 +225,8 @@ def _calls_to_replay(
 ) -> tuple[Call, ...]:
     """Return the variants of a recorded call, the call itself first; with `light` the call alone.
 
-    In the first setting, calls with other memory layouts follow, and where the session goes beyond
-    the recorded inputs, further calls.
+    In the first setting, calls with other memory layouts follow, and, where the session goes beyond
+    the recorded inputs, calls with other masks, sizes and values.
     """
     calls = variants(entry.call)
     if light:
@@ -227,7 +241,9 @@ def _calls_to_replay(
 def _refute(
     entry: Recorded, call: Call, difference: Difference, setting: Setting, session: Session
 ) -> None:
-    """Refute the definition of an entry by a difference, which is made small before."""
+    """Refute the definition of an entry by a difference in the ledger, with a recipe of its
+    reproducer, after the inputs of the call have been made smaller as long as they differ in the
+    same mode."""
     mode = difference.mode
 
     def check(smaller: Call) -> Difference | None:
@@ -244,9 +260,12 @@ def _refute(
 
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
-    """Return calls with other masks, sizes and values, for a few calls of a definition with
-    different arguments, which are noted in `session.widened`; () where calls with such arguments
-    were widened before."""
+    """Return calls with other masks, sizes and values than a recorded call; () where the calls of
+    the definition with arguments of the same classes in the same mode were widened before.
+
+    Adds to `session.widened`. In a thorough session path and subject count as well. Sizes that
+    guards of the captured graphs compare are tried, too.
+    """
     kinds = map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
     place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
     key = entry.definition, f"{kinds} {setting.mode}{place}"
@@ -268,7 +287,8 @@ def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple
 
 @contextmanager
 def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
-    """Alter parameters or attributes of both targets as the call's label says, for a while."""
+    """Alter parameters or attributes of both targets' modules in the body as the call's label says,
+    and restore them; do nothing for all other calls and for functions."""
     with ExitStack() as stack:
         if call.label == SMALL:
             for target in targets:
@@ -286,7 +306,8 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
 
 
 def _mode_of(plan: Plan) -> str:
-    """Return in words how a plan differs from the plain way to run a call, "" for the plain way."""
+    """Return the way of a plan to run a call: its mode of PyTorch, "a second call", "second
+    derivatives" or "hooks", "" for the plain way."""
     flag_by_name = {
         "a second call": plan.reused,
         "second derivatives": plan.twice,
@@ -296,11 +317,11 @@ def _mode_of(plan: Plan) -> str:
 
 
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
-    """Replay one call under all plans; return a difference that is reproducible and evidence, or
-    None.
+    """Replay a call under all its plans; return the first difference that is reproducible and
+    evidence, with its mode, or None.
 
     Runs without a difference are counted in the definition's record; a doubtful difference becomes
-    a note there.
+    a note there. A call with an attribute that cannot be set is skipped, with None.
     """
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
@@ -324,7 +345,12 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
 
 
 def _plans(call: Call, sides: Sides, setting: Setting, session: Session) -> list[Plan]:
-    """Return the ways to run a call, of which only the recorded call has several."""
+    """Return the ways to run a call, the plain way first; only the recorded call has several.
+
+    In evaluation the recorded call also runs without gradients, and in the first setting for second
+    derivatives, twice, with hooks, in each of MODES and with switched submodules, as far as the
+    session is strict and goes beyond the recorded inputs.
+    """
     is_recorded = call.label == AS_RECORDED
     plan = setting.plan(recorded=is_recorded)
     has_gradients = plan.gradients and call.beyond not in (EXTREME, UNDEFINED)
@@ -364,8 +390,8 @@ def _doubt(
     setting: Setting,
     session: Session,
 ) -> str:
-    """Return why a difference is no evidence, as a note of the definition's record; "" where it
-    is."""
+    """Return why a difference is no evidence, as a note for the definition's record: it does not
+    reproduce in a second comparison, or has a reason to leave it out; "" where it is evidence."""
     if not isinstance(compare_runs(sides, call, plan, session), Difference):
         return f"a difference did not reproduce: {difference.sentence}"
     reason = reason_to_leave_out(difference, sides, call, plan, session)

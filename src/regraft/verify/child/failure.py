@@ -28,9 +28,13 @@ def describe_failure(
     run: tuple[Recorded | None, Call] | None,
     difference: Difference,
 ) -> dict[str, Any]:
-    """Return a JSON-able failure; tensors are a base64 text of `torch.save`. `run` is the recorded
-    call, None for the whole model, with the call that fails; without `setting` and `run` it is a
-    failure to build."""
+    """Return a JSON-able failure with "recipe", "seed", "path", "max_abs", "max_rel" and "kind"
+    ("build", "call" or "dropout"); tensors are a base64 text of `torch.save`.
+
+    `run` is the recorded call, None for the whole model, with the call that fails; without
+    `setting` or `run` it is a failure to build. A call adds "dtype", "training", "module" (path, ""
+    for the whole model), "function" (name, "" for a module), "shapes", "inputs" (label) and "data".
+    """
     failure: dict[str, Any] = {
         "recipe": dict(subject.recipe),
         "seed": seed,
@@ -55,7 +59,8 @@ def describe_failure(
 
 
 def _encode_tensors(setting: Setting, call: Call) -> str:
-    """Return arguments and weights as base64 text, "" where the arguments cannot be pickled."""
+    """Return the arguments and the original's weights, as `torch.save` writes them, in base64; ""
+    where they cannot be pickled. The keys are "args", "kwargs" and "state"."""
     state = dict(setting.pair.original.state_dict())
     payload = {
         "args": _without_references(call.args),
@@ -71,8 +76,8 @@ def _encode_tensors(setting: Setting, call: Call) -> str:
 
 
 def _without_references(value: Any) -> Any:
-    """Return a value with references replaced by plain dictionaries, so that loading does not need
-    this package."""
+    """Return a copy of a nested value with each reference to a module replaced by {MODULE_KEY:
+    path}, so that loading does not need this package."""
     return map_leaves(
         value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf
     )

@@ -46,7 +46,8 @@ _raw_function = torch._C.DisableTorchFunctionSubclass
 
 
 class Judge:
-    """Compares outcomes in a separate process where the system can fork, else in this one."""
+    """Compares outcomes in a separate process, forked at construction, where the system can fork;
+    else in this process."""
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
@@ -76,7 +77,10 @@ class Judge:
         with_errors: bool = False,
     ) -> Difference | None:
         """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
-        to `largest`; raises EOFError where the process has ended."""
+        to `largest`. `truth` and `jittered` run in this process, only when they are asked for.
+
+        Raises EOFError where the separate process has ended.
+        """
         if self._connection is None:
             return judge(
                 original,
@@ -103,8 +107,8 @@ class Judge:
 
 
 def _serve(connection: Connection, verifier_end: Connection) -> None:
-    """Answer comparisons until the verifier's end of the connection is closed, then end the
-    process."""
+    """Answer comparisons that arrive on `connection` until the verifier's end of it is closed, then
+    end the process. Never returns; an error in a comparison ends the process as well."""
     verifier_end.close()
     torch.set_num_threads(1)
     while True:
@@ -154,14 +158,14 @@ def _fields(difference: Difference) -> list[Any]:
 
 
 def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
-    """Return one message: the length of its header, the header as JSON, then the bytes of all
-    tensors."""
+    """Return a message: the length of its header (8 bytes), the header as JSON with the outcomes
+    under "outcomes", then the bytes of all tensors, each aligned to `_ALIGNMENT` bytes."""
     tensor_bytes: list[bytes] = []
     size = 0
 
     def pack_leaf(value: Any) -> Any:
-        """Return a plain value as it is, the description of another value, or the place of a
-        tensor's bytes."""
+        """Return a plain value as it is, type and text of an object, or the place of a tensor's
+        bytes, which are added to the message."""
         nonlocal size
         if type(value) in _PLAIN:
             return value
@@ -184,7 +188,8 @@ def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
 
 
 def _pack_outcome(outcome: Outcome, pack_leaf: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return an outcome as JSON values; `pack_leaf` turns a tensor or other value into one."""
+    """Return the compared fields of an outcome as JSON values; `pack_leaf` turns a tensor or
+    another value into JSON, and an error becomes its text."""
     packed: dict[str, Any] = {name: list(getattr(outcome, name)) for name in _NAMES}
     for name in _MAPPINGS:
         values = getattr(outcome, name)
@@ -198,7 +203,8 @@ def _pack_outcome(outcome: Outcome, pack_leaf: Callable[[Any], Any]) -> dict[str
 
 
 def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
-    """Return the format, shape and bytes of a tensor; the bytes of a meta tensor are empty."""
+    """Return the format, shape and bytes of a dense copy of a tensor on the CPU, by the functions
+    bound at import. Without bytes, a meta tensor has the format uint8 and the shape [0]."""
     with _raw_function():
         value = _detach(tensor)
         if value.is_meta:
@@ -213,14 +219,15 @@ def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
 
 
 def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
-    """Return the header and the outcomes of a message."""
+    """Return the header, without its "outcomes", and the outcomes by name of a message that `_pack`
+    made. Tensors share memory with a copy of the message."""
     buffer = bytearray(message)
     (length,) = _LENGTH.unpack_from(buffer)
     header = json.loads(buffer[_LENGTH.size : _LENGTH.size + length])
     start = _LENGTH.size + length
 
     def unpack_leaf(entry: Any) -> Any:
-        """Return the value of an entry that `pack_leaf` made."""
+        """Return the value of an entry that `pack_leaf` made; an object becomes a `_ValueText`."""
         if not isinstance(entry, dict):
             return entry
         if "text" in entry:
@@ -235,8 +242,8 @@ def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
 
 
 def _unpack_outcome(packed: Mapping[str, Any], unpack_leaf: Callable[[Any], Any]) -> Outcome:
-    """Return an outcome from JSON values; device and layout of unusual tensors become further
-    leaves."""
+    """Return an outcome from JSON values. A tensor that is not dense on the CPU gets a further leaf
+    "kind of PATH" with its format, device and layout; errors become DescribedError."""
     values: dict[str, Any] = {name: tuple(packed[name]) for name in _NAMES}
     for name in _MAPPINGS:
         if packed[name] is None:
@@ -264,7 +271,8 @@ def _unpack_tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: lis
 
 
 class _ValueText(str):
-    """The text of a value that is neither a tensor nor a plain number or string."""
+    """The text and type of a value that is neither a tensor nor a plain number or string; texts are
+    equal where both are."""
 
     __slots__ = ()
 

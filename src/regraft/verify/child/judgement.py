@@ -33,7 +33,8 @@ def judge(
     with_errors: bool = False,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
-    return the first difference or None.
+    return the first difference or None. An error, a newly overwritten argument, other conduct,
+    results and gradients are compared in this order.
 
     `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
     differences that rounding explains are added to `largest`. `strict` also compares values where
@@ -73,7 +74,8 @@ class _Standard:
     strict: bool
 
     def check(self, kind: str, name: str) -> Check:
-        """Return the way to compare the results of a kind that an outcome has by a name."""
+        """Return the way to compare results of a kind ("outputs", "hooks" or "gradients") that an
+        outcome holds in the attribute `name`."""
         return Check(
             kind,
             lambda: getattr(self.truth(), name),
@@ -84,8 +86,8 @@ class _Standard:
 
 
 def _add_errors(original: Outcome, changed: Outcome, standard: _Standard) -> None:
-    """Add the mean errors of outputs in half precision; the truth is run only where the outputs
-    are not equal bit for bit."""
+    """Add the mean errors of outputs in half precision to `standard.largest`; the truth is run only
+    where outputs are not equal bit for bit. Outputs that the truth cannot judge are skipped."""
     for path, value, changed_value in differing_halves(original.outputs, changed.outputs):
         exact = (standard.truth().outputs or {}).get(path)
         errors = mean_errors(value, changed_value, exact)
@@ -105,8 +107,12 @@ def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -
 
 
 def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
-    """Compare what two calls do besides giving results: moving random numbers, sharing memory with
-    arguments, and calling submodules; return the first difference or None."""
+    """Compare what two calls do besides giving results; return the first difference or None.
+
+    Random numbers that only the changed version moves, memory that only its results share with
+    arguments, and another number of calls of a submodule that hooks see, are differences. To move
+    or share less is none.
+    """
     new_sources = [name for name in changed.drew if name not in original.drew]
     if new_sources:
         return Difference(
@@ -184,11 +190,13 @@ def _is_finite(value: Any) -> bool:
 
 
 class DescribedError(Exception):
-    """An error of another process, whose text is that of `describe_error`."""
+    """An error of another process, whose text is the result of `describe_error`, class name
+    included."""
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's class and message on one line."""
+    """Return "Class: message" on one line, of the message at most 300 characters; the class alone
+    for an empty message, and the text alone of a DescribedError."""
     if isinstance(error, DescribedError):
         return str(error)
     text = " ".join(str(error).split())
@@ -216,7 +224,8 @@ def _is_equal(first: Any, second: Any) -> bool:
 
 
 def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:
-    """Return an outcome without some paths of its state, in both calls."""
+    """Return an outcome without the outputs at `paths`, of the first and the second call; the
+    outcome itself where `paths` is empty."""
     if not paths:
         return outcome
     outputs, repeated = (

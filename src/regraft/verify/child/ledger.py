@@ -17,11 +17,12 @@ from regraft.verify.child.compare import Largest
 
 @dataclass(slots=True)
 class Record:
-    """Evidence about one definition; sets are written sorted.
+    """Evidence about a definition; sets are written sorted.
 
     `refuted` is the reason for a refutation, "" for none, and `failure` the recipe of its
     reproducer. `replays` counts comparisons of the definition by itself, `wholes` those of models
-    that ran it. `given_up` holds second derivatives that a kernel of the changed version lacks,
+    that ran it, `gradients` those with gradients. `domain` has labels by kind of inputs beyond the
+    recorded ones. `given_up` holds second derivatives that a kernel of the changed version lacks,
     `losses` other properties that it lost without being wrong, `also_compared` what agreed beyond
     single calls, `captured` whether graphs of the definition were compared.
     """
@@ -49,12 +50,13 @@ class Record:
     largest: Largest = field(default_factory=Largest)
 
     def note(self, text: str) -> None:
-        """Add a note unless it is there."""
+        """Add a note at the end of `notes`, unless it is there."""
         if text not in self.notes:
             self.notes.append(text)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the evidence as JSON values."""
+        """Return the evidence as JSON values: all fields but `captured`, sets as sorted lists, and
+        the largest differences by number format. Some keys are in words with spaces."""
         plain_fields = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
         set_fields = (
             "instances",
@@ -89,8 +91,11 @@ class Ledger:
         clock: float = math.inf,
         avoided: frozenset[str] = frozenset(),
     ) -> None:
-        """deadline: in processor time of this process. clock: the time.monotonic() at which the
-        parent is about to end this process.
+        """Open the journal in `folder` to append to it, and start with an empty record for each
+        definition.
+
+        deadline: in processor time of this process. clock: the time.monotonic() at which the parent
+        is about to end this process. avoided: steps that ended an earlier process.
         """
         self.folder = folder
         self.avoided = avoided  # steps that ended an earlier process
@@ -113,8 +118,10 @@ class Ledger:
 
     @contextmanager
     def step(self, side: str, definition: str, description: str) -> Iterator[None]:
-        """Announce a step in the journal, and its end unless it is the original's, whose duration
-        is the measure for the changed version's."""
+        """Announce a step in the journal before the body, and its end after it, unless `side` is
+        "original": then note the duration of the step instead, the measure for the changed
+        version's next step of the definition. An error in the body leaves the step without an
+        end."""
         started = time.time()
         entry = {
             "time": started,
@@ -138,17 +145,18 @@ class Ledger:
             self._journal.flush()
 
     def note_level(self, level: str) -> None:
-        """Note that a level of evidence was reached, unless it is noted."""
+        """Add a level of evidence that was reached to `levels`, unless it is there."""
         if level not in self.levels:
             self.levels.append(level)
 
     def skip(self, reason: str) -> None:
-        """Note the reason why something was not compared."""
+        """Add the reason why a comparison was not made to `skipped`, unless it is there."""
         if reason not in self.skipped:
             self.skipped.append(reason)
 
     def refute(self, definition: str, reason: str, failure: dict[str, Any]) -> None:
-        """Refute a definition unless it is refuted; `failure` is the recipe for a reproducer."""
+        """Set the reason and the recipe for a reproducer (`failure`) in the record of a definition,
+        unless it is refuted. Raises KeyError for a name without a record."""
         record = self.records[definition]
         if not record.refuted:
             record.refuted = reason
@@ -169,12 +177,13 @@ class Ledger:
 
     def deadline_within(self, seconds: float) -> float:
         """Return the processor time at which a task has to end that may take `seconds`, or a
-        quarter of the time left if that is less."""
+        quarter of the remaining time if that is less; the present time where no time remains."""
         now = time.process_time()
         return now + max(0.0, min(seconds, (self.deadline - now) / 4))
 
     def save(self) -> None:
-        """Write all findings; the file is replaced in one step, never half-written."""
+        """Write all records and notes to `folder`/result.json; the file is replaced in one step,
+        never half-written."""
         result = {
             "fatal": self.fatal,
             "levels": self.levels,

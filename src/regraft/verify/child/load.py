@@ -20,9 +20,9 @@ REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
 def package_of(path: Path) -> tuple[Path, str]:
-    """Return the folder to import a file from and the file's dotted module name, found through its
-    parents' `__init__.py`.
-    """
+    """Return the folder to import a file from and the file's dotted module name, by following
+    parents that have an `__init__.py`. An `__init__.py` has the name of its package; a file outside
+    packages its stem."""
     parts = [] if path.stem == "__init__" else [path.stem]
     folder = path.parent
     while (folder / "__init__.py").exists():
@@ -32,10 +32,12 @@ def package_of(path: Path) -> tuple[Path, str]:
 
 
 def load_original(path: Path) -> ModuleType:
-    """Import the original file, by its real name inside its package where it has one.
+    """Import the original file, by its real name inside its package where it has one, else by its
+    stem with ORIGINAL. Folders are added to the front of `sys.path`.
 
-    A package that is missing is looked for in the folders above the file, too: those who run the
-    file start there. Raises ImportError where another copy of the package shadows the file.
+    A package that is missing is looked for in the folders above the file, too, up to its
+    repository: those who run the file start there. Raises ImportError where another copy of the
+    package shadows the file, and what the file itself raises.
     """
     root, name = package_of(path)
     _put_on_path(root)
@@ -49,7 +51,9 @@ def load_original(path: Path) -> ModuleType:
 
 
 def _import_original(path: Path, name: str) -> ModuleType:
-    """Import a file that `package_of` gives a dotted name."""
+    """Import a file to which `package_of` assigns the dotted `name`; a file without a package is
+    loaded from its path under its stem with ORIGINAL. Raises ImportError where the name leads to
+    another file."""
     if "." not in name:
         return load_source(path, path.stem + ORIGINAL)
     module = importlib.import_module(name)
@@ -72,14 +76,14 @@ def _folder_above(path: Path, package: str) -> Path | None:
 
 
 def load_changed(source: Path, original: Path) -> ModuleType:
-    """Import the changed text in `source` as a sibling module of `original`, so that relative
-    imports resolve as the original's do."""
+    """Import the changed text in `source` as a sibling module of `original`, named with SUFFIX, so
+    that relative imports resolve as the original's do."""
     _, name = package_of(original)
     return load_source(source, name + SUFFIX)
 
 
 def load_copy(original: Path) -> ModuleType:
-    """Import the original a second time, as a sibling module."""
+    """Import the original a second time, as a sibling module named with COPY."""
     _, name = package_of(original)
     return load_source(original, name + COPY)
 
@@ -91,9 +95,11 @@ def plain_module_name(name: str) -> str:
 
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
     """Return a definition of the original, executed in the changed module, whose other definitions
-    it then uses; names that this module lacks are added to it from the original.
+    it then uses. The changed module keeps its own object under the name, if it has such an object;
+    names that it lacks are added to it from the original, for good.
 
-    Returns the original's own object where its text cannot be executed there.
+    Return the original's own object where its text defines the name not exactly once, or cannot be
+    executed there.
     """
     path = str(original.__file__)
     statements = ast.parse(Path(path).read_bytes()).body
@@ -125,8 +131,8 @@ def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
 
 
 def rebind(module: ModuleType, name: str, value: Any) -> None:
-    """Bind a name of a module, and the places in its classes that hold the old object, to another
-    object.
+    """Bind a name of a module to `value`, and replace the old object in the class attributes of the
+    module's own classes, also inside lists, tuples, dictionaries and dataclasses.
 
     Tables in class attributes (the class of each kind of attention, say) name classes that stand
     above them in the file.
@@ -144,9 +150,8 @@ def rebind(module: ModuleType, name: str, value: Any) -> None:
 
 
 def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
-    """Return a value, or a table of values, with one object replaced by another; the value itself
-    where it does not hold the object.
-    """
+    """Return a value, or a nested list, tuple, dictionary or dataclass, with one object replaced by
+    another; the value itself where it does not hold the object. Nothing is changed in place."""
     if container is old_value:
         return new_value
     if type(container) in (list, tuple, dict):
@@ -172,7 +177,8 @@ def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
 
 
 def _put_on_path(root: Path) -> bool:
-    """Add a folder to the import path; return False where it is there already."""
+    """Add a folder to the front of `sys.path` and return True; return False where the path has it
+    already."""
     entries = {str(Path(entry or ".").resolve()) for entry in sys.path}
     is_new = str(root.resolve()) not in entries
     if is_new:

@@ -19,11 +19,11 @@ def minimise_call(
     call: Call, difference: Difference, differs: Callable[[Call], Difference | None], ledger: Ledger
 ) -> tuple[Call, Difference]:
     """Return the smallest call that still differs, of those tried while there is time, and its
-    difference.
+    difference; at worst `call` and `difference` themselves.
 
     Sizes are cut greedily: first rows, then every size that tensors share, to one, to two, by half.
-    Inputs that the original does not take show no difference, so a cut that goes too far is not
-    kept.
+    `differs` returns None for a call without a difference. Inputs that the original does not accept
+    show none, so a cut that goes too far is undone. TRIES such cuts end the search.
     """
     refused: list[Cut] = []
     while len(refused) < TRIES and not ledger.is_late():
@@ -41,7 +41,8 @@ def minimise_call(
 
 
 def _cuts(call: Call) -> Iterator[Cut]:
-    """Yield (size, smaller size, dimensions), the largest cut of the largest size first."""
+    """Yield (size, smaller size, dimensions): for rows, then for all dimensions, the largest cut of
+    the largest size first."""
     shapes = tree.shapes(call)
     for dims in (ROWS, ALL):
         for size in sorted({size for shape in shapes for size in shape[dims]}, reverse=True):

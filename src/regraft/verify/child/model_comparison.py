@@ -32,11 +32,11 @@ _JITTERED = 4  # runs of the original with other roundings of its parameters
 
 
 def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
-    """Compare the whole model on every call; refute the definitions that cause a difference, until
-    no difference or unrefuted definition is left.
+    """Compare the whole model on every call of the subject; refute and restore the definitions that
+    cause a difference, until no difference or unrefuted definition remains.
 
-    recorded: the definitions with recorded calls. An equal comparison counts for them, and for each
-    definition whose changed lines have all run.
+    recorded: the definitions with recorded calls. An equal comparison counts in the records of
+    these, and of each definition whose changed lines have all run.
     """
     for call in setting.subject.calls(setting.seed):
         fitted_call = cast_to_format(call, setting)
@@ -49,9 +49,8 @@ def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) 
 
 
 def challenge_constructors(setting: Setting, session: Session) -> None:
-    """Build the model with mutants of changed constructors: those that give another model or
-    another result are killed.
-    """
+    """Build the model with each pending mutant of changed constructors, and run its first call: set
+    `killed` of mutants that give another model or another result. Do nothing without mutants."""
     if session.mutants is None:
         return
     call = cast_to_format(setting.subject.calls(setting.seed)[0], setting)
@@ -70,8 +69,9 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
 def _refute_causes(
     difference: Difference, call: Call, setting: Setting, session: Session
 ) -> Difference | Outcome | None:
-    """Refute the definitions that cause a whole model's difference, and restore them; return the
-    comparison without them, or None where the difference did not reproduce."""
+    """Refute the definitions that cause a whole model's difference, each by the smallest inputs
+    that show it, and restore them; return the comparison without them, as `_compare_call` does.
+    Return None, with the reason noted in the ledger, where the difference did not reproduce."""
 
     def check(smaller_call: Call = call) -> Difference | None:
         """Return the difference of a call on newly built models, or None."""
@@ -102,9 +102,9 @@ def _refute_causes(
 def _compare_call(
     setting: Setting, session: Session, call: Call, *, fresh: bool = False
 ) -> Difference | Outcome | None:
-    """Compare one call of the whole model, which is built anew if `fresh` or if definitions were
-    restored. Return a difference, or the changed version's equal outcome, or None where the
-    original does not run."""
+    """Compare a call of the whole model, which is built anew if `fresh` or if definitions were
+    restored. Return a difference (also of building), or the changed version's equal outcome, or
+    None where the original is not built or does not run, or the difference is no evidence."""
     if not fresh and len(session.ledger.unrefuted()) == len(session.ledger.records):
         return _compare_on_pair(setting.pair, setting, session, call)
     built = build_both(setting.subject, setting.seed, session)
@@ -118,9 +118,9 @@ def _compare_call(
 def _compare_on_pair(
     pair: Pair, setting: Setting, session: Session, call: Call
 ) -> Difference | Outcome | None:
-    """Compare one call on a pair. Return a difference, or the changed version's equal outcome, or
-    None where the original does not run or, with the reason recorded, the difference is no
-    evidence."""
+    """Compare a call on a pair. Return a difference, or the changed version's outcome where both
+    agree or differ by rounding only (in formats other than float32), or None where the original
+    does not run or, with the reason noted in the ledger, the difference is no evidence."""
     plan = setting.plan(recorded=not setting.brief)
     sides = module_sides(pair, "", "", session)
     result = compare_runs(sides, call, plan, session)
@@ -157,9 +157,9 @@ def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
 
 
 def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bool:
-    """Return whether the changed outcome is no further from the exact one than the original's, up
-    to twice its error and a few roundings.
-    """
+    """Return whether the changed outcome is no further from the exact outcome than the original's,
+    up to twice its error and a few roundings; paths of outputs and state have to be equal. False
+    where a run raises, or the changed version overwrites more arguments."""
     if exact.error or original.error or changed.error or changed.backward_error:
         return False
     if list(original.outputs) != list(changed.outputs):
@@ -181,8 +181,9 @@ def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bo
 def _are_gradients_no_less_exact(
     original: Mapping[str, Any], changed: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> bool:
-    """Return whether gradients are no further off than the original's, all parameters taken
-    together.
+    """Return whether gradients are no further off than twice the original's error and a few
+    roundings, all parameters together. False where a gradient is missing, of another shape or
+    format, or noise.
 
     If rounding makes the model choose another expert, the gradients of its router alone change; a
     gradient that is wrong shows where its definition is compared by itself.
@@ -207,15 +208,16 @@ def _are_gradients_no_less_exact(
 
 
 def _are_comparable(original: Any, changed: Any, exact: Any) -> bool:
-    """Return whether two results are tensors of one shape and format that are not sparse, and the
-    exact one a tensor."""
+    """Return whether two results are dense tensors of equal shape and format, and the exact result
+    a tensor."""
     are_tensors = are_alike(original, changed) and isinstance(exact, torch.Tensor)
     return are_tensors and original.layout is torch.strided
 
 
 def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:
-    """Return whether one result is no further from the exact one than the original's, and equal for
-    whole numbers."""
+    """Return whether the changed result is no further from the exact result than twice the
+    original's error and two roundings; results without floating point have to be equal. False for
+    noise."""
     if not _are_comparable(original, changed, exact):
         return False
     if not original.is_floating_point():
@@ -235,7 +237,8 @@ def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:
 def _count_for_definitions(
     setting: Setting, session: Session, call: Call, outcome: Outcome, recorded: frozenset[str]
 ) -> None:
-    """Count a whole-model comparison for every definition that took part in it."""
+    """Count an equal whole-model comparison in the record of every unrefuted definition that took
+    part in it: those in `recorded`, and those whose changed lines have all run."""
     for change in session.changes:
         record = session.ledger.records[change.definition]
         has_run = change.definition in recorded or not session.tracer.gaps(change)

@@ -21,8 +21,9 @@ SWITCHED = "submodules in the other mode"
 
 @contextmanager
 def apply_mode(model: Any, mode: str) -> Iterator[None]:
-    """Run the body under one of MODES, with a model's parameters frozen in FROZEN; under none where
-    `mode` is empty."""
+    """Run the body under one of MODES, in place and restored at its end; change nothing where
+    `mode` is "" or SWITCHED. Only FROZEN touches the model: its parameters need no gradients
+    meanwhile."""
     if mode == FROZEN:
         parameters = [p for p in model.parameters() if p.requires_grad]
         for parameter in parameters:
@@ -72,8 +73,8 @@ def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
 
 
 def switched_submodules(module: Any) -> tuple[Any, ...]:
-    """Return the direct submodules of a module that act by their mode, or have submodules that do;
-    () for None."""
+    """Return the direct submodules of a module that act by their mode, or contain submodules that
+    do, in order; () for a value that is no module, like None."""
     if not isinstance(module, nn.Module):
         return ()
     classes_by_child: dict[Any, set[Any]] = {

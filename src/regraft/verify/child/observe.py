@@ -21,7 +21,8 @@ Log = dict[str, list[Any]]
 
 @contextmanager
 def watch_calls(module: Any) -> Iterator[Log]:
-    """Hook all submodules of a module for a while; the log gets a copy of every result by path."""
+    """Hook all submodules of a module, without the module itself, in the body; the log gets copies
+    of the results of each call by path, in order. A value that is no module has an empty log."""
     log: Log = {}
     with ExitStack() as hooks:
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
@@ -31,9 +32,11 @@ def watch_calls(module: Any) -> Iterator[Log]:
 
 
 def _logging_hook(log: Log, path: str) -> Any:
-    """Return a forward hook that appends a copy of the result to the log."""
+    """Return a forward hook that appends a flat copy of the result to the list of `path` in
+    `log`."""
 
     def after(_: Any, __: Any, result: Any) -> None:
+        """Append a copy of the result's leaves to the log, and leave the result as it is."""
         leaves = {name: copy_leaf(value) for name, value in flatten(result, "result").items()}
         log.setdefault(path, []).append(leaves)
 
@@ -41,9 +44,8 @@ def _logging_hook(log: Log, path: str) -> Any:
 
 
 def flatten_log(log: Log) -> dict[str, Any]:
-    """Return a log as flat leaves, ordered by path and by the sum of the results, as calls of one
-    path come in any order.
-    """
+    """Return a log as flat leaves by "PATH call NUMBER NAME", ordered by path; calls of a path are
+    numbered by the sum of their results, as they come in any order."""
     return {
         f"{path} call {number} {name}": value
         for path, calls in sorted(log.items())
@@ -53,8 +55,8 @@ def flatten_log(log: Log) -> dict[str, Any]:
 
 
 def first_reordered_pair(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
-    """Return two submodules that stand next to each other in `before`, and in the other order in
-    `after`; None where there are none. Submodules in only one of the two are left out."""
+    """Return the first two submodules that stand next to each other in `before`, and in the reverse
+    order in `after`; None where there are none. Submodules in only one of the two are ignored."""
     places = {path: number for number, path in enumerate(after)}
     for first, second in itertools.pairwise(path for path in before if path in places):
         if places[first] > places[second]:
@@ -70,15 +72,17 @@ def _sum_of_tensors(leaves: Mapping[str, Any]) -> float:
 
 
 def count_calls(flat_log: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of calls of each submodule by path, from a flat log."""
+    """Return the number of calls of each submodule by path, from the names of a flat log;
+    submodules that were not called are absent."""
     calls = {tuple(name.split(" ", 3)[:3]) for name in flat_log}  # path, "call", number
     paths = [path for path, *_ in sorted(calls)]
     return {path: paths.count(path) for path in paths}
 
 
 def random_states() -> dict[str, Any]:
-    """Return the state of every source of random numbers that model code may use, by the source's
-    name."""
+    """Return a snapshot of every source of random numbers that model code may use, with the names
+    "torch" (CPU), "the standard library" and, where it is imported, "NumPy"; snapshots compare with
+    ==."""
     states: dict[str, Any] = {
         "torch": torch.default_generator.get_state().numpy().tobytes(),
         "the standard library": random.getstate(),
@@ -93,7 +97,8 @@ def random_states() -> dict[str, Any]:
 def shared_memory(
     flat_result: Mapping[str, Any], arguments: tree.Live, module: Any
 ) -> tuple[str, ...]:
-    """Return in words the results that share memory with an argument, a parameter or a buffer."""
+    """Return a sentence for each tensor of a result whose memory belongs to an argument, a
+    parameter or a buffer: "PATH shares memory with NAME". `module` may be None."""
     owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
     if isinstance(module, nn.Module):
         owners.update(

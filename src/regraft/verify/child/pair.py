@@ -25,7 +25,8 @@ FEWEST = 64  # values from which on distributions are compared
 
 @dataclass(slots=True)
 class Pair:
-    """The same model from both versions, in one number format."""
+    """The same model from both versions, in one number format. The float64 copy of the original is
+    stored within `mode`."""
 
     original: Any
     changed: Any
@@ -41,7 +42,8 @@ class Pair:
         return self._exact
 
     def cast(self, dtype: Any) -> Pair:
-        """Return a copy in another number format, or the models themselves in float32."""
+        """Return a pair of copies in another number format; for float32, a new pair of the models
+        themselves."""
         if dtype == torch.float32:
             return Pair(self.original, self.changed)
         return Pair(
@@ -50,7 +52,8 @@ class Pair:
 
     @contextmanager
     def mode(self, training: bool, rate: float) -> Iterator[None]:
-        """Switch both models to training or evaluation with one dropout rate, for a while."""
+        """Switch both models to training or evaluation for good, and set their dropout rate to
+        `rate` in the body. The stored float64 copy is dropped at both ends."""
         self._exact = None
         with ExitStack() as stack:
             for model in (self.original, self.changed):
@@ -61,8 +64,12 @@ class Pair:
 
 
 def build_both(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
-    """Return both models with equal redrawn weights, the difference between them, or None where the
-    original cannot be built; levels of evidence that are reached are noted in the ledger."""
+    """Return both models with equal redrawn weights, or the first difference that building,
+    attributes, state_dict and checkpoints show, or None where the original cannot be built.
+
+    The session's state is rewound before. Levels of evidence that are reached ("builds",
+    "state_dict") and the reason for None are noted in the ledger.
+    """
     ledger = session.ledger
     session.rewind()
     original = _build_original(subject, seed, session)
@@ -88,7 +95,8 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
 
 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:
-    """Return the original's model; None, with the reason recorded, where it cannot be built."""
+    """Return the original's model, built with `seed`; None, with the reason noted in
+    `ledger.skipped`, where its construction raises."""
     try:
         with (
             session.ledger.step("original", "", f"build {subject.name}"),
@@ -106,7 +114,8 @@ def _build_original(subject: Subject, seed: int, session: Session) -> Any:
 
 @contextmanager
 def _fill_uninitialised() -> Iterator[None]:
-    """Fill uninitialised memory (`torch.empty`) with NaN, so that two builds agree on it."""
+    """Fill uninitialised memory (`torch.empty`) with NaN in the body, so that two builds agree on
+    it; the debug mode of PyTorch is restored."""
     # `torch.use_deterministic_algorithms` would import the compiler, which takes seconds
     mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("warn")
@@ -157,8 +166,8 @@ def _describe_attribute_differences(
     counterpart_scope: ModuleType,
     strict: bool,
 ) -> dict[str, str]:
-    """Return a sentence by path for each attribute that differs; a missing attribute counts only if
-    `strict`."""
+    """Return a sentence by path for each plain attribute that differs, on modules that have the
+    same path and class name in both models; a missing attribute counts only if `strict`."""
     differences: dict[str, str] = {}
     counterpart_modules = dict(counterpart.named_modules())
     for path, module in original.named_modules():
@@ -181,7 +190,8 @@ def _describe_attribute_differences(
 
 def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
     """Return the first difference of two models right after construction, or None: names, shapes
-    and every value that does not depend on chance.
+    and formats of the state_dict, constant initial values, the distribution of random initial
+    values, and buffers.
 
     Names of submodules without a part in the checkpoint count only where the comparison is
     `strict`.
@@ -216,7 +226,9 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
 
 def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
     """Return the first difference of the names by which callers reach into a model, or None:
-    submodules, and parameters in their order.
+    submodules that are gone (only if `strict`), parameters in their order, and whether they need
+    gradients. New submodules do not count, and parameters only where the state_dicts have equal
+    keys.
 
     Optimizers save their state by the order of the parameters. A submodule may be of another type;
     a subclass, say.
@@ -277,7 +289,8 @@ def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
 def _buffer_difference(
     original_buffers: dict[str, Any], changed_buffers: dict[str, Any]
 ) -> Difference | None:
-    """Return the first buffer that is missing or has another initial value, or None."""
+    """Return the first buffer of the original that is missing or has another initial value, or
+    None; new buffers do not count."""
     for name, value in original_buffers.items():
         changed_value = changed_buffers.get(name)
         if not is_close(value, changed_value):
@@ -286,9 +299,9 @@ def _buffer_difference(
 
 
 def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
-    """Load each state_dict strictly into the other version; both end with the original's values.
-    Return a difference or None.
-    """
+    """Load each state_dict strictly into the model of the other version; both end with the
+    original's values. Return a difference where loading raises or a value does not survive, or
+    None."""
     try:
         changed.load_state_dict(original.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding

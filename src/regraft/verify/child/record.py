@@ -31,8 +31,8 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the first calls of the watched definitions: at most INSTANCES instances, and CALLS
-    calls of different shapes of each.
+    """Collects the first calls of the watched definitions: at most INSTANCES instances of each, and
+    CALLS calls of different shapes of each instance.
 
     `ran` names those of the classes in `noted` of which an instance was called.
     """
@@ -47,8 +47,8 @@ class Recorder:
     def keep(
         self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Add a call unless there are enough of its definition or a call with equal shapes is
-        there."""
+        """Append a snapshot of a call to `calls`, unless there are enough of its definition or of
+        its path, or the path has a call with equal shapes."""
         recorded_calls = [entry for entry in self.calls if entry.definition == definition]
         paths = {entry.path for entry in recorded_calls}
         calls_of_path = [entry for entry in recorded_calls if entry.path == path]
@@ -60,7 +60,8 @@ class Recorder:
 
 
 def _has_equal_shapes(a: Call, b: Call) -> bool:
-    """Return whether two calls have the same shapes and arguments by number and name."""
+    """Return whether two calls have tensors of equal shapes, the same number of positional
+    arguments and the same names of keyword arguments in the same order."""
     return (
         tree.shapes(a) == tree.shapes(b)
         and len(a.args) == len(b.args)
@@ -72,7 +73,13 @@ def _has_equal_shapes(a: Call, b: Call) -> bool:
 def recording(
     module: ModuleType, watched: tuple[str, ...], model: Any, noted: frozenset[str] = frozenset()
 ) -> Iterator[Recorder]:
-    """Record calls while the original `model` of the original `module` runs."""
+    """Yield a recorder of the calls of `watched` definitions while the original `model` of the
+    original `module` runs in the body; hooks and replaced functions are removed at its end.
+
+    Functions are recorded where they are looked up in `module`, modules of subclasses as well. A
+    call is recorded before it runs. Names in `watched` that are no function or module class are
+    ignored.
+    """
     recorder = Recorder(module, watched, model, noted)
     definitions = {name: getattr(module, name, None) for name in watched}
     with ExitStack() as stack:
@@ -91,18 +98,22 @@ def recording(
 
 
 def _record_calls_of(recorder: Recorder, name: str, path: str, module: Any) -> Any:
-    """Hook a module so that its calls are recorded; return the handle of the hook."""
+    """Hook a module so that its calls are recorded under `name` and `path`; return the handle of
+    the hook."""
 
     def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record the arguments of a call, before it runs, and leave them as they are."""
         recorder.keep(name, path, args, kwargs)
 
     return module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 def _note_class(recorder: Recorder, module: Any) -> Any:
-    """Hook a module so that a call adds its class to `ran`; return the handle of the hook."""
+    """Hook a module so that a call adds the qualified name of its class to `recorder.ran`, if the
+    class is defined in the recorder's module; return the handle of the hook."""
 
     def hook(*_: Any) -> None:
+        """Add the module's class to `ran`, before a call runs."""
         if type(module).__module__ == recorder.module.__name__:
             recorder.ran.add(type(module).__qualname__)
 
@@ -110,10 +121,12 @@ def _note_class(recorder: Recorder, module: Any) -> Any:
 
 
 def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:
-    """Return a function that records its calls with tensors and calls `function`."""
+    """Return a function that calls `function` and records its calls with at least one tensor
+    directly among the arguments."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        """Record a call with tensors, then return the result of the function."""
         if any(isinstance(leaf, torch.Tensor) for leaf in (*args, *kwargs.values())):
             recorder.keep(name, None, args, kwargs)
         return function(*args, **kwargs)

@@ -51,7 +51,7 @@ class Target:
 
     @property
     def callable(self) -> Callable[..., Any]:
-        """Return the function or the module."""
+        """Return the function, or the module where the target has no function."""
         function: Callable[..., Any] = self.function or self.module
         return function
 
@@ -83,7 +83,8 @@ class Outcome:
     backward_error: BaseException | None = None
 
     def is_finite(self) -> bool:
-        """Return whether all tensors among the outputs are finite."""
+        """Return whether all tensors among the outputs of the first call are finite; gradients do
+        not count."""
         tensors = (value for value in self.outputs.values() if isinstance(value, torch.Tensor))
         return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
@@ -121,8 +122,8 @@ class Plan:
 
 
 def reseed(seed: int) -> None:
-    """Seed the random numbers of every device that is present, of NumPy and of Python: models use
-    all of them.
+    """Seed the random numbers of every device that is present, of NumPy where it is imported, and
+    of Python: models use all of them.
 
     `torch.manual_seed` formats a stack trace for each kind of device that is absent, which adds up
     over a run.
@@ -138,8 +139,11 @@ def reseed(seed: int) -> None:
 
 @functools.lru_cache(maxsize=32)
 def _states_of_seed(seed: int, has_numpy: bool) -> dict[str, Any]:
-    """Return the state of every source of random numbers right after `reseed`, which this calls;
-    cached, since reading the states takes as long as a small model."""
+    """Return the state of every source of random numbers right after `reseed`.
+
+    Only the first call for a seed calls `reseed`; the result is cached, since reading the states
+    takes as long as a small model.
+    """
     reseed(seed)
     return random_states()
 
@@ -153,8 +157,8 @@ def _has_accelerator() -> bool:
 
 
 def drop_traceback(error: BaseException) -> BaseException:
-    """Remove an error's frames and causes, which would keep tensors alive, and return the error;
-    `frames_of` still returns the file names and lines."""
+    """Remove an error's frames and causes in place, which would keep tensors alive, and return the
+    error; `frames_of` still returns the file names and lines."""
     if error.__traceback__ is not None:
         frames = traceback.walk_tb(error.__traceback__)
         error.came_through = traceback.StackSummary.extract(frames, lookup_lines=False)  # type: ignore[attr-defined]
@@ -163,17 +167,18 @@ def drop_traceback(error: BaseException) -> BaseException:
 
 
 def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames that an error passed before `drop_traceback`, outermost first: file names
-    and lines only."""
+    """Return the frames that an error passed before `drop_traceback`, outermost first, with file
+    names and lines only; [] for an error without frames or without that call."""
     return list(getattr(error, "came_through", ()))
 
 
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Run a call with fresh copies of its arguments; the state that it leaves behind is noted and
-    then restored.
+    """Run a call with fresh copies of its arguments as planned and return what was observed; an
+    error of the model is in the outcome. The state that the call leaves behind is noted and then
+    restored.
 
     Code that sets `requires_grad` of values computed from its inputs fails where these have
-    gradients; it runs once more without them.
+    gradients; it runs once more without them. Raises only KeyboardInterrupt and SystemExit.
     """
     outcome = _execute(target, call, plan)
     if plan.gradients and outcome.error is not None and "leaf variable" in str(outcome.error):
@@ -182,14 +187,15 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 
 
 def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Run a call as planned; an error of the model is in the outcome."""
+    """Run a call as planned, with submodules switched in the mode SWITCHED; an error of the model
+    is in the outcome."""
     with with_switched_submodules(target.module, plan.mode):
         return _execute_watched(target, call, plan)
 
 
 def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Run a call and restore the state that it leaves behind; an error of the model is in the
-    outcome."""
+    """Run a call in the plan's mode of PyTorch, and restore the state that it leaves behind; an
+    error of the model is in the outcome. Raises only KeyboardInterrupt and SystemExit."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), apply_mode(target.model, plan.mode):
@@ -207,8 +213,13 @@ def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
 
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
-    """Run a call, and backward where the plan has gradients, and return everything that is
-    observed."""
+    """Run a call, its repetition and backward as far as the plan has them, and return everything
+    that is observed. Raises the errors of the forward calls; an error in backward is in the
+    outcome.
+
+    Outputs are copies, with buffers and effects. `drew` stays empty in training. An input
+    overwritten during backward is named only where forward overwrites none.
+    """
     leaves = plan.gradients and plan.leaves
     arguments = tree.thaw(
         call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope
@@ -264,8 +275,9 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
 
 
 def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Call twice with the same tensors, with other content the second time: neither result may
-    depend on the other call.
+    """Call twice without gradients with the same tensors, with other content the second time, and
+    return an outcome with both results, read at the end: neither result may depend on the other
+    call.
 
     A result that was remembered by the address of its input, or that the next call overwrites,
     differs.
@@ -289,7 +301,8 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
 
 
 def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
-    """Return the results and effects of a call with the next seed and without gradients."""
+    """Return by path copies of the results and the effects of a further call, with fresh arguments,
+    the next seed and no gradients."""
     arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
     reseed(plan.seed + 1)
     with torch.no_grad():
@@ -300,12 +313,14 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
 
 
 def _effects(target: Target, arguments: tree.Live, watch: Watch) -> dict[str, Any]:
-    """Return by path the state that a call has left behind, empty where effects do not count."""
+    """Return by path the state that a call has changed since the watch began; {} where the target's
+    effects do not count."""
     return watch.effects(lambda: _number_format(target, arguments)) if target.effects else {}
 
 
 def _number_format(target: Target, arguments: tree.Live) -> Any:
-    """Return the coarsest floating format among a call's tensors and its module's parameters."""
+    """Return the coarsest floating format among a call's tensors and its module's parameters; the
+    default format of PyTorch where there are none."""
     tensors = [tensor for tensor, _ in arguments.passed.values()]
     if isinstance(target.module, nn.Module):
         tensors += list(target.module.parameters())
@@ -314,12 +329,14 @@ def _number_format(target: Target, arguments: tree.Live) -> Any:
 
 
 def _buffers(module: Any) -> dict[str, Any]:
-    """Return the buffers of a module by name, none for other objects."""
+    """Return the buffers of a module and its submodules by name; {} for a value that is no
+    module."""
     return dict(module.named_buffers()) if isinstance(module, nn.Module) else {}
 
 
 def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
-    """Return the names of the inputs whose content has changed since the call."""
+    """Return the names ("input NUMBER") of the tensor arguments whose content differs from its
+    copy."""
     return tuple(
         name
         for name, (tensor, copy) in arguments.passed.items()
@@ -330,9 +347,9 @@ def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
 def _backward(
     flat_result: Mapping[str, Any], arguments: tree.Live, module: Any, plan: Plan
 ) -> Outcome:
-    """Return an outcome with the gradients, or second derivatives, of a result with respect to
-    inputs and parameters; without either where nothing depends on them. An error in backward is in
-    the outcome."""
+    """Return an outcome with only the gradients, or second derivatives (`plan.twice`), of a result
+    with respect to inputs and parameters; without either where nothing depends on them. An error in
+    backward is in the outcome. Gradients are repeated where the plan repeats."""
     outputs = {
         p: v for p, v in flat_result.items() if isinstance(v, torch.Tensor) and v.requires_grad
     }
@@ -360,9 +377,9 @@ def _backward(
 def _gradients(
     outputs: Mapping[str, Any], inputs: Mapping[str, Any], *, keep_graph: bool, graph: bool = False
 ) -> Mapping[str, Any]:
-    """Return the gradient for each input of the outputs' products with fixed cotangents; None for
-    an input without one.
-    """
+    """Return, by input, the gradient of the sum of the outputs' products with fixed cotangents;
+    None for an input without a gradient. `keep_graph` allows a second backward, `graph` a second
+    derivative."""
     cotangents = [cotangent(path, value) for path, value in outputs.items()]
     gradients = torch.autograd.grad(
         list(outputs.values()),
@@ -376,8 +393,8 @@ def _gradients(
 
 
 def _second_derivatives(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Differentiate the gradients once more; return no entries where no gradient depends on an
-    input."""
+    """Return by input the gradients of the gradients' products with fixed cotangents, as copies; {}
+    where no gradient depends on an input, None for an input without influence."""
     gradients = _gradients(outputs, inputs, keep_graph=True, graph=True)
     differentiable = {
         f"gradient of {p}": v for p, v in gradients.items() if v is not None and v.requires_grad
@@ -391,6 +408,7 @@ def _copy_all(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def cotangent(path: str, value: Any) -> Any:
-    """Return a fixed random direction for one output, so that no gradient cancels by symmetry."""
+    """Return a fixed random direction for an output, of its shape and format and the same in each
+    call for a path, so that no gradient cancels by symmetry."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()))
     return torch.randn(value.shape, generator=generator).to(value.dtype)

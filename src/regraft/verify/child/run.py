@@ -41,8 +41,11 @@ from regraft.verify.types import MODULE
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
     """Answer a request while there is time: import both versions, compare them on the subjects of
-    the drivers, and write the result to `folder`/result.json. One comparison of each change is
-    enough for versions that are the same program."""
+    the drivers, and write the result to `folder`/result.json, also after each subject. What cannot
+    be imported is the "fatal" entry of the result.
+
+    A single comparison of each change is enough for versions that are the same program.
+    """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])
@@ -123,8 +126,8 @@ def _save_evidence(session: Session) -> None:
 
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
-    """Yield a sentence for each part of a change that no input decided: a condition with one
-    result, an attribute with one value, a declaration, or a read of the process."""
+    """Yield a sentence for each part of a change that no input decided: a condition with only one
+    result, an attribute with only one value, a declaration, or a read of the process."""
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
@@ -200,8 +203,8 @@ def _start_session(
 
 
 def _refute_replaced_functions(session: Session, replaced: frozenset[str]) -> None:
-    """Refute a changed version that replaces functions of PyTorch or Python which the original
-    leaves alone."""
+    """Refute all definitions where the changed version replaces functions of PyTorch or Python
+    which the original leaves alone; the reason names the first three."""
     names = sorted(replaced - session.replaced)
     if names:
         for definition in session.ledger.unrefuted():
@@ -211,7 +214,8 @@ def _refute_replaced_functions(session: Session, replaced: frozenset[str]) -> No
 
 
 def _compare_signatures(session: Session) -> None:
-    """Refute definitions that take other arguments, or have lost a method."""
+    """Refute each definition whose calls no longer fit, because parameters changed or a method is
+    gone."""
     for name in session.ledger.unrefuted():
         sentence = signature_difference(
             getattr(session.original, name, None), getattr(session.changed, name, None)
@@ -221,8 +225,12 @@ def _compare_signatures(session: Session) -> None:
 
 
 def _compare_variables(session: Session, path: Path) -> None:
-    """Refute definitions, or the module level if it is changed, where the import leaves the file's
-    variables with other values, except values that differ at each import."""
+    """Refute the module level if it is a change, else every definition, where the import leaves a
+    variable of the file with another value; the reason is the first such variable.
+
+    Values that differ at each import do not count. The original is imported again to find these;
+    where that fails, nothing is compared and the reason noted in the ledger.
+    """
     differences = describe_differences(
         variable_leaves(session.original), variable_leaves(session.changed)
     )
@@ -247,7 +255,8 @@ def _compare_variables(session: Session, path: Path) -> None:
 
 
 def _cure_of(error: BaseException) -> str:
-    """Return what to do about a package that is missing; "" for other errors."""
+    """Return ": install PACKAGE, or ..." for an error of a package that is missing; "" for other
+    errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     package = error.name.partition(".")[0]
@@ -255,16 +264,16 @@ def _cure_of(error: BaseException) -> str:
 
 
 def _refute_excluded(session: Session, excluded: list[str]) -> None:
-    """Refute and restore the definitions that ended an earlier child."""
+    """Refute the definitions that ended an earlier child, with the reason "excluded", and restore
+    them."""
     for name in excluded:
         session.ledger.refute(name, "excluded", {})
     session.restore(tuple(excluded))
 
 
 def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
-    """Return the user's driver function; None where there is none, or it cannot be loaded, which is
-    fatal in the ledger.
-    """
+    """Return the user's driver function; None where the request has none, or where it cannot be
+    loaded, which is then the fatal error "driver" in the ledger."""
     if not request["driver"]:
         return None
     try:
@@ -288,7 +297,8 @@ def _drivers(request: Mapping[str, Any], factory: user.Factory | None) -> tuple[
 
 
 def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
-    """Yield the models of each driver that applies to the file, while runs are missing."""
+    """Yield the models of each driver that applies to the file, in order, until no change and no
+    relative needs a run; an error of a driver ends its models and is noted in the ledger."""
     for driver in drivers:
         if driver.applies(task):
             subjects = driver.subjects(task)

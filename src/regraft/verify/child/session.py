@@ -103,7 +103,8 @@ class Session:
         judge: Judge,
         functions: FunctionsSnapshot,
     ) -> Session:
-        """Return the session of two versions in their state right after their import."""
+        """Return the session of two versions in their state right after their import, which is
+        saved as the state that `rewind` restores."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
         shared = [SharedState(original), SharedState(changed)]
@@ -121,8 +122,8 @@ class Session:
 
     @contextmanager
     def trace_changed(self, definition: str, step: str) -> Iterator[None]:
-        """Run the changed version: announced in the journal, and traced while lines have not run
-        yet.
+        """Run the changed version in the body: announced in the journal, and traced while lines
+        have not run yet; results of conditions are noted.
 
         Code that has imported `regraft.ops`, which the verifier itself never does, is traced to the
         end: which kernels run is evidence. If a mutant is planted in the changed version, the
@@ -139,7 +140,8 @@ class Session:
             yield
 
     def gaps(self) -> tuple[tuple[int, str], ...]:
-        """Return (line, sentence) for each line of unrefuted definitions that has not run."""
+        """Return (line, sentence) for each changed line or branch, in either version, of unrefuted
+        definitions that has not run."""
         return tuple(
             gap
             for change in self._unrefuted_changes()
@@ -147,8 +149,8 @@ class Session:
         )
 
     def probes(self) -> tuple[Tracer, Tracer]:
-        """Return fresh tracers for the original and the changed version, to record the lines that
-        one run reaches."""
+        """Return fresh tracers for the original and the changed version, in this order, to record
+        the lines that one run reaches."""
         return Tracer(self.older.filename, self.older.changes), Tracer(
             self.tracer.filename, self.changes
         )
@@ -168,8 +170,8 @@ class Session:
         self, change: Change, tracer: Tracer | None = None
     ) -> tuple[tuple[int, str], ...]:
         """Return (line, sentence) for lines of the original that a change replaced or removed and
-        that have not run, conditions on both sides.
-        """
+        that have not run, conditions on both sides; by `tracer` instead of the session's own where
+        it is not None."""
         tracer = tracer or self.older
         old_changes = [
             old_change
@@ -184,11 +186,11 @@ class Session:
 
     @contextmanager
     def trace_original(self) -> Iterator[Callable[[], None]]:
-        """Trace a run of the original that is compared, while lines or results of conditions of it
-        have not run.
+        """Trace in the body a run of the original that is compared, while lines or results of
+        conditions of it have not run.
 
         Yields a function that forgets the lines and results of this run: a run that ends with an
-        error is not compared.
+        error is not compared. An error of the body forgets them, too, and is raised.
         """
         conditions = self.conditions[1] if self.conditions else None
         lines_before, results_before = (
@@ -215,7 +217,8 @@ class Session:
 
     @contextmanager
     def plant(self, mutant: Mutant) -> Iterator[None]:
-        """Run a mutant in place of the changed version while the context lasts."""
+        """Run a mutant in place of the changed version in the body, by replacing the code of its
+        functions; `planted` has its name meanwhile."""
         self.planted = mutant.name
         try:
             with mutant_in_place(mutant):
@@ -232,23 +235,26 @@ class Session:
         return (*changed, *(f"in the original, {sentence}" for sentence in original))
 
     def is_compared(self, change: Change) -> bool:
-        """Return whether anything of a change has run and been compared."""
+        """Return whether the definition of a change was compared at least once without a
+        difference, by itself or in a model."""
         record = self.ledger.records[change.definition]
         return bool(record.replays or record.wholes)
 
     def uncovered_changes(self) -> tuple[Change, ...]:
         """Return the changes that still need a run: they were not compared yet, or have lines that
-        never ran. Refuted changes and removed definitions are left out."""
+        never ran, in either version. Refuted changes and removed definitions are left out."""
         return tuple(change for change in self._unrefuted_changes() if self._lacks_runs(change))
 
     def _lacks_runs(self, change: Change) -> bool:
-        """Return whether a change was not compared yet, or has lines that never ran."""
+        """Return whether a change was not compared yet, or has lines that never ran, in either
+        version."""
         return not self.is_compared(change) or bool(
             self.tracer.gaps(change) or self.gaps_before(change)
         )
 
     def is_complete(self, definition: str) -> bool:
-        """Return whether a definition was compared and all its lines ran."""
+        """Return whether a definition was compared and all its changed lines ran; True for a name
+        without a change."""
         return not any(
             self._lacks_runs(change) for change in self.changes if change.definition == definition
         )
@@ -263,7 +269,8 @@ class Session:
         )
 
     def relatives_to_run(self) -> tuple[Relative, ...]:
-        """Return the relatives of unrefuted definitions that have not run."""
+        """Return the relatives of unrefuted definitions that have not run in both modes, without
+        duplicates."""
         return tuple(
             dict.fromkeys(
                 relative
@@ -274,7 +281,8 @@ class Session:
 
     def wanted_definitions(self) -> frozenset[str]:
         """Return the names of the definitions that a model should contain to be of use, whichever
-        lines it reaches."""
+        lines it reaches: unrefuted definitions that were not compared, and relatives that have not
+        run."""
         not_compared = frozenset(
             change.definition
             for change in self._unrefuted_changes()
@@ -283,7 +291,8 @@ class Session:
         return not_compared | {relative.name for relative in self.relatives_to_run()}
 
     def relatives_not_run(self, change: Change) -> tuple[str, ...]:
-        """Return a sentence for every relative of a change that has not run."""
+        """Return a sentence for every relative of a change that has not run, except builders whose
+        constructions stand in for them."""
         return tuple(
             f"{relative.name}, which {relative.why}, never ran"
             for relative in self._missing_relatives(change)
@@ -314,13 +323,15 @@ class Session:
         )
 
     def _is_outside_model(self, relative: Relative) -> bool:
-        """Return whether a relative builds classes or is a class that the model does not have."""
+        """Return whether a relative builds classes, or is a class that the model of the change does
+        not have."""
         definition = getattr(self.original, relative.name, None)
         is_other_class = isinstance(definition, type) and relative.name not in self.model_classes
         return is_other_class or relative.why == BUILDER
 
     def builders_not_run(self, change: Change) -> tuple[str, ...]:
-        """Return the names of builders that never ran, whose constructions were tried instead."""
+        """Return the names of relatives that never ran, whose constructions were compared
+        instead."""
         return tuple(
             relative.name
             for relative in self._missing_relatives(change)
@@ -328,8 +339,8 @@ class Session:
         )
 
     def constructions_to_try(self, definition: str) -> tuple[Construction, ...]:
-        """Return the calls with which builders that have not run build a definition, where a
-        builder adds nothing else."""
+        """Return the calls with which relatives that have not run build a definition, where a
+        builder adds nothing else; () for a refuted definition."""
         return tuple(
             construction
             for change in self._unrefuted_changes()
@@ -343,8 +354,8 @@ class Session:
         as a builder builds them: from its constants, and from plain values where it passes other
         values. They also stand in for a function that only sets flags of the class.
 
-        Only of a rewrite by tested rules: what a builder or a function does beside may show an edit
-        of any other kind.
+        Only a rewrite by tested rules returns True: what a builder or a function does beside may
+        show an edit of any other kind.
         """
         if not self.by_rules or relative.constructions is None:
             return False
@@ -357,14 +368,16 @@ class Session:
         )
 
     def _has_taken_value(self, definition: str, name: str, constant: str) -> bool:
-        """Return whether a constructor's argument took the value with the repr `constant`; if this
-        is "", a number, a boolean or a string."""
+        """Return whether a constructor's argument had the value with the repr `constant`; if this
+        is "", a number, a boolean, a string or a sequence of these."""
         values = self.options.get((definition, name), set())
         return constant in values if constant else any(map(_is_plain_value, values))
 
     def _has_taken_part(self, relative: Relative) -> bool:
-        """Return whether a relative took part in comparisons in both modes; a relative that is no
-        module has to have run a function.
+        """Return whether a relative took part in comparisons in both modes.
+
+        A relative that is no module class has to have run a function in its lines; a module class
+        without a `forward` counts also where its methods ran, or a subclass took part.
         """
         if self.ran.get(relative.name, set()) >= MODES:
             return True
@@ -385,16 +398,18 @@ class Session:
         )
 
     def is_covered(self) -> bool:
-        """Return whether all changes have run and were compared, or time is up."""
+        """Return whether all unrefuted changes have run and were compared, or time is up."""
         return not self.uncovered_changes() or self.ledger.is_late()
 
     def is_finished(self) -> bool:
-        """Return whether no change and no relative needs a run any more, or time is up."""
+        """Return whether no unrefuted change and no relative needs a run any more, or time is
+        up."""
         return not self.unfinished_changes() or self.ledger.is_late()
 
     def restore(self, names: tuple[str, ...]) -> None:
-        """Put the original's definitions of these names into the changed module, so that the other
-        definitions are judged without them. They stay there; `only_change` restores for a while."""
+        """Put the original's definitions of these names into the changed module, for good, so that
+        the other definitions are judged without them; `only_change` restores for a while. Names
+        that the original lacks, and the module level, are skipped."""
         for name in names:
             if name != MODULE and hasattr(self.original, name):
                 is_new = name not in self.restored
@@ -406,8 +421,8 @@ class Session:
 
     @contextmanager
     def only_change(self, name: str) -> Iterator[None]:
-        """Restore every changed definition but the one of this name, and change them back at the
-        end."""
+        """Restore every changed definition but that of this name in the body, and put the changed
+        definitions back at the end."""
         other_names = [
             change.definition for change in self.changes if change.definition not in (name, MODULE)
         ]
@@ -453,7 +468,8 @@ def _first_lines(cls: type) -> set[int]:
 
 
 def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
-    """Build a model with fixed random numbers."""
+    """Return what `build` makes of a module, after `reseed` with the seed. Raises what `build`
+    raises."""
     reseed(seed)
     return build(module)
 
@@ -466,7 +482,8 @@ def switch_mode(model: Any, training: bool) -> Any:
 
 
 def _is_plain_value(shown: str) -> bool:
-    """Return whether a repr is that of a number, a boolean, a string, or a sequence of these."""
+    """Return whether a repr is that of a number, a boolean, a string, or a container of these;
+    False for "None" and for text that is no literal."""
     try:
         value = ast.literal_eval(shown)
     except (ValueError, SyntaxError):

@@ -88,8 +88,13 @@ def as_difference(result: Pair | Difference | None) -> Difference | None:
 
 
 def record_calls(setting: Setting, session: Session) -> Recorder | None:
-    """Run the original on all calls and return the recorded calls of its definitions; None, with
-    the reason recorded, where it does not run."""
+    """Run the original on all calls of the subject, and return a recorder with the calls of its
+    unrefuted definitions.
+
+    None where a call cannot be made or raises: the reason is noted in `ledger.skipped`, and a
+    subject that fails in float32 added to `session.subjects_not_run`. Attributes that are assigned
+    late are noted in `session.late`.
+    """
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
     calls = _make_calls(setting, session)
@@ -126,8 +131,9 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
 
 
 def _make_calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
-    """Return the calls of a subject; None, with the reason recorded, where making them raises, as
-    may happen for a call that continues from another."""
+    """Return the calls of a subject for the setting's seed; None, with the reason noted in
+    `ledger.skipped`, where making them raises, as may happen for a call that continues from
+    another."""
     try:
         return setting.subject.calls(setting.seed)
     except Exception as error:  # noqa: BLE001 - calls may run the model; recorded as the reason to skip
@@ -139,12 +145,14 @@ def _make_calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
 
 
 def cast_to_format(call: Call, setting: Setting) -> Call:
-    """Return a call with its float tensors in the setting's number format."""
+    """Return a call with its float tensors in the setting's number format, integers as they are;
+    the call itself in float32."""
     if setting.dtype == "float32":
         return call
     dtype = getattr(torch, setting.dtype)
 
     def cast(tensor: Any) -> Any:
+        """Return a floating tensor in the setting's number format, any other tensor as it is."""
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
     return tree.map_tensors(call, cast, call.label, call.beyond)
@@ -157,7 +165,8 @@ def depth(entry: Recorded) -> float:
 
 
 def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool:
-    """Return whether the changed version has a function or module for a recorded call."""
+    """Return whether the changed version has a function of the name, or a module at the path, for a
+    recorded call. A submodule whose class comes from the original file is none."""
     if entry.path is None:
         return isinstance(getattr(session.changed, entry.definition, None), FunctionType)
     module = dict(setting.pair.changed.named_modules()).get(entry.path)

@@ -42,7 +42,8 @@ class SharedState:
         self._parameters = _saved_parameters(modules)
 
     def rewind(self) -> None:
-        """Restore mode, attributes and weights of the modules, and the numbers of the classes."""
+        """Restore in place the mode, attributes and weights of the modules, and the numbers of the
+        classes, as they were at construction; class attributes that are new stay."""
         for watch in self._watches:
             watch.rewind()
         for parameter, (value, wants_gradient) in self._parameters.items():
@@ -55,15 +56,16 @@ class SharedState:
 
 
 def _class_numbers(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield pairs of a name and a plain value among the attributes of a class, special names
-    aside."""
+    """Yield pairs of a name and a plain value (number, boolean, string or None) among the class's
+    own attributes, except names that begin with two underscores."""
     for name, value in vars(cls).items():
         if isinstance(value, _NUMBERS) and not name.startswith("__"):
             yield name, value
 
 
 def _saved_parameters(modules: list[nn.Module]) -> dict[nn.Parameter, tuple[Any, bool]]:
-    """Return the value and the need of a gradient of each parameter that has a value."""
+    """Return a copy of the value, and the need of a gradient, of each parameter that has a value,
+    each parameter once; lazy parameters and those on the meta device are skipped."""
     parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
     return {
         parameter: (parameter.detach().clone(), parameter.requires_grad)
@@ -73,9 +75,9 @@ def _saved_parameters(modules: list[nn.Module]) -> dict[nn.Parameter, tuple[Any,
 
 
 def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:
-    """Yield the modules, and the classes of the file `home`, that values hold: in containers,
-    classes, defaults of functions.
-    """
+    """Yield the modules, and the classes of the file `home`, that values hold, each once, the
+    values themselves included: in containers, classes of the file, defaults of its functions. The
+    inside of a module is not searched."""
     pending, visited = list(values), set()
     while pending:
         value = pending.pop()

@@ -10,11 +10,11 @@ from typing import Any
 
 
 def signature_difference(original: Any, changed: Any) -> str:
-    """Return in words how calls of a definition that used to fit no longer do; "" where they all
-    still fit.
+    """Return in words the first way in which calls of a definition that used to fit no longer do;
+    "" where they all still fit.
 
-    Of a class, the public methods, `__init__` and `__call__` are compared; of anything but a class
-    or function nothing is.
+    Of a class, the public methods, `__init__` and `__call__` that the original class itself defines
+    are compared; of anything but a class or function nothing is.
     """
     if isinstance(original, FunctionType) and isinstance(changed, FunctionType):
         return _parameter_difference(original.__name__, original, changed)
@@ -36,7 +36,7 @@ def signature_difference(original: Any, changed: Any) -> str:
 
 def _parameter_difference(name: str, original: Any, changed: Any) -> str:
     """Return in words the first parameter that lost its name, place or default, or is new and
-    required; else ""."""
+    required; "" where there is none, the changed callable has *args, or either has no signature."""
     try:
         old_signature, new_signature = inspect.signature(original), inspect.signature(changed)
     except (TypeError, ValueError):  # a callable without a signature
@@ -71,7 +71,8 @@ def _parameter_difference(name: str, original: Any, changed: Any) -> str:
 
 
 def _are_equal_defaults(old: Any, new: Any) -> bool:
-    """Return whether two defaults are equal; True for objects that cannot be compared."""
+    """Return whether two defaults have equal types and reprs; True where the original's is neither
+    a plain value nor a tuple, which cannot be compared. No default differs from any default."""
     is_comparable = (
         isinstance(old, bool | int | float | str | None.__class__ | tuple)
         or old is inspect.Parameter.empty

@@ -32,7 +32,8 @@ class SourceWriter:
     unknown: list[str] = field(default_factory=list)
 
     def expression(self, value: Any) -> str:
-        """Return the source of a value."""
+        """Return the source of a value, and add the statements that it needs to `imports`; `...`
+        for a type without an expression, which is added to `unknown`."""
         if is_config(value):
             return self._configuration(value)
         if isinstance(value, type | FunctionType):
@@ -44,12 +45,12 @@ class SourceWriter:
         return UNKNOWN
 
     def keywords(self, values: Mapping[str, Any]) -> str:
-        """Return values by name as the keyword arguments of a call."""
+        """Return values by name as the keyword arguments of a call: "a=1, b=2", "" for none."""
         return ", ".join(f"{name}={self.expression(value)}" for name, value in values.items())
 
     def _configuration(self, config: Any) -> str:
-        """Return the call that makes a configuration, without the fields that keep their
-        default."""
+        """Return the call that makes a configuration, without the fields that keep their default; a
+        SimpleNamespace for an object that the verifier invented."""
         cls = type(config)
         fields = fields_of(config)
         if cls.__module__.startswith("regraft."):  # invented from the fields that the file reads
@@ -65,8 +66,9 @@ class SourceWriter:
         return f"{self._definition(cls)}({self.keywords(fields)})"
 
     def _definition(self, value: Any) -> str:
-        """Return the name of a class or function: one of the file as an attribute of `module`, any
-        other one by its own module, which is imported."""
+        """Return the name of a class or function: as an attribute of `module` where the file
+        defines it, else by its own module, which is added to `imports`; `...` for a definition
+        inside a function."""
         name = value.__qualname__
         if value.__module__ == self.module.__name__:
             return f"module.{name}"
@@ -79,7 +81,7 @@ class SourceWriter:
         return f"{value.__module__}.{name}"
 
     def _sequence(self, values: Any) -> str:
-        """Return a list, tuple or set."""
+        """Return the source of a list, tuple or set, with that of its elements."""
         items = ", ".join(self.expression(value) for value in values)
         if isinstance(values, tuple):
             return f"({items},)" if len(values) == 1 else f"({items})"
@@ -88,25 +90,27 @@ class SourceWriter:
         return f"{{{items}}}" if values else "set()"
 
     def _mapping(self, values: Any) -> str:
-        """Return a dictionary."""
+        """Return the source of a dictionary, with that of its keys and values."""
         entries = (f"{self.expression(k)}: {self.expression(v)}" for k, v in values.items())
         return f"{{{', '.join(entries)}}}"
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Return whether a value is the default of its field."""
+    """Return whether a value is the default of its field: the same object, or an equal plain value
+    of the same type."""
     is_plain = type(value) is type(default) and isinstance(value, _PLAIN)
     return value is default or (is_plain and value == default)
 
 
 def _number(_: SourceWriter, value: float) -> str:
-    """Return a number."""
+    """Return the source of a number; `float("nan")` or `float("inf")` where it is not finite."""
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
 def _tensor(_: SourceWriter, value: torch.Tensor) -> str:
-    """Return a call that makes a tensor with the shape, the dtype and, of integers, the range of a
-    given one; a tensor of equal elements is written as such."""
+    """Return the source of a call that makes a tensor with the shape, the dtype and, of integers,
+    the range of `value`, with random content; a tensor of equal elements is written as such, an
+    empty tensor as one of zeros."""
     shape = ", ".join(map(str, value.shape))
     size = f"({shape},)" if value.dim() == 1 else f"({shape})"
     lowest, highest = (value.min().item(), value.max().item()) if value.numel() else (0, 0)

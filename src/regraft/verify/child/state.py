@@ -99,7 +99,8 @@ def _is_own_object(value: Any, home: str) -> bool:
 
 
 def _is_unchanged(saved: _Saved, value: Any) -> bool:
-    """Return whether a value is equal to the saved one; it may be a new object."""
+    """Return whether a value has the type and content of the saved value; it may be a new object
+    only if it has content or is a plain constant."""
     content = saved.content
     if type(value) is not type(saved.value):
         return False
@@ -160,7 +161,7 @@ def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str
 
 
 class _Namespace:
-    """One dictionary of names that is watched: a module's attributes, layers or buffers, or the
+    """A dictionary of names that is watched: a module's attributes, layers or buffers, or the
     file's variables. Its changes are effects of a call if it is `reported`; it is restored in any
     case."""
 
@@ -196,8 +197,9 @@ class _Namespace:
         return not holds_saved_objects
 
     def changed(self) -> Iterator[tuple[str, Any]]:
-        """Yield, sorted, the names that are new or hold another value, with the value, and those
-        that are gone, with `GONE`."""
+        """Yield, sorted, `prefix` and name of those that are new or hold another value since
+        construction, with the value, and of those that are gone, with `GONE`. An equal new object
+        is no change."""
         if not self._saved and not self._has_new_objects():
             return
         current, old_values, saved = self._now(), self._before, self._saved
@@ -217,7 +219,8 @@ class _Namespace:
             yield self.prefix + name, current.get(name, GONE)
 
     def rewind(self) -> None:
-        """Restore all names and the content of their values."""
+        """Restore in place all names, without those that are new, and the content of their
+        values."""
         if self._has_new_objects():
             current = self._now()
             for name in current.keys() - self._before.keys():
@@ -245,7 +248,7 @@ class _Hooks:
         return sum(map(len, self._owners)) - self._number
 
     def rewind(self) -> None:
-        """Restore the hooks."""
+        """Restore the hooks of construction in place."""
         if not self._number and not any(self._owners):
             return
         for owner, saved in zip(self._owners, self._before, strict=True):
@@ -255,8 +258,9 @@ class _Hooks:
 
 
 class Watch:
-    """Saves the state of a module tree and of the file's variables, reports its changes, and
-    restores it."""
+    """Saves the state of a module tree and of a file's variables at construction, reports its
+    changes, and restores it. `module` and `scope` may be None; variables in `skipped`, parameters'
+    values and names with two leading underscores are not watched."""
 
     def __init__(
         self, module: Any, scope: ModuleType | None, skipped: frozenset[str] = frozenset()
@@ -282,16 +286,17 @@ class Watch:
 
     @contextmanager
     def printing(self) -> Iterator[None]:
-        """Collect the text printed to stdout meanwhile."""
+        """Collect the text that the body prints to stdout, so that it is not shown; `effects`
+        returns it."""
         with contextlib.redirect_stdout(self._text):
             yield
 
     def effects(self, number_format: Callable[[], Any]) -> dict[str, Any]:
         """Return the changes since the watch began and the text printed since the last call of this
-        method, as flat leaves.
+        method, as flat leaves whose paths `is_state` accepts; {} where nothing changed.
 
         Decimal numbers become tensors of `number_format`, so that they are compared as results of
-        computations.
+        computations. Changes of buffers are not returned.
         """
         leaves: dict[str, Any] = {}
         for namespace in self._namespaces:
@@ -317,7 +322,8 @@ class Watch:
         return str(text)
 
     def rewind(self) -> None:
-        """Restore all state as it was when the watch began."""
+        """Restore in place all state as it was when the watch began; printed text stays
+        collected."""
         for namespace in self._namespaces:
             namespace.rewind()
         for hooks in self._hooks:
@@ -349,9 +355,8 @@ def _comparable_leaf(
 
 
 def normalise_text(text: str, scope: ModuleType | None) -> str:
-    """Return text without the parts that differ between two copies of one file: addresses, its
-    folder, its module's suffix.
-    """
+    """Return text without the parts that differ between two copies of one file: addresses, its path
+    and two folders above, its module's suffix. Without a scope that has a file, paths stay."""
     text = _VERSION.sub("", _ADDRESS.sub("...", text))
     folder = str(getattr(scope, "__file__", ""))
     for level in range(_PARENTS):
@@ -363,13 +368,14 @@ def normalise_text(text: str, scope: ModuleType | None) -> str:
 
 def variable_leaves(scope: ModuleType) -> dict[str, Any]:
     """Return by path the plain values among a file's variables as flat leaves: numbers, strings,
-    tensors, containers."""
+    tensors, containers, fields of objects of the file's classes. Functions, classes, modules and
+    names with two leading underscores are skipped."""
     return _plain_leaves(VARIABLE, vars(scope), scope, frozenset())
 
 
 def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any]:
     """Return by path the plain values among the attributes of one module, which is at `path` in its
-    model, as flat leaves."""
+    model, as flat leaves; parameters, buffers and submodules are not included."""
     return _plain_leaves(
         f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, _INTERNAL
     )
@@ -378,8 +384,9 @@ def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any
 def _plain_leaves(
     prefix: str, namespace: Mapping[str, Any], scope: ModuleType, skipped: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the plain values of a namespace as flat leaves, without skipped and double-underscore
-    names."""
+    """Return the plain values of a namespace, and the fields of objects of the file's classes, as
+    flat leaves by `prefix` and name; names in `skipped` or with two leading underscores are
+    skipped."""
     leaves: dict[str, Any] = {}
     for name, value in namespace.items():
         if name in skipped or name.startswith("__"):

@@ -38,9 +38,11 @@ def compare_random(
     original: Target, changed: Target, call: Call, largest: Largest, judge: Judge
 ) -> tuple[Difference | None, str]:
     """Compare two runs with dropout on; return a difference or None, and the way of comparison.
+    Differences of equal results are added to `largest`.
 
     The way is "deterministic", "same random numbers" or "distribution"; "seeded" or "error" where a
-    difference shows before; or a sentence where the original does not run.
+    difference shows before; or "the original does not run", without a difference. Random results
+    whose values differ under the same seed are compared by distribution, then by their gradients.
     """
     plan = Plan(seed=1, repeat=True)
     original_first, original_second = (
@@ -95,7 +97,8 @@ def compare_random(
 
 
 def _has_close_results(first: Outcome, second: Outcome) -> bool:
-    """Return whether all tensors that both outcomes show are close."""
+    """Return whether all tensors that both outcomes have, in the first and the second call, are
+    close; values that are no tensors do not count."""
     pairs = [(value, second.outputs.get(path, value)) for path, value in first.outputs.items()] + [
         (value, second.repeated.get(path, value)) for path, value in first.repeated.items()
     ]
@@ -109,7 +112,12 @@ def _compare_distributions(
     original: Target, changed: Target, call: Call, noise: frozenset[str] = frozenset()
 ) -> Difference | None:
     """Compare the distributions of all values that a call and its repetition return, each alone and
-    all jointly; return the difference that fresh runs confirm, or None."""
+    all jointly; return the difference that fresh runs confirm, or None. A result that is missing or
+    has another shape is a difference, too.
+
+    The number of runs lies between FEWEST_SAMPLES and SAMPLES, for about SECONDS per sample. None
+    also where the original returns a value in some runs only.
+    """
     start = time.monotonic()
     execute(original, call, Plan(gradients=False, repeat=True))
     seconds_per_run = max(1e-5, time.monotonic() - start)
@@ -145,8 +153,10 @@ def _compare_distributions(
 
 
 def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> dict[str, Any]:
-    """Return by path a row of values per run for every floating result that all runs return in one
-    shape, of the first and the repeated call; without buffers and the paths in `noise`."""
+    """Return by path a tensor of shape (runs, at most ELEMENTS values) for every floating result
+    that all runs return in one shape, of the first and the repeated call (with SECOND_CALL before
+    the path); without buffers and the paths in `noise`. Run number n has the seeds 2n and 2n +
+    1."""
     rows: dict[str, list[Any]] = {}
     for seed in seeds:
         # the repetition takes the next seed
@@ -177,10 +187,10 @@ def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> 
 
 def _check_backward(original: Target, changed: Target, call: Call) -> Difference | None:
     """Check that backward drops what forward dropped: the gradient predicts finite differences
-    under one seed.
+    under one seed. Return a difference where the changed version's fails for at least two of three
+    seeds.
 
-    Return None where the changed version's does for two of three seeds, and where the original's
-    does not for a seed.
+    Return None otherwise, and where the original's gradient fails or is absent for a seed.
     """
     mismatches = 0
     for seed in range(3):
@@ -197,8 +207,8 @@ def _check_backward(original: Target, changed: Target, call: Call) -> Difference
 
 
 def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
-    """Return the relative error of a directional derivative against a finite difference; None where
-    inputs have no gradients, or only zeros."""
+    """Return the error of a directional derivative against a finite difference, relative to the
+    norm of the gradient; None where inputs have no gradients, or only zeros."""
     plan = Plan(seed=seed)
     outcome = execute(target, call, plan)
     names = [name for name in outcome.gradients or {} if name.startswith("input ")]
@@ -239,7 +249,8 @@ def _projection(outcome: Outcome) -> float:
 
 
 def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Call:
-    """Return a call with its inputs moved along directions, times `step`."""
+    """Return a call with its tensors moved along the directions of their names ("input NUMBER"),
+    times `step`; tensors without a direction stay."""
     count = 0
 
     def shift(leaf: Any) -> Any:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def limit_time(seconds: float, error: BaseException, *, processor: bool = False) -> Iterator[None]:
-    """Raise `error` in code that runs for longer than some seconds, of the clock or, with
-    `processor`, of processor time.
+    """Raise `error` in the body once it runs for longer than `seconds`, of the clock or, with
+    `processor`, of processor time; the former signal handler is restored.
 
     Nothing is limited where the system has no such timer (Windows). Only the main thread can be
-    limited.
+    limited. A limit inside another by the same clock ends the outer limit.
     """
     if not hasattr(signal, "setitimer"):
         yield
@@ -25,6 +25,7 @@ def limit_time(seconds: float, error: BaseException, *, processor: bool = False)
     )
 
     def stop(*_: object) -> None:
+        """Raise the error of the limit."""
         raise error
 
     old_handler = signal.signal(signal_number, stop)

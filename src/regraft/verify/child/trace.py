@@ -20,10 +20,12 @@ _EXIT = -1
 
 
 class Tracer:
-    """Traces one file while used as a context manager; other files only cost their call events.
+    """Traces one file while used as a context manager; other files only cost their call events. The
+    former trace function is put back at the end, and what ran is collected over all uses.
 
-    `kernels` names the functions of `regraft.ops` that ran, as evidence of the implementation in
-    use; `entered` holds the first lines of the file's functions that ran.
+    `lines`, `arms` (sides of conditional expressions) and `arcs` (steps from a header to the next
+    line) are those that ran. `kernels` names the functions of `regraft.ops` that ran, as evidence
+    of the implementation in use; `entered` holds the first lines of the file's functions that ran.
     """
 
     def __init__(self, filename: str, changes: tuple[Change, ...]) -> None:
@@ -49,8 +51,8 @@ class Tracer:
         self._headers = frozenset(headers)
 
     def mark_imported(self, code: CodeType) -> None:
-        """Mark the lines that the import of a module runs, those of its classes included,
-        as run."""
+        """Add to `lines` the lines that the import of a module runs, those of its class bodies
+        included, but not of its functions."""
         self.lines |= {line for _, _, line in code.co_lines() if line}
         for constant in code.co_consts:
             if isinstance(constant, CodeType) and not constant.co_flags & inspect.CO_NEWLOCALS:
@@ -63,7 +65,7 @@ class Tracer:
     def restore_state(
         self, state: tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]
     ) -> None:
-        """Go back to a state that `save_state` returned."""
+        """Go back to a state that `save_state` returned; `kernels` and `entered` stay."""
         lines, arms, arcs = state
         self.lines, self.arms, self.arcs = set(lines), set(arms), set(arcs)
 
@@ -78,7 +80,9 @@ class Tracer:
         threading.settrace(self._outer)
 
     def gaps(self, change: Change) -> tuple[tuple[int, str], ...]:
-        """Return (line, sentence) for every statement and branch of a change that has not run."""
+        """Return (line, sentence) for every statement and branch of a change that has not run:
+        first statements, then sides of conditional expressions (from Python 3.11 on), then
+        conditions that were never false. Duplicates are dropped."""
         sentences = [
             (start, f"line {start} never ran")
             for start, end in change.statements
@@ -115,8 +119,9 @@ class Tracer:
         )
 
     def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
-        """Return the trace function for a call in the traced file, None for other files; note
-        functions of `regraft.ops` and the first lines of those of the file."""
+        """Return the trace function for a call in the traced file, None for other files; add
+        functions of `regraft.ops` to `kernels` and the first lines of the file's functions to
+        `entered`."""
         code = frame.f_code
         filename = code.co_filename
         if filename in self._foreign:
@@ -173,8 +178,8 @@ class Tracer:
 
 
 def leave_kernels_out(files: Collection[str]) -> None:
-    """Change Triton's interpreter, where it is in use, so that it runs without tracing, except for
-    kernels of these files.
+    """Change Triton's interpreter, where it is in use, so that it runs without tracing for the rest
+    of this process, except for kernels of these files; do nothing where it is not in use.
 
     Each of its kernels makes many thousands of calls, and a tracer that is told of them takes
     longer than the kernel.
@@ -185,6 +190,8 @@ def leave_kernels_out(files: Collection[str]) -> None:
     launch = interpreter.GridExecutor.__call__
 
     def untraced(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        """Launch a kernel without tracing, unless it belongs to `files`; return the result of the
+        launch."""
         outer = sys.gettrace()
         if kernel.fn.__code__.co_filename in files:
             return launch(kernel, *args, **kwargs)

@@ -45,10 +45,12 @@ Lasting = Callable[[Subject, Pair, Session], tuple[Difference | None, str]]
 def compare_training(
     subject: Subject, pair: Pair, session: Session
 ) -> tuple[Difference | None, str]:
-    """Compare the losses of both versions over optimizer steps, with evaluations in between.
+    """Compare the losses of copies of both models over STEPS optimizer steps, with evaluations in
+    between.
 
-    Return a difference or None, and in words what agreed ("" for nothing). Steps have a fixed
-    length and no state: an optimizer that divides by small gradients would blow rounding up.
+    Return a difference or None, and in words what agreed; "" where there is a difference, and where
+    the original cannot be trained. Steps have a fixed length and no state: an optimizer that
+    divides by small gradients would blow rounding up.
     """
     with session.ledger.step("original", "", f"train {subject.name}"):
         original_losses = _losses(subject, pair.original, session)
@@ -76,8 +78,9 @@ def compare_training(
 def _first_difference(
     original_losses: list[float], changed_losses: list[float], spread: list[float]
 ) -> Difference | None:
-    """Return the first loss that differs by more than roundings of the first weights explain, or
-    None."""
+    """Return the first loss that differs by more than TOLERANCE of its size and SPREAD times
+    `spread`, the effect of roundings of the first weights, or None. Losses of the original that are
+    not finite do not count."""
     for number, (original, changed, rounding_effect) in enumerate(
         zip(original_losses, changed_losses, spread, strict=True)
     ):
@@ -101,9 +104,9 @@ def _first_difference(
 def _widen_spread(
     spread: list[float], original_losses: list[float], moved_losses: list[float]
 ) -> list[float]:
-    """Return the largest distance up to each step: where two paths have separated, a later step
-    that is close by chance does not count.
-    """
+    """Return, for each loss, the larger of `spread` and the largest distance between the two paths
+    up to that loss: where two paths have separated, a later step that is close by chance does not
+    count."""
     distances = [
         abs(original_loss - moved_loss)
         for original_loss, moved_loss in zip(original_losses, moved_losses, strict=True)
@@ -115,8 +118,9 @@ def _widen_spread(
 
 
 def _losses(subject: Subject, model: Any, session: Session) -> list[float] | BaseException:
-    """Return, alternately, the evaluation loss before a step and the training loss of the step; []
-    for a model without parameters to train, an error where the model raises one."""
+    """Return the losses of a copy of a model in float32, alternately that of an evaluation before a
+    step and the training loss of the step; [] for a model without parameters to train, an error
+    where the model raises it. The session's state is rewound before and after."""
     session.rewind()
     try:
         model = weights.copy_model(model).float()
@@ -146,7 +150,8 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
 
 
 def _loss(model: Any, call: tree.Call, seed: int) -> Any:
-    """Return the mean squared distance of all floating results to fixed random numbers."""
+    """Return the sum, over all floating results of a call, of the mean squared distance to fixed
+    random numbers, as a scalar tensor; 0 without such results."""
     arguments = tree.thaw(call, model, gradients=False)
     reseed(seed)
     flat = flatten(model(*arguments.args, **arguments.kwargs))
@@ -160,7 +165,8 @@ def _loss(model: Any, call: tree.Call, seed: int) -> Any:
 
 
 def _move_by_rounding(model: Any, seed: int) -> Any:
-    """Return a copy of a model with every weight moved by about one rounding."""
+    """Return a copy of a model with every floating parameter moved by about one rounding, up or
+    down."""
     moved = weights.copy_model(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -174,7 +180,8 @@ def compare_copies(subject: Subject, pair: Pair, session: Session) -> tuple[Diff
     """Check that the model is still copied and pickled where the original is, and that a copy does
     not depend on the model.
 
-    Return a difference or None, and in words what agreed ("" for nothing).
+    Return a difference or None, and in words what agreed: "copies and pickles" if at least one of
+    both did, "" for nothing. Both models are in evaluation after a comparison.
     """
     # all copies before anything runs: a first call may leave state behind that cannot be copied
     copies = []
@@ -226,8 +233,9 @@ def _result_or_error(function: Callable[[Any], Any], model: Any) -> Any:
 def _copy_difference(
     subject: Subject, model: Any, copied: Any, scope: ModuleType
 ) -> Difference | None:
-    """Compare a model and its copy after the model's own weights were cleared, since a copy must
-    not read them. Return None also where the model itself does not run."""
+    """Return the first difference of a model's results and its copy's, computed after the model's
+    own weights were cleared, since a copy must not read them; None where they agree, and where the
+    model itself does not run. Weights are restored; both are in evaluation afterwards."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
     model_outcome = execute(Target(switch_mode(model, False), scope=scope), call, plan)
     with _clear_parameters(model):
@@ -249,7 +257,7 @@ def _copy_difference(
 
 @contextmanager
 def _clear_parameters(model: Any) -> Iterator[None]:
-    """Set all parameters to zero for a while."""
+    """Set all parameters to zero in the body, and restore their values at its end."""
     saved = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
     with torch.no_grad():
         for parameter, _ in saved:

@@ -37,11 +37,12 @@ class Transformed:
 def compare_transformed(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> Transformed:
-    """Script and trace both versions where the original can be, and compare the results; `ledger`
-    gets the steps of the run.
+    """Script and trace both versions where the original can be, and compare the results on a call;
+    the journal of `ledger` gets the steps.
 
-    Returns at the first difference, without losses. Leaves a transform out that ended an earlier
-    process, or is too slow for the changed version.
+    Return at the first difference, without losses. A transform that only the original survives is a
+    loss, with its error. A transform is skipped that ended an earlier process, fails for the
+    original, or is too slow for the changed version.
     """
     losses: list[str] = []
     agreeing: list[str] = []
@@ -77,17 +78,18 @@ def _first_line(error: BaseException) -> str:
 
 
 def _script(target: Target, arguments: tree.Live) -> Any:
-    """Return the result of the scripted target."""
+    """Return the result of the scripted target; raises TimeoutError after SECONDS."""
     return _run_transformed(torch.jit.script, target, arguments)
 
 
 def _trace(target: Target, arguments: tree.Live) -> Any:
-    """Return the result of the target traced by `torch.fx`."""
+    """Return the result of the target traced by `torch.fx`; raises TimeoutError after SECONDS."""
     return _run_transformed(torch.fx.symbolic_trace, target, arguments)
 
 
 def _run_transformed(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
-    """Return the result of a transformed target; raises TimeoutError after SECONDS."""
+    """Transform a target and return the result of a call of it, warnings silenced; raises
+    TimeoutError after SECONDS, and what transform or call raise."""
     with limit_time(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return transform(target.callable)(*arguments.args, **arguments.kwargs)

@@ -41,7 +41,8 @@ class Call:
 
 
 def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label: str = "") -> Call:
-    """Copy a call's arguments in their current state; modules of `model` become references."""
+    """Return a call with copies of the arguments in their current state; modules of `model` become
+    references. Tensors lose their gradient history; objects that cannot be copied are shared."""
     paths = (
         {id(module): path for path, module in model.named_modules()} if model is not None else {}
     )
@@ -58,12 +59,14 @@ def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label
 
 
 def map_call(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
-    """Return a call with `fn` applied to the leaves of its arguments."""
+    """Return a new call with `fn` applied to the leaves of its arguments, and with `label` and
+    `beyond` instead of the call's own."""
     return Call(map_leaves(call.args, fn), map_leaves(dict(call.kwargs), fn), label, beyond)
 
 
 def map_tensors(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
-    """Return a call with `fn` applied to the tensors among its arguments."""
+    """Return a new call with `fn` applied to the tensors among its arguments, and with `label` and
+    `beyond` instead of the call's own."""
     return map_call(
         call, lambda leaf: fn(leaf) if isinstance(leaf, torch.Tensor) else leaf, label, beyond
     )
@@ -86,8 +89,8 @@ def duplicate(leaf: Any) -> Any:
 class Live:
     """A call made ready for one model.
 
-    `leaves` are the tensors that collect gradients. `passed` are the tensors that the model gets,
-    each with a copy of its content.
+    `leaves` are the tensors that collect gradients, `passed` the tensors that the model gets, each
+    with its content before the call; both by "input NUMBER".
     """
 
     args: tuple[Any, ...]
@@ -99,11 +102,12 @@ class Live:
 def thaw(
     call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: ModuleType | None = None
 ) -> Live:
-    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not change
-    a leaf.
+    """Make fresh arguments of a call for `model`; references become its modules. Float tensors pass
+    through a copy so that in-place writes do not change a leaf.
 
-    Objects of a class of the file become objects of that class in `scope`, the version that the
-    call is for.
+    With `gradients` floating tensors except masks collect gradients; with `dtype` floating tensors,
+    also inside objects, are cast to it. Objects of a class of the file become objects of that class
+    in `scope`, the version that the call is for, by default the module of the model's class.
     """
     scope = scope or sys.modules.get(type(model).__module__)
     leaves: dict[str, Any] = {}
@@ -136,8 +140,9 @@ def thaw(
 
 
 def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
-    """Give a private copy, and the objects in it, in place the classes that `scope`, another
-    version of their file, defines; return the copy."""
+    """Give a private copy, and the objects in it down to `depth` levels, in place the classes that
+    `scope`, another version of their file, defines; return the copy, or a new tuple of the class
+    for a named tuple. Modules, classes and tensors stay."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
@@ -200,8 +205,8 @@ def _tensors_inside(value: Any, depth: int, visited: set[int]) -> list[tuple[Any
 
 
 def is_mask(tensor: Any) -> bool:
-    """Return whether a float tensor is an additive attention mask: it holds only zero and hugely
-    negative values."""
+    """Return whether a float tensor is an additive attention mask: it holds only zero and values of
+    at most -1e4, and at least one of the latter."""
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return False
     hidden = tensor <= -1e4
@@ -213,21 +218,24 @@ def structure(call: Call) -> str:
     by type alone."""
 
     def describe_leaf(leaf: Any) -> Any:
+        """Return None, a boolean, a float or a string as it is, of any other leaf the name of its
+        type."""
         return leaf if leaf is None or isinstance(leaf, bool | float | str) else type(leaf).__name__
 
     return str(map_leaves((call.args, dict(call.kwargs)), describe_leaf))
 
 
 def shapes(call: Call) -> list[list[int]]:
-    """Return the shapes of a call's tensors in order."""
+    """Return the shapes of a call's tensors in order, positional arguments first."""
     return [list(tensor.shape) for tensor in tensors(call)]
 
 
 def tensors(call: Call) -> list[Any]:
-    """Return the tensors of a call in order."""
+    """Return the tensors of a call, also inside containers, in order, positional arguments
+    first."""
     return [leaf for leaf in argument_leaves(call) if isinstance(leaf, torch.Tensor)]
 
 
 def argument_leaves(call: Call) -> Iterator[Any]:
-    """Yield the leaves of a call's arguments in order."""
+    """Yield the leaves of a call's arguments in order, positional arguments first."""
     return iterate_leaves((call.args, dict(call.kwargs)))

@@ -28,8 +28,9 @@ def variants(call: Call) -> tuple[Call, ...]:
     """Return the call, labelled `AS_RECORDED`, then its perturbations; masks, integers and flags
     stay as recorded.
 
-    Small inputs make an epsilon visible, large ones a missing scale, constant rows a variance of
-    zero.
+    The perturbations are inputs times 0.001, 0.01 and 10, constant rows, `SMALL`, and times 1000
+    for inputs in float16. Small inputs make an epsilon visible, large ones a missing scale,
+    constant rows a variance of zero.
     """
     calls = [Call(call.args, call.kwargs, AS_RECORDED)]
     calls += [
@@ -44,10 +45,12 @@ def variants(call: Call) -> tuple[Call, ...]:
 
 
 def laid_out_calls(call: Call) -> tuple[Call, ...]:
-    """Return the call in other layouts and sizes: strides, one row, no rows, one step less; the
-    original may refuse some.
+    """Return the call in other layouts and sizes, labelled as in LAID_OUT: strides, one row, one
+    step less, no rows; the original may refuse some. Sizes that are too small to be cut are
+    skipped.
 
-    A further call has an index beyond the largest, as padding or "no expert" often is.
+    A further call has an index beyond the largest, as padding or "no expert" often is, where a
+    tensor holds indices.
     """
     tensors = [tensor for tensor in tree.tensors(call) if tensor.dim() > 0]
     calls = [tree.map_tensors(call, _restride, STRIDED, call.beyond)]
@@ -72,7 +75,8 @@ def laid_out_calls(call: Call) -> tuple[Call, ...]:
 
 
 def _is_index(tensor: Any) -> bool:
-    """Return whether a tensor holds whole numbers that are not those of a mask."""
+    """Return whether a tensor of integers (32 or 64 bits) has elements and a largest element other
+    than 1, so that it is no mask."""
     return (
         tensor.dtype in (torch.int32, torch.int64)
         and tensor.numel() > 0
@@ -94,10 +98,11 @@ def _restride(tensor: Any) -> Any:
 
 
 def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> Call:
-    """Return a call in all of whose tensors those of the dimensions `dims` that have size `size`
-    are narrowed to size `to`."""
+    """Return a call with the label `label`, in whose tensors each of the dimensions `dims` that has
+    size `size` is narrowed to its first `to` elements. The tensors are copies."""
 
     def narrow(tensor: Any) -> Any:
+        """Return a contiguous copy of a tensor, with the dimensions of the size narrowed."""
         for dim in range(tensor.dim())[dims]:
             if tensor.shape[dim] == size:
                 tensor = tensor.narrow(dim, 0, to)
@@ -107,8 +112,8 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
 
 
 def inputs_off_by_rounding(call: Call) -> Call:
-    """Return the call with every number of its inputs moved by about one unit in its last place, up
-    or down."""
+    """Return the call with every number of its floating inputs, except masks, moved by about one
+    unit in its last place, up or down; the same way in each call."""
     generator = torch.Generator().manual_seed(0)
     return _map_tensors(call, call.label, lambda tensor: move_by_rounding(tensor, generator))
 
@@ -124,6 +129,7 @@ def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:
     """Return a call with a function applied to the floating tensors except masks."""
 
     def map_tensor(tensor: Any) -> Any:
+        """Return `fn` of a floating tensor that is no mask; any other tensor as it is."""
         return fn(tensor) if tensor.is_floating_point() and not tree.is_mask(tensor) else tensor
 
     return tree.map_tensors(call, map_tensor, label, call.beyond)

@@ -24,12 +24,12 @@ _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 def redraw(model: Any, seed: int) -> None:
     """Give every floating parameter, and every floating buffer of the checkpoint, different random
-    values.
+    values, in place by their initial values, name and seed.
 
     Matrices get unit gain, so that activations keep their size through the layers; vectors (norm
     weights, biases, decay rates) move around their initial value and so stay in their domain. Two
     buffers that initialisation makes equal (the frequencies of two encodings) differ afterwards, as
-    they may in a checkpoint; zeros stay zeros.
+    they may in a checkpoint; zeros in buffers stay zeros, running means aside.
     """
     with torch.no_grad():
         embeddings = {
@@ -49,8 +49,8 @@ def redraw(model: Any, seed: int) -> None:
 
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
-    """Redraw one parameter in place; NaN, which marks uninitialised elements, becomes zero
-    first."""
+    """Redraw a parameter in place; NaN, which marks uninitialised elements, becomes zero first.
+    Vectors and infinite parameters move by at most 0.3."""
     noise = _noise(parameter, generator)
     parameter.masked_fill_(parameter.isnan(), 0.0)  # NaN marks uninitialised elements
     if parameter.dim() < 2 or not bool(torch.isfinite(parameter).all()):
@@ -66,14 +66,14 @@ def _generator(name: str, seed: int) -> Any:
 
 
 def _noise(tensor: Any, generator: Any) -> Any:
-    """Return normal random numbers in the shape and format of a tensor."""
+    """Return normal random numbers, drawn in float32, in the shape and format of a tensor."""
     return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
 
 
 @contextmanager
 def shrink_parameters(module: Any) -> Iterator[None]:
-    """Shrink matrices and biases for a while, so that an epsilon inside a norm is no longer
-    negligible."""
+    """Multiply matrices and biases by 0.01 in the body, so that an epsilon inside a norm is no
+    longer negligible; their values are restored at its end."""
     parameters = [
         parameter
         for name, parameter in module.named_parameters()
@@ -93,9 +93,8 @@ def shrink_parameters(module: Any) -> Iterator[None]:
 
 @contextmanager
 def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
-    """Give parameters the values that `change` returns by name and value, for a while; None leaves
-    a parameter alone, another number format is allowed.
-    """
+    """Give floating parameters the values that `change` returns by name and value in the body, and
+    restore them at its end; None leaves a parameter alone, another number format is allowed."""
     saved = [(parameter, parameter.data) for parameter in module.parameters()]
     try:
         for name, parameter in module.named_parameters():
@@ -116,12 +115,13 @@ def parameters_off_by_rounding(seed: int) -> Callable[[str, Any], Any]:
 
 @contextmanager
 def dropout_rate(model: Any, rate: float) -> Iterator[None]:
-    """Set every dropout rate of a model for a while: of dropout modules, and float attributes whose
-    name contains "drop" or is "p".
+    """Set every dropout rate of a model in the body, and restore them at its end: of dropout
+    modules, and of float attributes of modules and configurations whose name contains "drop" or is
+    "p".
 
-    Layer dropping stays off: it changes which layers run, not their results. A rate of zero stays
-    zero in a module that reads an attribute that it lacks: its constructor makes the layer only for
-    a rate above zero.
+    Rates with "layer" in their name are 0 meanwhile: layer dropping changes which layers run, not
+    their results. A rate of zero stays zero in a module that reads an attribute that it lacks: its
+    constructor makes the layer only for a rate above zero.
     """
     rates = list(_dropout_rates(model))
     try:
@@ -135,8 +135,8 @@ def dropout_rate(model: Any, rate: float) -> Iterator[None]:
 
 @contextmanager
 def own_dropout_rate(module: Any, rate: float) -> Iterator[None]:
-    """Set the dropout rates that are attributes of one module for a while, those for the dropping
-    of layers to 0."""
+    """Set the dropout rates that are attributes of one module itself in the body, those for the
+    dropping of layers to 0, and restore them at its end."""
     rates = [(name, value) for name, value in vars(module).items() if _is_rate(module, name, value)]
     try:
         for name, _ in rates:
@@ -156,7 +156,8 @@ def _assign(owner: Any, name: str, value: float) -> None:
 
 
 def _dropout_rates(model: Any) -> Iterator[tuple[Any, str, float]]:
-    """Yield (owner, name, value) for each dropout rate of a model's modules and configurations."""
+    """Yield (owner, name, value) for each dropout rate of a model's modules and configurations,
+    each owner once. A rate of zero of a module that reads an attribute that it lacks is skipped."""
     visited: set[int] = set()
     for module in model.modules():
         for owner in [module, *_configs_of(module)]:
@@ -172,7 +173,7 @@ def _dropout_rates(model: Any) -> Iterator[tuple[Any, str, float]]:
 
 
 def _configs_of(module: nn.Module) -> list[Any]:
-    """Return the attributes of a module that are named as configurations."""
+    """Return the attributes of a module that are named `config` or `..._config`."""
     return [
         value
         for name, value in vars(module).items()
@@ -181,7 +182,8 @@ def _configs_of(module: nn.Module) -> list[Any]:
 
 
 def _lacks_attributes(module: nn.Module) -> bool:
-    """Return whether methods of a module read an attribute that it does not have."""
+    """Return whether methods of a module's class read an attribute of `self` that the module
+    lacks."""
     cls: Any = type(module)
     return any(not hasattr(module, name) for name in _attributes_read(cls))
 
@@ -210,7 +212,9 @@ def _attributes_read(cls: type) -> frozenset[str]:
 
 
 def _is_rate(owner: Any, name: str, value: Any) -> bool:
-    """Return whether an attribute of a module or a configuration is a dropout rate."""
+    """Return whether an attribute of a module or a configuration is a dropout rate: `p` of a
+    dropout module, of other owners a float from 0 to below 1 whose name contains "drop", or "p" of
+    a module."""
     if isinstance(owner, nn.modules.dropout._DropoutNd):
         return name == "p"
     has_rate_name = "drop" in name.lower() or (name == "p" and isinstance(owner, nn.Module))
@@ -218,8 +222,8 @@ def _is_rate(owner: Any, name: str, value: Any) -> bool:
 
 
 def copy_model(model: Any) -> Any:
-    """Return a deep copy; a tensor that a call left in the model (old weight norm) is copied
-    without its history."""
+    """Return a deep copy of a model; a tensor that a call left in an attribute of a module (old
+    weight norm) is copied without its history. Raises what deepcopy raises."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
     attribute_tensors = (
         value

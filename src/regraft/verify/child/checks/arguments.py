@@ -24,11 +24,12 @@ def varied_argument_calls(
     call: Call, function: Any, flags: frozenset[str] | None = None
 ) -> Iterator[Call]:
     """Yield copies of a call in each of which another value stands for one of its plain arguments,
-    defaults included, at most `_LIMIT` copies; the original may refuse them.
+    defaults included, at most `_LIMIT` copies, labelled "NAME=VALUE"; the original may refuse them.
+    Yield nothing where the arguments do not fit `function`.
 
-    Integers become odd and even ones, so that a size that has to be divided leaves a remainder;
-    sizes by axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay;
-    with `flags` only boolean arguments of these names change.
+    Integers become odd and even, so that a size that has to be divided leaves a remainder; sizes by
+    axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay; with
+    `flags` only boolean arguments of these names change.
     """
     bound = bound_arguments(call, function)
     if bound is None:
@@ -58,7 +59,8 @@ def varied_argument_calls(
 
 def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
     """Yield a call with each of its plain numbers, defaults included, negative or zero, at most
-    `_OPPOSITES` calls; the original may refuse it."""
+    `_OPPOSITES` calls; the original may refuse them. Yield nothing where the arguments do not
+    fit."""
     bound = bound_arguments(call, function)
     if bound is None:
         return
@@ -77,8 +79,9 @@ def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
 
 
 def rated_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a dropout rate of 0.25 for each parameter with a rate, where the original
-    then draws nothing.
+    """Yield a call with the rate 0.25 for each numeric argument, defaults included, whose name is
+    that of a dropout rate (contains "drop" or is "p"), where the original then runs and draws
+    nothing.
 
     In evaluation callers often pass a rate of zero, which hides a function that drops by itself.
     """
@@ -95,10 +98,12 @@ def rated_calls(call: Call, target: Target) -> Iterator[Call]:
 
 
 def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
-    """Yield a call with dropout rates around each value between 0 and 1 and around its complement.
+    """Yield a call with dropout rates around each of `values` between 0 and 1 and around its
+    complement.
 
-    The rates, at most `_LIMIT` below 1, are a tenth below and above; each is tried for every
-    parameter that holds a rate.
+    The rates, at most `_LIMIT` and below 1, are a tenth below and above; each is tried for every
+    argument, defaults included, whose name contains "drop" or is "p". Unlike those of other makers,
+    the calls are not marked as `beyond`.
     """
     bound = bound_arguments(call, function)
     if bound is None:
@@ -121,8 +126,8 @@ def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterat
 
 
 def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
-    """Return other values for an argument, () where it is neither a number, a flag nor sizes by
-    axis; one that the call passes (`is_passed`) may also become smaller."""
+    """Return values to replace an argument, () where it is neither a number, a flag nor sizes by
+    axis; an integer above 2 that the call passes (`is_passed`) may also become smaller by 1."""
     if isinstance(value, bool):
         return (not value,)
     if isinstance(value, float):
@@ -140,8 +145,8 @@ def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
 
 
 def _unequal_sizes(sizes: tuple[int, ...] | list[int]) -> tuple[Any, ...]:
-    """Return sizes by axis of which one at a time is 1, which divides every length, or 2 where it
-    is 1."""
+    """Return copies of the sizes by axis, each with another axis replaced by 1, which divides every
+    length, or by 2 where it is 1."""
     variants = (
         [*sizes[:axis], 2 if size == 1 else 1, *sizes[axis + 1 :]]
         for axis, size in enumerate(sizes)
@@ -159,8 +164,8 @@ def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """Return the signature of a function, of a module's `forward`, or of the method that a module
-    wraps.
+    """Return the signature of the object's `signed`, the method that a wrapping module calls, else
+    of its `forward`, else of the object itself.
 
     Raises TypeError or ValueError where there is none.
     """
@@ -168,8 +173,9 @@ def signature_of(function: Any) -> inspect.Signature:
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:
-    """Return a call with another value for one parameter; a positional argument stays
-    positional."""
+    """Return a copy of a call with `value` for one parameter; a positional argument stays
+    positional, an absent argument is added as a keyword. Raises ValueError where the signature
+    lacks the name."""
     position = list(signature.parameters).index(name)
     if position < len(call.args):
         return replace(call, args=(*call.args[:position], value, *call.args[position + 1 :]))

@@ -60,7 +60,8 @@ def late_stores(
     tree: ast.Module, definition: str, attributes: frozenset[str], relatives: frozenset[str]
 ) -> dict[str, LateStore]:
     """Return by name those of some attributes of a class that code of its file assigns after
-    construction: methods of the class and of its family, and foreign code.
+    construction: methods of the class and of its family, and foreign code. Return {} where the file
+    has no such class.
 
     Of attributes that are properties, those that they read count. Constructors of the family and of
     `relatives`, classes that have to run, are left out, with the private methods that only these
@@ -92,7 +93,8 @@ def late_stores(
 
 
 def _functions(body: Iterable[ast.AST], cls: str) -> Iterator[_Code]:
-    """Yield the functions of a body that are in no other function, with their class."""
+    """Yield the functions of a body that are in no other function, also inside classes, branches
+    and loops, each with its innermost class, `cls` at the top."""
     for node in body:
         if isinstance(node, Function):
             yield _Code(node, cls)
@@ -107,8 +109,8 @@ def _functions(body: Iterable[ast.AST], cls: str) -> Iterator[_Code]:
 
 
 def _family(definition: str, classes: Mapping[str, ast.ClassDef]) -> frozenset[str]:
-    """Return the classes whose methods instances of a class or of its subclasses have: its
-    subclasses, and all bases in the file of these."""
+    """Return the classes whose methods instances of a class or of its subclasses have: the class
+    itself, its subclasses in the file, and all bases in the file of these."""
     bases = {name: {name_of(base) for base in node.bases} for name, node in classes.items()}
     subclasses = {definition}
     while added := {name for name in bases if bases[name] & subclasses} - subclasses:
@@ -122,8 +124,8 @@ def _family(definition: str, classes: Mapping[str, ast.ClassDef]) -> frozenset[s
 def _read_by_properties(
     functions: Iterable[_Code], family: frozenset[str], attributes: frozenset[str]
 ) -> frozenset[str]:
-    """Return the attributes that those of some attributes read which are properties of a family of
-    classes."""
+    """Return the attributes of `self` that decorated methods of a family of classes read, if the
+    methods have the name of one of some attributes."""
     return frozenset(
         name
         for code in functions
@@ -136,7 +138,7 @@ def _read_by_properties(
 
 def _constructing(functions: Iterable[_Code], classes: frozenset[str]) -> frozenset[str]:
     """Return the names of the methods of some classes that run during construction only:
-    constructors, and private methods that only these mention."""
+    constructors, and methods with one leading underscore that only these mention."""
     users_by_name: dict[str, set[tuple[str, str]]] = {}
     for code in functions:
         for name in _mentioned_attributes(code.node) - {code.node.name}:
@@ -158,7 +160,7 @@ def _constructing(functions: Iterable[_Code], classes: frozenset[str]) -> frozen
 
 
 def _mentioned_attributes(function: ast.AST) -> set[str]:
-    """Return the attributes and strings in a function, by which it may call a method."""
+    """Return the attribute names and the strings in a function, by which it may call a method."""
     nodes = list(ast.walk(function))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute)} | {
         node.value
@@ -169,8 +171,8 @@ def _mentioned_attributes(function: ast.AST) -> set[str]:
 
 def _stores(function: ast.AST) -> Iterator[_Store]:
     """Yield the assignments of attributes in a function, by `=`, `+=` or a loop, to `__dict__` or
-    `vars()`, and by `setattr`; a computed name and a `__dict__.update` are stores of the attribute
-    ""."""
+    `vars()`, and by `setattr`, nested functions included; a computed name and a `__dict__.update`
+    are stores of the attribute ""."""
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets, value):
@@ -192,7 +194,9 @@ def _stores(function: ast.AST) -> Iterator[_Store]:
 
 
 def _stores_of_target(target: ast.expr, value: ast.expr) -> Iterator[_Store]:
-    """Yield the assignments of attributes among the targets of an assignment of a value."""
+    """Yield the assignments of attributes among the targets of an assignment of a value; targets in
+    a tuple or list get their own part of the value where it is a tuple or list of equal length,
+    else all of it. Plain variables are skipped."""
     match target:
         case ast.Tuple(elts) | ast.List(elts):
             values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
@@ -218,9 +222,11 @@ def _constant_string(node: ast.expr) -> str:
 def _concerns(
     store: _Store, code: _Code, family: frozenset[str], classes: Mapping[str, ast.ClassDef]
 ) -> bool:
-    """Return whether a store may be on an instance of a family of classes, or on one of them.
+    """Return whether a store may be on an instance of a family of classes, or on one of these
+    classes.
 
-    A computed name counts only on the receiver of a method of the family.
+    A receiver or a class of the file decides by its class. Any other owner counts unless its name
+    ends like that of a configuration or context; for a computed name it does not count.
     """
     owner = store.owner
     match owner:
@@ -237,7 +243,8 @@ def _stored_names(
     stores: list[_Store], code: _Code, names: frozenset[str]
 ) -> Iterator[tuple[str, bool]]:
     """Yield the attributes among `names` that stores of a function assign, with a flag: the value
-    depends on other parameters than those of the other attributes do."""
+    depends on other parameters than the values of the other attributes do. A name may come several
+    times. A store with a computed name yields all names, with True."""
     relevant = [store for store in stores if store.attribute in names]
     origins = [_origins(store.value, code) for store in relevant]
     for store, own_origins in zip(relevant, origins, strict=True):
@@ -258,8 +265,8 @@ def _stored_names(
 
 
 def _origins(value: ast.expr, code: _Code) -> frozenset[str]:
-    """Return the parameters of a function, without its receiver, that a value depends on directly
-    or through variables."""
+    """Return the parameters of a function, without its receiver, *args and **kwargs, that a value
+    depends on directly or through variables."""
     names_by_variable: dict[str, set[str]] = {}
     for node in ast.walk(code.node):
         match node:
@@ -290,8 +297,8 @@ def _initial_value(
     classes: Mapping[str, ast.ClassDef],
     family: frozenset[str],
 ) -> str:
-    """Return the repr of the constant that construction of a family of classes assigns to an
-    attribute, "" where there is none or more than one value."""
+    """Return the repr of the constant that constructors and bodies of a family of classes assign to
+    an attribute; "" where there is none, more than one value, or a value that is no constant."""
     values = [
         store.value
         for code in functions

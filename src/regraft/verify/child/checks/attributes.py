@@ -35,9 +35,10 @@ def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
 def attribute_calls(
     call: Call, module: Any, names: frozenset[str], *, opposites: bool = False
 ) -> Iterator[Call]:
-    """Yield a call for each attribute in `names` that is a float or a boolean, labelled with the
-    assignment of another value: `self.scale = 0.75`. `set_labelled_attribute` makes the assignment
-    when the call runs. With `opposites` the values are the opposites of floats, and zero.
+    """Yield a call for each attribute in `names`, sorted, that the module itself has as a float or
+    a boolean, labelled with the assignment of another value: `self.scale = 0.75`. Nothing for None.
+    `set_labelled_attribute` makes the assignment when the call runs. With `opposites` the values
+    are the opposites of floats, and zero.
 
     Private names, `p`, and names with "training" or "drop" are left out.
     """
@@ -51,19 +52,20 @@ def attribute_calls(
 
 
 def other_value(value: bool | float) -> bool | float:
-    """Return another value for a switch or a factor."""
+    """Return the opposite of a switch, or half of a factor plus 0.25 (0.5 for 0.5)."""
     return (not value) if isinstance(value, bool) else 0.5 * value + 0.25
 
 
 def is_varied_attribute(name: str, module: Any) -> bool:
-    """Return whether `attribute_calls` gives an attribute of a module another value."""
+    """Return whether `attribute_calls` gives an attribute of a module another value: the module
+    itself has it as a float or boolean, and its name is not excluded. False for None."""
     value = vars(module).get(name) if module is not None else None
     return isinstance(value, float | bool) and not _SET_OTHERWISE.search(name)
 
 
 def is_settable(modules: tuple[Any, ...], label: str) -> bool:
-    """Return whether all of some modules have the attribute that a label names as a plain value, of
-    their own or of their class."""
+    """Return whether `label` is an assignment "self.NAME = VALUE", and all of some modules have
+    that attribute as a plain value (number, boolean or string), of their own or of their class."""
     assignment = LABEL.fullmatch(label)
     return assignment is not None and all(
         isinstance(inspect.getattr_static(module, assignment[1], None), bool | int | float | str)
@@ -73,8 +75,9 @@ def is_settable(modules: tuple[Any, ...], label: str) -> bool:
 
 @contextmanager
 def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[None]:
-    """Set the attribute that a label names on some modules, which `is_settable` accepts, within the
-    context."""
+    """Set the attribute that a label names on some modules, which `is_settable` accepts, in the
+    body; at its end restore the old values, and delete the attribute from modules that had it from
+    their class."""
     assignment = LABEL.fullmatch(label)
     assert assignment is not None
     old_values = [vars(module).get(assignment[1], _OF_CLASS) for module in modules]

@@ -79,7 +79,9 @@ def conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
 def is_step(node: ast.expr) -> bool:
     """Return whether an expression may have one value over a wide range.
 
-    It is an integer quotient, a remainder, or a number that is rounded or looked up.
+    It is an integer quotient, a remainder, a right shift, a lookup by a key that is no constant (in
+    a dictionary display or by `get`), or a call that rounds. A constant divided by a constant, and
+    formatted text, are none.
     """
     match node:
         case ast.BinOp(ast.Constant(first), ast.FloorDiv() | ast.Mod() | ast.RShift(), second):
@@ -102,11 +104,12 @@ def _is_bool_op(node: ast.expr) -> bool:
 
 
 def required_of_operands(node: ast.expr) -> tuple[str, ...]:
-    """Return what has to happen at a sum, product or remainder, so that a lost operand shows; ()
-    elsewhere.
+    """Return the events that a test has to see at a sum, difference, product, quotient or
+    remainder, so that a lost operand shows; () elsewhere.
 
     A remainder has to take two values, and to be less than its first operand at some time. A plain
-    number that is added must not always be 0, one that is multiplied or divided by not always 1.
+    number that is added must not always be 0, a factor or divisor not always 1; constants are
+    exempt.
     """
     match node:
         case ast.BinOp(op=ast.Mod()):
@@ -138,22 +141,24 @@ def is_predicate(node: ast.expr) -> bool:
 
 
 def _called_name(node: ast.Call) -> str:
-    """Return the name of the called function or method; "" where it has none."""
+    """Return the name of the called function, or of the attribute for a method or a function of a
+    module; "" where the call is of any other expression."""
     function = node.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _is_namespace_call(node: ast.Call) -> bool:
-    """Return whether a call is of a plain name or of a function of torch, and not of a method."""
+    """Return whether a call is of a plain name or of a function of `torch`, `F` or `functional`,
+    and not of a method."""
     owner = getattr(node.func, "value", None)
     name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
     return not isinstance(node.func, ast.Attribute) or name in _NAMESPACES
 
 
 def required_results(node: ast.Call) -> tuple[str, ...]:
-    """Return the events that a test has to see at a call, such as RAISED and LOWERED for `clamp`
-    with two finite bounds, RAISED and PASSED for `relu`, or CHOICE for `maximum`; () for other
-    calls."""
+    """Return the events that a test has to see at a call: RAISED, LOWERED or both for bounds that
+    are finite as in `clamp`, RAISED and PASSED for `relu` and its like, CHOICE for a minimum or
+    maximum of at most two arguments; () for other calls and for calls with a starred argument."""
     if _has_starred(node):
         return ()
     name = _called_name(node)
@@ -175,7 +180,8 @@ def _has_starred(node: ast.Call) -> bool:
 
 
 def _bounds_of(name: str, node: ast.Call) -> tuple[list[ast.expr], list[ast.expr]]:
-    """Return the lower and upper bounds that a call names, by position or keyword."""
+    """Return the lower and upper bounds that a call of the function `name` has, by position or
+    keyword, each a list of at most two expressions."""
     positional = node.args[1 if _is_namespace_call(node) else 0 :]
     has_single_bound = name.rstrip("_").endswith(("_min", "_max"))
     upper_position = 0 if has_single_bound else 1
@@ -196,7 +202,9 @@ def _is_finite(bound: ast.expr) -> bool:
 
 
 def mask_position(node: ast.Call) -> int | None:
-    """Return the position of the argument that selects between values; None for other calls."""
+    """Return the position of the argument that selects between values in a call of `where`,
+    `masked_fill` or `masked_fill_`; None for other calls, and where arguments are starred or too
+    few."""
     positions = {"where": 0, "masked_fill": int(_is_namespace_call(node)), "masked_fill_": 0}
     position = positions.get(_called_name(node))
     if position is None or len(node.args) <= position + 1 or _has_starred(node):
@@ -205,7 +213,8 @@ def mask_position(node: ast.Call) -> int | None:
 
 
 def anonymous_form(node: ast.expr) -> str:
-    """Return a condition as text that does not depend on the names of variables."""
+    """Return a condition as text in which the names of variables are replaced by "_"; attributes
+    and constants stay."""
     anonymous = copy.deepcopy(node)
     for name_node in ast.walk(anonymous):
         if isinstance(name_node, ast.Name):

@@ -29,9 +29,10 @@ _TEXT = 80  # the most characters of a condition that a message shows
 @dataclass(slots=True)
 class Condition:
     """A condition of a changed line with the results that it has to take and those that it has
-    taken.
+    shown.
 
-    `first_value` is the first value of a condition that has to take a second one.
+    `results` may also hold "ran". `first_value` is the first value of a condition that has to take
+    a second value.
     """
 
     line: int
@@ -47,12 +48,14 @@ class Condition:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence that names the missing results."""
+        """Return a sentence that names the missing results; to be read only where there are
+        some."""
         return f"on line {self.line}, `{self.text}` never {' and never '.join(self.missing)}"
 
 
 class ReportingTransformer(ast.NodeTransformer):
-    """Wraps the conditions of changed lines into calls that report their results.
+    """Wraps the conditions of changed lines into calls that report their results, in place, and
+    appends them to `conditions`, whose positions are their numbers in the calls.
 
     Tests of `if`, `while` and conditional expressions are left out, because both of their sides
     have to run anyway. The operands of `and` and `or` in a test are conditions like others. `forms`
@@ -64,8 +67,8 @@ class ReportingTransformer(ast.NodeTransformer):
         self._change, self._forms = change, forms
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Report whether parameters are given that default to None and decide what changed lines
-        compute."""
+        """Report at the start of the body whether parameters are given that default to None and
+        decide what changed lines compute; visit the parts of the function."""
         reports: list[ast.stmt] = []
         for name in deciding_parameters(node, self._change.statements):
             value = ast.copy_location(ast.Name(name, ast.Load()), node)
@@ -76,12 +79,15 @@ class ReportingTransformer(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
+        """Visit the branch without its test."""
         return self._visit_without_test(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:
+        """Visit the loop without its test."""
         return self._visit_without_test(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """Visit the conditional expression without its test."""
         return self._visit_without_test(node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -93,9 +99,12 @@ class ReportingTransformer(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """Let a new comparison report its truth value."""
         return self._visit_predicate(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Let a new negation by `not` report its truth value; visit the operand of any other
+        operator."""
         return self._visit_predicate(node) if is_predicate(node) else self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
@@ -109,7 +118,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._wrap_operation(node, text, wanted) if is_new else node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """Report the operands that decide; the last one of `or` is a result."""
+        """Let the operands that decide report their truth values: all of `and`, all but the last of
+        `or`, whose last operand is a result. The other operands are visited."""
         is_new = self._is_new(node)
         deciding = node.values if isinstance(node.op, ast.And) else node.values[:-1]
         texts = {
@@ -126,6 +136,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Let a new lookup in a dictionary display report its value; visit the parts of any other
+        subscript."""
         return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -21,8 +21,9 @@ NUMBERS = (torch.Tensor, int, float)
 
 
 def truth_results(value: Any) -> Iterator[str]:
-    """Yield the truth values that a condition has: true, false, or both for different elements;
-    none for a value without a truth value that can be read."""
+    """Yield the truth values that a condition has: true, false, or both for different elements.
+    Yield nothing for an empty tensor, a tensor on a device, and a value that is neither tensor nor
+    number."""
     if isinstance(value, torch.Tensor):
         if value.numel() and value.device.type == "cpu":
             truth = value.detach() != 0
@@ -33,10 +34,11 @@ def truth_results(value: Any) -> Iterator[str]:
 
 
 def variety_results(value: Any, first_value: Any) -> Iterator[str]:
-    """Yield `RAN`, and `VARIED` where the elements of a value differ, or the value is another than
-    `first_value`.
+    """Yield `RAN`, and `VARIED` where the elements of a value differ, or the value is not equal to
+    `first_value`; it may be yielded twice.
 
-    A tensor counts with its first element; a value that is no plain number, text or None as varied.
+    Of a tensor the first element counts for this. A value that is no plain number, text or None
+    counts as varied; a tensor that cannot be read counts as None.
     """
     yield RAN
     if isinstance(value, torch.Tensor):
@@ -58,8 +60,9 @@ def _is_readable(tensor: torch.Tensor) -> bool:
 
 
 def choice_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
-    """Yield `RAN`, the first result of `CHOICE` where `result` differs from the second operand, and
-    the second result of `CHOICE` where `result` differs from the first operand.
+    """Yield `RAN`, the first result of `CHOICE` where an element of `result` differs from the
+    second operand, and the second result of `CHOICE` where an element differs from the first
+    operand.
 
     A call that is no choice between two numbers or tensors, such as a minimum along a dimension,
     yields both results of `CHOICE` only.
@@ -74,7 +77,8 @@ def choice_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
 
 
 def bound_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
-    """Yield `RAN`, and which happened to elements of the first operand: raised, lowered, let pass.
+    """Yield `RAN`, and what happened to at least one element of the first operand: RAISED, LOWERED,
+    PASSED (finite and not 0). Only `RAN` where operand or result is no tensor or the shapes differ.
 
     All three are yielded where the bound worked in place, because the old value is lost.
     """

@@ -65,12 +65,14 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)  # the numbers of a run
 
 class Conditions:
     """The new conditions in the changed lines of one version of a file; as a context manager it
-    records results."""
+    records results, of the definitions that still miss some. The context may be entered several
+    times."""
 
     def __init__(
         self, module: ModuleType, changes: tuple[Change, ...], counterpart: ModuleType
     ) -> None:
-        """Prepare the conditions of `module` that `counterpart` of the file does not have."""
+        """Prepare the conditions of `module` that `counterpart`, the second version, lacks, and add
+        the functions that report results to the variables of `module`."""
         self._module = module
         self._conditions: dict[str, list[Condition]] = {}
         self._edited: dict[str, Definition] = {}
@@ -88,7 +90,7 @@ class Conditions:
 
     def gaps(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each condition of a definition that ran and did not take all of its
-        results."""
+        results, without duplicates; () for a definition without new conditions."""
         conditions = self._conditions.get(definition, [])
         return tuple(
             dict.fromkeys(
@@ -106,7 +108,7 @@ class Conditions:
         )
 
     def restore_results(self, results_before: tuple[tuple[frozenset[str], Any], ...]) -> None:
-        """Set all conditions back to what `results` returned before."""
+        """Set the results of all conditions back to what `results` returned before."""
         for condition, (results, first_value) in zip(
             self._all_conditions(), results_before, strict=True
         ):
@@ -158,8 +160,8 @@ class Conditions:
             self._edited[name] = ast.fix_missing_locations(edited)
 
     def _reporting_codes(self, name: str) -> dict[FunctionType, CodeType]:
-        """Return by function the reporting code of a definition's present functions, which are
-        others once the definition is restored."""
+        """Return by function the reporting code of the functions that a definition has at present:
+        once the definition is restored, they are new functions. Cached for each object."""
         value = vars(self._module).get(name.partition("#")[0])
         key = name, id(value)
         if key not in self._codes:
@@ -168,7 +170,8 @@ class Conditions:
         return self._codes[key]
 
     def _record_result(self, name: str, number: int, value: Any) -> Any:
-        """Note the result of a condition by its value, and return the value."""
+        """Note the result of a condition by its value, and return the value; a symbolic number only
+        notes that the condition ran."""
         condition = self._conditions[name][number]
         if isinstance(value, _SYMBOLS):
             condition.results.add(RAN)
@@ -186,8 +189,9 @@ class Conditions:
     def _record_operation(
         self, name: str, number: int, operation: str, first: Any, second: Any
     ) -> Any:
-        """Compute with two operands, and note whether plain numbers among them change the other
-        operand."""
+        """Return the result of an operation on two operands, and note whether plain numbers among
+        them change the other operand. Symbolic numbers note nothing, operands that are no numbers
+        all results."""
         result = _OPERATIONS[operation](first, second)
         condition = self._conditions[name][number]
         if isinstance(first, _SYMBOLS) or isinstance(second, _SYMBOLS):

@@ -40,11 +40,11 @@ class Constants:
 
 
 def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
-    """Return the constants in the changed lines of versions of a definition, values of module
-    variables included.
+    """Return the constants in the changed lines of versions of a definition, in order and without
+    duplicates, values of module variables included.
 
-    At most `_LIMIT` are sizes, whole numbers from 3 to 8192, and values, up to a million; one is a
-    count, a larger whole number.
+    At most `_LIMIT` are sizes, whole numbers from 3 to 8192, and at most `_LIMIT` are values, up to
+    a million in size; only the first larger whole number, up to `_LARGEST`, is a count.
     """
     numbers: dict[float, None] = {}
     for change, module in versions:
@@ -61,7 +61,8 @@ def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
 
 
 def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
-    """Yield the expressions in the changed lines of a definition."""
+    """Yield the expressions, nested ones included, that begin in the changed lines of a
+    definition."""
     for node in ast.walk(syntax_tree(str(module.__file__))):
         if isinstance(node, ast.expr) and any(
             start <= node.lineno <= end for start, end in change.statements
@@ -71,7 +72,7 @@ def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
 
 def _number(node: ast.expr, module: ModuleType) -> float | None:
     """Return the finite number that an expression of constants and module variables stands for;
-    None for others."""
+    None for other expressions, for booleans, and where an operand is larger than `_LARGEST`."""
     value: Any = None
     match node:
         case ast.Constant(value=value):
@@ -90,7 +91,8 @@ def _number(node: ast.expr, module: ModuleType) -> float | None:
 
 
 def _evaluate(op: ast.operator, first: Any, second: Any) -> Any:
-    """Return the result of an operation on two numbers; None where it has none."""
+    """Return the result of an operation on two numbers; None where it has none, as a division by
+    zero."""
     try:
         return _FOLDERS[type(op)](first, second)
     except (ArithmeticError, TypeError, ValueError, MemoryError):

@@ -77,15 +77,16 @@ class Variation:
 
 
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
-    """Note in `session.options` the values, as text, that the options of a definition take in a
-    comparison."""
+    """Add to `session.options` the values that the options of a definition take in a comparison,
+    each as at most 200 characters of its repr; fields of configurations count by their own name."""
     for name, value in _plain_values(arguments):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
 
 
 def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a name and a value: the arguments of a constructor, with the fields of
-    configurations, nested ones included, in their place."""
+    configurations, nested ones included, in their place. A mapping whose name ends with "config" is
+    a configuration, too."""
     for name, value in arguments.items():
         if is_config(value):
             yield from _plain_values(fields_of(value))
@@ -139,15 +140,16 @@ Overrides = list[tuple[tuple[str, ...], list[Part]]]
 
 
 def _plain_value(part: Part, name: str) -> Any:
-    """Return the value of an option in the arguments of a part; None where it has none."""
+    """Return the value of an option in the arguments of a part, fields of configurations included;
+    None where it has none."""
     return dict(_plain_values(part.arguments)).get(name)
 
 
 def _overrides(
     part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
-    """Return pairs of an option's names and the parts with another value of it, at most six; those
-    of `_pair_overrides` come first."""
+    """Return pairs of an option's names and the parts with another value of it, at most six for
+    each option; those of `_pair_overrides` come first. Nothing is tried yet."""
     parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
         if is_config(argument):
@@ -189,8 +191,8 @@ def _opposites(part: Part, words: frozenset[str]) -> Iterator[tuple[tuple[str, .
 
 
 def _pair_overrides(part: Part, session: Session) -> Overrides:
-    """Return the part with a pair of unlike values for each argument from which the file makes a
-    tuple, once in each order.
+    """Return the part with a pair of unlike values for each boolean or float argument from which
+    the text of the file makes a tuple, once in each order.
 
     Such a tuple may have one value for each layer.
     """
@@ -214,7 +216,8 @@ def _with_argument(part: Part, name: str, value: Any) -> Part:
 
 
 def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[Part]:
-    """Yield a changed part, and for a changed size also the part with inputs of that size."""
+    """Yield a changed part, and for a changed size (an integer above 2) also the part with inputs
+    of that size, where these are affordable."""
     yield changed_part
     old_size, new_size = _plain_value(part, name), _plain_value(changed_part, name)
     are_sizes = type(old_size) is int and type(new_size) is int and old_size > 2 and new_size > 0
@@ -238,8 +241,8 @@ def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Itera
 
 
 def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
-    """Return a part in which all options that are floating point numbers have another value; [] for
-    fewer than two."""
+    """Return a single override: the part in which all options that are floating point numbers have
+    the first other value of theirs; [] for fewer than two such options."""
     single_overrides = ((names, parts[0]) for names, parts in overrides if len(names) == 1)
     floats = [
         (names, changed_part)
@@ -258,7 +261,7 @@ def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
 def _with_values_of(
     changed_part: Part, names: tuple[str, ...], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return `arguments` by name with the values that a changed part has for the options `names`,
+    """Return a copy of `arguments` with the values that a changed part has for the options `names`,
     those in configurations too."""
     values: dict[str, Any] = {}
     for name, value in changed_part.arguments.items():
@@ -290,7 +293,7 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
 
 def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
     """Yield the options that the changed lines of a definition in one module read, also through
-    attributes."""
+    attributes; an option may come several times."""
     path = str(module.__file__)
     tree = syntax_tree(path)
     definition = next(
@@ -320,7 +323,8 @@ class _Construction:
     def of(
         cls, definition: ast.AST | None, tree: ast.Module, configs: frozenset[str]
     ) -> _Construction:
-        """Return the construction of a definition of a file."""
+        """Return the construction of a definition of a file; that of a function, or of None, is
+        empty."""
         classes = [definition, *_base_classes(definition, tree)]
         attributes = {
             name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
@@ -337,7 +341,9 @@ class _Construction:
         )
 
     def options_in(self, node: ast.AST) -> Iterator[Option]:
-        """Yield the options that a name or attribute reads."""
+        """Yield the options that a name or attribute reads: a parameter in the constructor, a field
+        of a configuration, or what an attribute of `self` was assigned from. Nothing for other
+        expressions."""
         match node:
             case ast.Name(name) if node.lineno in self.lines and name in self.parameters:
                 yield Option(name, False)
@@ -347,8 +353,8 @@ class _Construction:
                 yield from self._options_in_expression(self.attributes[name])
 
     def _options_in_expression(self, value: ast.expr) -> Iterator[Option]:
-        """Yield the options in an expression that an attribute is assigned; none where it calls or
-        makes something."""
+        """Yield the options in an expression that is assigned to an attribute; nothing where it
+        calls a function or makes an object, except `getattr(config, "NAME")`."""
         match value:
             case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if (
                 self._is_config(owner)
@@ -368,7 +374,8 @@ class _Construction:
 
 
 def _base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
-    """Return the classes of the file that a class inherits from, directly or through others."""
+    """Return the classes of the file that a class inherits from, directly or through others,
+    without the class itself; [] for a function or None."""
     bases: list[ast.AST] = []
     for base in node.bases if isinstance(node, ast.ClassDef) else ():
         base_class = next(
@@ -398,7 +405,7 @@ def _constructor(node: ast.AST | None) -> ast.FunctionDef | None:
 
 
 def _constructor_lines(node: ast.AST | None) -> range:
-    """Return the lines of a class's constructor; none where it has none."""
+    """Return the lines of a class's own constructor; an empty range where it has none."""
     function = _constructor(node)
     if function is None:
         return range(0)
@@ -406,7 +413,8 @@ def _constructor_lines(node: ast.AST | None) -> range:
 
 
 def _parameter_names(node: ast.AST | None, configs: frozenset[str]) -> frozenset[str]:
-    """Return the names of a constructor's parameters without `self` and configurations."""
+    """Return the names of the parameters of a class's own constructor without `self`,
+    configurations, *args and **kwargs."""
     function = _constructor(node)
     if function is None:
         return frozenset()
@@ -417,7 +425,8 @@ def _parameter_names(node: ast.AST | None, configs: frozenset[str]) -> frozenset
 
 
 def _assigned_attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the attributes of `self` that a constructor assigns, each with its value."""
+    """Yield the attributes of `self` that a class's own constructor assigns by a single `=`, each
+    with its value."""
     for statement in ast.walk(_constructor(node) or ast.Pass()):
         match statement:
             case ast.Assign(targets=[ast.Attribute(ast.Name("self"), attr)], value=value):
@@ -431,10 +440,10 @@ def _is_config_name(name: str, configs: frozenset[str]) -> bool:
 
 def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
     """Return the options, as shown and sorted, that changed lines of a definition read and that had
-    one value in all comparisons.
+    only one value, or none, in all comparisons.
 
-    A size of which the original took no other value is left out, since the inputs have that size,
-    and so is a constructor argument of which no value was noted.
+    A size of which the original accepted no other value is left out, since the inputs have that
+    size, and so is a constructor argument of which no value was noted.
     """
     constant_options = []
     for name, option in options_read(definition, session).items():

@@ -10,8 +10,8 @@ Lines = Sequence[tuple[int, int]]
 
 
 def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
-    """Return the parameters that default to None and decide what the lines, pairs of a first and a
-    last one, compute, directly or through variables.
+    """Return the names of the parameters that default to None and decide what the lines, pairs of a
+    first and a last line, compute, directly or through variables.
 
     A variable depends on a parameter where it is assigned from it, or in a branch or loop that the
     parameter decides.
@@ -22,7 +22,7 @@ def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
 
 def _parameter_defaults(function: Function) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield pairs of a parameter's name and its default: of parameters with a default, and of
-    keyword-only ones without, for which the default is None."""
+    keyword-only parameters without, whose default is yielded as None."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     first_default = len(positional) - len(arguments.defaults)
@@ -38,7 +38,7 @@ def _is_none(default: ast.expr | None) -> bool:
 
 
 def _reaches(name: str, function: Function, lines: Lines) -> bool:
-    """Return whether the lines read a variable that depends on a parameter."""
+    """Return whether the lines read the parameter, or a variable that depends on it."""
     dependent = _dependent_variables(name, function)
     reads = (
         node for node in ast.walk(function) if isinstance(node, ast.Name) and not _is_stored(node)
@@ -63,8 +63,8 @@ def _dependent_variables(name: str, function: Function) -> frozenset[str]:
 
 
 def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided: bool) -> None:
-    """Add the variables that a statement assigns if it reads a dependent variable or `is_decided`
-    by one.
+    """Add to `dependent` the variables that a statement, or a statement in its blocks, assigns or
+    changes in place if it reads a dependent variable or `is_decided` by such a variable.
 
     A statement is decided where a branch or loop around it reads a dependent variable.
     """

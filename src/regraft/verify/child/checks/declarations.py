@@ -19,10 +19,11 @@ def undecided_declarations(
     change: Change, changed: ModuleType, original: ModuleType
 ) -> Iterator[str]:
     """Yield a sentence for each declaration that differs between the versions and that no call
-    decides.
+    decides; nothing where either version lacks the definition.
 
     A removed decorator may act under conditions of its own; code in other files may read a class
-    attribute; no recorded call has the keywords that `**kwargs` would carry.
+    attribute that has another value, is new or gone; no recorded call has the keywords that
+    `**kwargs` would carry. A new decorator yields nothing.
     """
     node_before, node_after = (
         definition_node(original, change.definition),
@@ -54,7 +55,8 @@ def undecided_declarations(
 
 
 def _decorators_by_name(definition: ast.AST) -> dict[str, Counter[str]]:
-    """Return by name the decorators, as text, of the definition and of all definitions in it."""
+    """Return by name the decorators, as text, of the definition and of all definitions in it; of
+    equal names, the last counts."""
     nodes = (node for node in ast.walk(definition) if isinstance(node, _DEFINITIONS))
     return {
         node.name: Counter(ast.unparse(decorator) for decorator in node.decorator_list)
@@ -63,7 +65,8 @@ def _decorators_by_name(definition: ast.AST) -> dict[str, Counter[str]]:
 
 
 def _assigned_by_class_body(definition: ast.AST) -> dict[str, str]:
-    """Return by name a text of each value that a class body assigns; methods are left out."""
+    """Return by name a text of each value that a class body assigns; methods are left out, and {}
+    is returned for a function."""
     assigned: dict[str, str] = {}
     for statement in definition.body if isinstance(definition, ast.ClassDef) else ():
         match statement:
@@ -96,11 +99,11 @@ def _count_calls_with(function: ast.AST, keywords: str) -> int:
 
 
 def is_bound_to_own_class(name: str, modules: Iterable[ModuleType]) -> bool:
-    """Return whether a class's name means the very class to which its own methods refer, in all
-    modules.
+    """Return whether a class's name means the very class to which its own methods refer (by
+    `super()` or `__class__`), in all modules.
 
-    A decorator of the class may return another one. Return False where no method refers to its
-    class.
+    A decorator of the class may return another class. Return False where no method refers to its
+    class, or the name is no class.
     """
     pairs = []
     for module in modules:

@@ -63,7 +63,8 @@ class Domain:
 
 
 def domain_of(definition: str, session: Session) -> Domain:
-    """Return the domain of a definition, computed once in a session."""
+    """Return the domain of a definition in both versions, computed once in a session and stored in
+    `session.domains`. A name without changes has an empty domain."""
     domain = session.domains.get(definition)
     if domain is None:
         versions = [
@@ -101,13 +102,16 @@ def _late_stores(
 
 def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     """Yield calls with other masks, sizes, values, plain arguments, attributes and layouts than a
-    recorded call of a definition, and with other parameters where it has some. The original may
-    refuse a call."""
+    recorded call of a definition, and with other parameters where it has some.
+
+    `target` is the original, which is run to select some of the calls; it may refuse a call
+    nevertheless. Labels and `beyond` say how a call was made.
+    """
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
 
     def accepts(candidate: Call) -> bool:
-        """Return whether the original takes a call."""
+        """Return whether the original runs on a call without an error."""
         return _run(candidate, target).error is None
 
     yield from masked_calls(call, names)
@@ -136,8 +140,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
 
 
 def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield calls with plain arguments or attributes that are negative or zero, where the
-    original's results stay finite."""
+    """Yield calls with plain arguments or attributes that are negative or zero, where the original
+    runs and its results stay finite."""
     opposites = attribute_calls(call, target.module, domain.attributes, opposites=True)
     for candidate in (*opposite_calls(call, target.callable), *opposites):
         outcome = _run(candidate, target)
@@ -146,7 +150,8 @@ def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call
 
 
 def _run(call: Call, target: Target) -> Outcome:
-    """Return the outcome of a call of the original, with the attribute that its label sets."""
+    """Return the outcome of a call of the original without gradients, with the attribute that the
+    call's label sets, if any."""
     with ExitStack() as stack:
         if call.beyond == ATTRIBUTES:
             stack.enter_context(set_labelled_attribute((target.module,), call.label))
@@ -154,8 +159,9 @@ def _run(call: Call, target: Target) -> Outcome:
 
 
 def _head_counts(call: Call, module: Any) -> tuple[int, ...]:
-    """Return at most `_HEADS` numbers of heads that attention may have, by the inputs and by the
-    attributes of a module."""
+    """Return at most `_HEADS` numbers of heads above 1 that attention may have, by the second
+    dimension of inputs with four, then by integer attributes with "heads" in their name. `module`
+    may be None."""
     numbers: dict[int, None] = {}
     for leaf in (*call.args, *call.kwargs.values()):
         if (

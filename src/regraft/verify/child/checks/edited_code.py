@@ -29,7 +29,8 @@ def definition_node(module: ModuleType, definition: str) -> Definition | None:
 
 
 def compile_definition(node: Definition, module: ModuleType) -> Codes:
-    """Return the code objects of a definition's functions by their first line and name.
+    """Return the code objects of a definition's functions by their first line and name, compiled
+    with the future imports of the module's file; nothing is executed.
 
     Raises SyntaxError or ValueError where the edited tree does not compile.
     """
@@ -52,8 +53,9 @@ def _inner_codes(code: CodeType) -> Iterator[tuple[tuple[int, str], CodeType]]:
 
 
 def functions_of(value: Any, file: str) -> Iterator[FunctionType]:
-    """Yield the functions of a class or function that a file defines, those wrapped by decorators
-    included."""
+    """Yield the functions of a class or function that `file` (a path) defines, each once: the
+    function itself, those wrapped by decorators, and those of methods, properties and nested
+    classes."""
     yield from _contained_functions(value, file, set())
 
 
@@ -93,8 +95,9 @@ def _cell_content(cell: Any) -> Any:
 
 
 def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, CodeType]:
-    """Return by function the edited code of a definition's functions; a function is left out if its
-    code has another closure or does not differ."""
+    """Return by function the edited code of the functions of a definition `value`; a function is
+    left out if `codes` has none for its line and name, or a code with another closure or no
+    difference."""
     pairs = {}
     for function in functions_of(value, file):
         code = codes.get((function.__code__.co_firstlineno, function.__code__.co_name))
@@ -109,7 +112,7 @@ def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, Code
 
 @contextmanager
 def code_swapped(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
-    """Let functions run other code within the context."""
+    """Let functions run other code in the body, in place, and restore their own code at its end."""
     original_codes = {function: function.__code__ for function in edited}
     for function, code in edited.items():
         function.__code__ = code

@@ -36,7 +36,7 @@ def late_stores_of_file(
     module: ModuleType, definition: str, attributes: frozenset[str], relatives: frozenset[str]
 ) -> dict[str, LateStore]:
     """Return by name those of some attributes of a definition that a module's file assigns after
-    construction; none where the definition is no class."""
+    construction, as `late_stores` does; {} where the definition is no class."""
     return late_stores(syntax_tree(str(module.__file__)), definition, attributes, relatives)
 
 
@@ -44,7 +44,8 @@ def late_calls(
     call: Call, module: Any, stores: Mapping[str, LateStore], scope: ModuleType | None
 ) -> Iterator[Call]:
     """Yield a call for each other value of the attributes that may be set by themselves, labelled
-    with the assignment as in `attributes.attribute_calls`, which sets those that are left out here.
+    with the assignment as in `attributes.attribute_calls`, which makes calls for the attributes
+    that are left out here.
 
     Whole numbers become one more and 0, strings those that the file `scope` compares them with or
     looks up by them.
@@ -56,8 +57,8 @@ def late_calls(
 
 
 def _plain_values(module: Any, names: Collection[str]) -> dict[str, Any]:
-    """Return by name the attributes of a module, or of its class, that are plain values; no numbers
-    that modes or rates set."""
+    """Return by name, sorted, those attributes of a module, or of its class, that are numbers,
+    booleans, strings or None; names of modes and dropout rates only where they hold a string."""
     missing = object()
     values = {name: inspect.getattr_static(module, name, missing) for name in sorted(names)}
     return {
@@ -140,8 +141,10 @@ class LateValues:
     def watch(
         self, model: Any, cls: Any, definition: str, stores: Mapping[str, LateStore]
     ) -> Iterator[None]:
-        """Note the values that attributes of the instances of a class have when these are called
-        within the context: another value than construction gave counts as varied."""
+        """Hook the instances of a class in a model within the body, and note in `seen`,
+        `constructed` and `varied` the values that their attributes have before and after each call:
+        another value than construction gave counts as varied. Nothing is noted without stores or
+        where `cls` is no class."""
         is_class = stores and isinstance(cls, type)
         instances = [part for part in model.modules() if is_class and isinstance(part, cls)]
         handles = []
@@ -165,9 +168,12 @@ class LateValues:
     def _hook(
         self, definition: str, stores: Mapping[str, LateStore], initial: Mapping[str, str]
     ) -> Any:
-        """Return a hook that notes attributes of a module that differ from their initial repr."""
+        """Return a hook that adds to `varied` the attributes of a module that differ from their
+        initial repr."""
 
         def note(part: Any, *_: Any) -> None:
+            """Add to `varied` the attributes whose repr is not the initial repr; change nothing
+            else."""
             for name, value in _plain_values(part, stores).items():
                 if name in initial and repr(value) != initial[name]:
                     self.varied.add((definition, name))
@@ -182,11 +188,11 @@ class LateValues:
         *,
         by_rules: bool,
     ) -> Iterator[str]:
-        """Yield a sentence for each attribute that no comparison ran with another value; `labels`
-        are those of the calls for which attributes were set.
+        """Yield a sentence for each attribute that was a plain value and that no comparison ran
+        with another value; `labels` are those of the calls for which attributes were set.
 
-        by_rules: tested rules made the change. They read the attributes that the original reads,
-        so that two values from construction are enough.
+        by_rules: tested rules made the change. They read the attributes that the original reads, so
+        that two values from construction are enough.
         """
         assignments = [LABEL.fullmatch(label) for label in labels]
         names = {assignment[1] for assignment in assignments if assignment is not None}

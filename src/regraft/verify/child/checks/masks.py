@@ -34,6 +34,8 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
         for dropping in (False, True) if has_boolean else (False,):
 
             def combine(tensor: Any, pattern: str = pattern, dropping: bool = dropping) -> Any:
+                """Return a mask combined with the pattern; for booleans, `dropping` says that
+                True hides an element."""
                 return _combine_masks(tensor, _visible_elements(pattern, tensor.shape), dropping)
 
             label = f"mask: {pattern}" + (", true where left out" if dropping else "")
@@ -53,6 +55,7 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
         return
 
     def add_moderate(tensor: Any) -> Any:
+        """Return a mask plus random numbers from -3 to 0."""
         return tensor + _moderate_numbers(tensor.shape).to(tensor.dtype)
 
     yield replace(
@@ -62,6 +65,8 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
     for number in heads if shared else ():
 
         def add_by_head(tensor: Any, number: int = number) -> Any:
+            """Return a mask expanded to `number` heads, plus random numbers from -3 to 0 that
+            differ by head."""
             expanded = tensor.expand(-1, number, -1, -1)
             return expanded + _moderate_numbers(expanded.shape).to(tensor.dtype)
 
@@ -76,11 +81,12 @@ def _moderate_numbers(shape: tuple[int, ...]) -> Any:
 
 
 def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Iterator[Call]:
-    """Yield a call with a mask for each of the first `_ABSENT` parameters that had none: one added
-    to scores, one of booleans, one of ones and zeros.
+    """Yield a call with a mask for each of the first `_ABSENT` parameters named "...mask" that had
+    none, three times: a mask added to scores, of booleans, of ones and zeros. Yield nothing for
+    calls without a floating tensor of three or four dimensions.
 
     `names` are the arguments by the names of the function's parameters. The original may refuse a
-    mask of another shape than it takes.
+    mask whose shape does not fit.
     """
     try:
         signature = signature_of(function)
@@ -101,8 +107,8 @@ def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Ite
 
 
 def _padding_masks(inputs: list[Any]) -> dict[str, Any]:
-    """Return by description masks for inputs padded on the left: one to add to scores, one of
-    booleans, one of ones and zeros."""
+    """Return by description three masks for inputs padded on the left: to add to scores and of
+    booleans, of shape (rows, 1, queries, keys), and of ones and zeros, of shape (rows, keys)."""
     first = inputs[0]
     with_keys = inputs[-1] if first.dim() == 4 else first
     rows, queries, keys = first.shape[0], first.shape[-2], with_keys.shape[-2]
@@ -143,7 +149,8 @@ def _is_binary(value: Any) -> bool:
 
 
 def _visible_elements(pattern: str, shape: tuple[int, ...]) -> Any:
-    """Return booleans in a shape, true where a mask of some pattern keeps the element.
+    """Return booleans in a shape, true where a mask of a pattern of PATTERNS lets the element
+    through; any other pattern is "random".
 
     Rows of a batch are in the first dimension, keys in the last.
     """
@@ -167,9 +174,10 @@ def _visible_elements(pattern: str, shape: tuple[int, ...]) -> Any:
 
 
 def _combine_masks(tensor: Any, keep: Any, dropping: bool) -> Any:
-    """Return a mask without the elements outside of `keep`.
+    """Return a copy of a mask that also hides the elements outside of `keep`: by False (True if
+    `dropping`) for booleans, 0 for integers and binary masks, else by the lowest number.
 
-    `dropping` is for booleans that are true where something is left out.
+    `dropping` is for booleans that are true where an element is ignored.
     """
     if tensor.dtype == torch.bool:
         return tensor | ~keep if dropping else tensor & keep
@@ -181,7 +189,8 @@ def _combine_masks(tensor: Any, keep: Any, dropping: bool) -> Any:
 
 
 def _map_tensors(call: Call, ids: set[int], change: Callable[[Any], Any]) -> Call:
-    """Return a call with a function applied to the top-level arguments whose ids are in `ids`."""
+    """Return a call, without label, with a function applied to the top-level arguments whose ids
+    are in `ids`."""
 
     def map_leaf(leaf: Any) -> Any:
         return change(leaf) if id(leaf) in ids else leaf

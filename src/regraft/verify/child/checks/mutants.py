@@ -105,7 +105,8 @@ class Mutant:
 
 
 class Mutants:
-    """The mutants of all changed definitions of a session."""
+    """The mutants of all changed definitions of a session, at most MOST of each (three times as
+    many if thorough), and the processor time that they have used."""
 
     def __init__(
         self,
@@ -115,8 +116,11 @@ class Mutants:
         *,
         thorough: bool = False,
     ) -> None:
-        """`avoided` are the names of mutants that ended an earlier process; `thorough` makes more,
-        without a limit."""
+        """Make the mutants, and add the function by which they report to the variables of `module`.
+
+        `avoided` are the names of mutants that ended an earlier process, which are left out;
+        `thorough` makes more, without a limit of time.
+        """
         self._limit = math.inf if thorough else _SHARE
         self._mutants: dict[str, list[Mutant]] = {}
         self._current: Mutant | None = None
@@ -130,7 +134,8 @@ class Mutants:
 
     def score(self, definition: str) -> dict[str, Any]:
         """Return under `killed` how many mutants of a definition were killed, under `of` how many
-        ran, and under `survived` the texts of those that ran and were not killed."""
+        ran, and under `survived` the texts of those that ran and were not killed. Mutants whose
+        edited expression never ran do not count."""
         run_mutants = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
         survivors = [mutant.text for mutant in run_mutants if not mutant.killed]
         return {
@@ -149,8 +154,9 @@ class Mutants:
     def pending(
         self, definition: str, structure: str, *, constructing: bool = False
     ) -> Iterator[Mutant]:
-        """Yield the mutants that are to be tried while there is time: of one definition, or of all
-        for "".
+        """Yield the mutants that are to be tried while there is time, those killed or tried
+        `_TRIES` times aside: of one definition, or of all for "". The caller runs each before it
+        asks for the next; its try and time are counted.
 
         `structure` is that of the call on which they run: a mutant that survives many calls without
         labels is still tried on those with labels. `constructing` selects the mutants of
@@ -172,8 +178,8 @@ class Mutants:
 
 @contextmanager
 def mutant_in_place(mutant: Mutant) -> Iterator[None]:
-    """Run a mutant in place of the changed version within the context; one that runs for too long
-    is killed."""
+    """Run a mutant in place of the changed version in the body; after `_LONGEST` seconds of
+    processor time the body ends, and the mutant is marked as killed."""
     try:
         with code_swapped(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
             yield
@@ -183,7 +189,8 @@ def mutant_in_place(mutant: Mutant) -> Iterator[None]:
 
 def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
     """Yield mutants of a change in an order that brings different lines and kinds of edits first;
-    edits that do not compile, or that no function of the definition runs, are skipped."""
+    edits that do not compile, or that no function of the definition runs, are skipped. Yield
+    nothing for a definition that the module lacks."""
     node = definition_node(module, change.definition)
     value = vars(module).get(change.definition.partition("#")[0])
     if node is None or value is None:
@@ -249,9 +256,8 @@ def _descendant_ids(nodes: Iterable[ast.AST]) -> set[int]:
 
 
 def _unedited_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node that compute no result: errors, messages, annotations, defaults;
-    and tests of loops.
-    """
+    """Yield the node, or those of its parts, that compute no result: errors, messages, annotations,
+    defaults, decorators; and tests of loops."""
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
             yield node
@@ -307,8 +313,8 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _edits_of_call(node: ast.Call) -> Iterator[Edit]:
-    """Yield the edits of a call: without the call, with swapped arguments, and without each
-    keyword."""
+    """Yield the edits of a call: its operand in its place, its first two arguments swapped, and
+    without each keyword; edits that would rarely matter (`reshape`, `max`) are left out."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if name not in _PASSING and not name[:1].isupper():
         yield from _edits_to_operand(node)
@@ -322,7 +328,7 @@ def _edits_of_call(node: ast.Call) -> Iterator[Edit]:
 
 def _edits_to_operand(node: ast.Call) -> Iterator[Edit]:
     """Yield the edit that puts the operand of a call in its place: the first argument, or the
-    object of a method without arguments."""
+    object of a method without arguments; nothing where there is no such operand."""
     if node.args and not isinstance(node.args[0], _NO_OPERAND):
         yield "without the call", lambda copied: copied.args[0]
         return
@@ -348,6 +354,7 @@ def _set_fields(**fields: Any) -> Callable[[Any], ast.expr]:
     """Return a function that sets fields of a node in place and returns it."""
 
     def edit(node: Any) -> ast.expr:
+        """Set the fields of a node in place and return it."""
         for name, value in fields.items():
             setattr(node, name, value)
         return node  # type: ignore[no-any-return]
@@ -356,8 +363,8 @@ def _set_fields(**fields: Any) -> Callable[[Any], ast.expr]:
 
 
 def _edit_definition(root: Definition, number: int, edit: Edit) -> tuple[str, Definition]:
-    """Return the description of an edit, and a copy of a definition with it, which reports that the
-    edit ran."""
+    """Return the description of an edit, "line N, `TEXT`: KIND", and a copy of a definition with
+    the edit at the node of number `number` in the walk, which reports that the edit ran."""
     copied = copy.deepcopy(root)
     target = next(itertools.islice(ast.walk(copied), number, None))
     assert isinstance(target, ast.expr)

@@ -41,8 +41,9 @@ _NO_TENSORS = (
 
 
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a value for each of at most `_PARAMETERS` parameters that may be left out,
-    where the original takes it and uses it; then calls without a mask, which may hide the effect.
+    """Yield a call with a value for each of at most `_PARAMETERS` absent parameters, at most
+    `_ACCEPTED` values each, where the original accepts it and its results change; each is followed
+    by calls without a mask, which may hide the effect (these may be refused).
 
     The value is a tensor whose shape follows from the other inputs; or a number, a list of one or a
     pair of tensors where the annotation names such. Where the original refuses two inputs together,
@@ -98,7 +99,8 @@ class _Trials:
     integer_names: list[str]
 
     def accepted_calls(self, parameter: inspect.Parameter) -> Iterator[Call]:
-        """Yield the call with each value of a parameter that the original takes and uses."""
+        """Yield the call with each value of a parameter that the original accepts and that changes
+        its results."""
         for description, value in _values_for(parameter, self.call, self.target.module):
             accepted = self._accepted_call(parameter.name, value)
             if accepted is not None:
@@ -106,8 +108,8 @@ class _Trials:
                 yield replace(accepted, label=label, beyond="arguments")
 
     def _accepted_call(self, name: str, value: Any) -> Call | None:
-        """Return the call with a value that the original takes and uses; None where it does
-        not."""
+        """Return the call with a value that the original accepts and that changes its results, if
+        necessary without the first integer tensor; None where there is no such call."""
         with_value = with_argument(self.call, self.signature, name, value)
         candidates = [
             with_value,
@@ -124,7 +126,8 @@ class _Trials:
 
 
 def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield values that a parameter may take, each with a description."""
+    """Yield pairs of a description and a value that a parameter may take: plain values, pairs of
+    tensors, tensors, then two numbers where there is no annotation."""
     yield from _plain_values(parameter)
     if module is not None and _PAIR.search(str(parameter.annotation)):
         yield from _pairs_like(call, module)
@@ -135,9 +138,9 @@ def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterat
 
 
 def _can_be_tensor(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter may be left out or take a tensor.
+    """Return whether a parameter may be omitted and may take a tensor.
 
-    Its annotation names a tensor; or it defaults to None, and its annotation names nothing else or
+    Its annotation names a tensor; or it defaults to None, and its annotation names no other type or
     is missing.
     """
     if parameter.default is inspect.Parameter.empty:
@@ -151,8 +154,8 @@ def _can_be_tensor(parameter: inspect.Parameter) -> bool:
 
 
 def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
-    """Yield numbers, and lists of one integer, each with its text, where the annotation of a
-    parameter names them."""
+    """Yield numbers, and lists of one integer, each after its text, where the annotation of a
+    parameter names them; no fractions for rates of chance."""
     text = str(parameter.annotation)
     if _LISTED.search(text):
         yield "[0]", [0]
@@ -163,7 +166,7 @@ def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
 
 
 def _is_integer(value: Any) -> bool:
-    """Return whether a value is a tensor of integers."""
+    """Return whether a value is a tensor of integers, booleans excluded."""
     return (
         isinstance(value, torch.Tensor)
         and not value.is_floating_point()
@@ -183,10 +186,10 @@ def _width(module: Any) -> int:
 
 
 def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]]:
-    """Yield tensors, each with a description, that fit the inputs of a call; the name decides which
-    come first.
+    """Yield pairs of a description and a tensor that fits the inputs of a call; the name decides
+    which come first. Yield nothing for a call without tensors.
 
-    `width` is that of the features of the module.
+    `width` is that of the features of the module, 0 for none.
     """
     inputs = [tensor for tensor in tensors(call) if tensor.dim()]
     if not inputs:
@@ -234,14 +237,14 @@ class _RandomTensors:
         self._generator = torch.Generator().manual_seed(0)
 
     def of_shape(self, *shape: int) -> tuple[str, Any]:
-        """Return the next tensor, after its description."""
+        """Return the shape in words and the next normal random tensor of that shape."""
         tensor = torch.randn(shape, generator=self._generator).to(self._dtype)
         return f"shape {list(shape)}", tensor
 
 
 def _shapes_like(first: Any) -> list[tuple[int, ...]]:
-    """Return shapes of tensors that go with an input: its own, and those that share dimensions
-    with it."""
+    """Return shapes of tensors that go with an input: its own first, then those that share
+    dimensions with it, () last; shapes may repeat."""
     rows, last = first.shape[0], first.shape[-1]
     shapes: list[tuple[int, ...]] = [tuple(first.shape)]
     if first.dim() > 1:
@@ -265,8 +268,8 @@ def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
 
 
 def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield pairs of a cosine and a sine for each position and feature of a head, each with a
-    description."""
+    """Yield pairs of a description and a pair of a cosine and a sine, each of shape (length, size
+    of a head), for the lengths of the inputs of three dimensions."""
     inputs = [
         tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
     ]
@@ -283,8 +286,8 @@ def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _head_sizes(module: Any, inputs: Sequence[torch.Tensor]) -> list[int]:
-    """Return the sizes of heads that a module's attributes name, then those that the width of the
-    first input and numbers of heads give."""
+    """Return without duplicates the sizes of heads that a module's attributes name ("head_dim"),
+    then those that the width of the first input divided by numbers of heads gives."""
     sizes = [
         (name, size)
         for part in module.modules()
@@ -298,7 +301,8 @@ def _head_sizes(module: Any, inputs: Sequence[torch.Tensor]) -> list[int]:
 
 
 def _changes_result(outcome_without: Outcome, outcome_with: Outcome) -> bool:
-    """Return whether an input changes a result, or lets the original return one."""
+    """Return whether an input changes an output, or lets the original return a result where it
+    raises without the input; an output that is no tensor counts as changed."""
     if outcome_without.error is not None:
         return True
     for path, value in outcome_with.outputs.items():

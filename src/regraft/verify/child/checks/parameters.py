@@ -34,8 +34,8 @@ def altered_calls(call: Call) -> Iterator[Call]:
 
 
 def laid_out_calls(call: Call) -> Iterator[Call]:
-    """Yield a call with inputs of another layout or number format than the parameters, where that
-    changes any."""
+    """Yield a call with inputs in bfloat16, with the last dimensions transposed in memory, and with
+    channels last, each where that changes the layout or format of a tensor."""
     layouts: Mapping[str, Callable[[Any], Any]] = {
         "inputs in bfloat16": lambda tensor: (
             tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor

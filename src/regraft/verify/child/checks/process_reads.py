@@ -64,7 +64,7 @@ def reads_of_surroundings(
     change: Change, changed: ModuleType, original: ModuleType
 ) -> tuple[str, ...]:
     """Return a sentence for each read of the process in changed lines that the original's
-    definition does not have, sorted by line."""
+    definition does not have, sorted by line; () where the changed version lacks the definition."""
     node, original_node = _tree(change.definition, changed), _tree(change.definition, original)
     if node is None:
         return ()
@@ -95,7 +95,9 @@ def _tree(definition: str, module: ModuleType) -> ast.AST | None:
 
 
 def _reads(tree: ast.AST, module: ModuleType) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each read of the process."""
+    """Yield the line and the text (at most 60 characters) of each read of the process: attributes
+    of modules like `sys`, methods like `data_ptr`, built-in functions like `id`, and names like
+    `__file__`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             owner = _module_name(node.value, module)

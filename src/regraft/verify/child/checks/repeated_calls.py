@@ -22,6 +22,8 @@ class Decoding(nn.Module):  # type: ignore[misc]  # torch is untyped here
             self.config = model.config
 
     def forward(self, **kwargs: Any) -> Any:
+        """Return the list of the first outputs of every call; takes the model's keyword arguments,
+        of which token ids and mask are cut to the tokens of each call."""
         ids_name = "decoder_input_ids" if "decoder_input_ids" in kwargs else "input_ids"
         mask_name = "decoder_attention_mask" if ids_name.startswith("decoder") else "attention_mask"
         ids, mask = kwargs[ids_name], kwargs.get(mask_name)
@@ -62,6 +64,8 @@ class Generating(nn.Module):  # type: ignore[misc]  # torch is untyped here
             self.config = model.config
 
     def forward(self, **kwargs: Any) -> Any:
+        """Return the generated sequences and the scores of each step; takes `input_ids` and further
+        keyword arguments of `generate`."""
         ids = kwargs.pop("input_ids")
         settings = {
             "max_new_tokens": self.tokens,
@@ -89,4 +93,6 @@ class InTurn(nn.Module):  # type: ignore[misc]  # torch is untyped here
             self.config = model.config
 
     def forward(self, *calls: Any) -> Any:
+        """Return the list of results of the calls in order, each a pair of positional and keyword
+        arguments."""
         return [self.model(*args, **kwargs) for args, kwargs in calls]

@@ -23,7 +23,7 @@ Axis = tuple[int, int]  # the number of a tensor in its call, and the number of 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """A size with the axes of a call that have it."""
+    """A size with all the axes of a call that have it."""
 
     size: int
     axes: tuple[Axis, ...]
@@ -34,8 +34,8 @@ class _Size:
         return max(self.size, 2)
 
     def choices(self) -> Iterator[tuple[Axis, ...]]:
-        """Yield at most `_CHOICES` choices of some of the axes: one dimension of all tensors, a
-        dimension of one tensor, two dimensions."""
+        """Yield at most `_CHOICES` choices of some, but not all, of the axes: one dimension of all
+        tensors, a dimension of one tensor, two dimensions."""
         dims = dict.fromkeys(dim for _, dim in self.axes)
         choices = (
             *(tuple(axis for axis in self.axes if axis[1] == dim) for dim in dims),
@@ -49,9 +49,9 @@ class _Size:
 def single_axis_calls(
     call: Call, accepts: Callable[[Call], bool], limit: int = _CALLS
 ) -> Iterator[Call]:
-    """Yield at most `limit` calls that `accepts` takes and in which some of the axes of a size are
-    twice as long as the others: the keys but not the queries, the width but not the height of
-    images.
+    """Yield at most `limit` calls that `accepts` accepts and in which some of the axes of a size
+    are twice as long as the others: the keys but not the queries, the width but not the height of
+    images. At most `_TRIES` calls of affordable size are tried.
 
     Sizes that few axes share come first; batches and widths of features come last. A single head
     becomes two, and four where it is chosen. Longer axes repeat their rows in random order.
@@ -67,8 +67,8 @@ def single_axis_calls(
 
 
 def _shared_sizes(call_tensors: list[Any]) -> list[_Size]:
-    """Return the sizes that several axes of some tensors have, those of few axes first; of axes of
-    length 1 only those of heads."""
+    """Return the sizes that at least two axes of some tensors have, in the order of the trials; of
+    axes of length 1 only those of heads, no axes of length 0."""
     axes_by_size: dict[int, list[Axis]] = {}
     for number, tensor in enumerate(call_tensors):
         for dim, size in enumerate(tensor.shape):
@@ -88,7 +88,8 @@ def _shared_sizes(call_tensors: list[Any]) -> list[_Size]:
 
 
 def _has_heads(tensor: Any, dim: int) -> bool:
-    """Return whether a dimension is that of heads in a tensor of real numbers that is no mask."""
+    """Return whether a dimension is the second of four in a tensor of real numbers that is no
+    mask."""
     is_heads_dim = dim == _HEADS_DIM and tensor.dim() == _WITH_HEADS
     return bool(is_heads_dim and tensor.is_floating_point() and not is_mask(tensor))
 
@@ -102,6 +103,7 @@ def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
     numbers = itertools.count()
 
     def lengthen_leaf(leaf: Any) -> Any:
+        """Return a tensor with the axes of the size lengthened, any other argument as it is."""
         if not isinstance(leaf, torch.Tensor):
             return leaf
         number = next(numbers)

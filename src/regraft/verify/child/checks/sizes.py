@@ -20,10 +20,11 @@ _SIZES = 3  # the most different sizes of a call that are changed
 
 
 def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterator[Call]:
-    """Yield a call with each of its sizes changed: the batch, then others; with `features` also
-    widths.
+    """Yield a call with each of at most `_SIZES` of its sizes changed: the batch, then others; with
+    `features` also widths. Calls with more than `_ELEMENTS` elements are left out.
 
-    Every dimension of the old size gets the new one, and so do integers that equal the old size.
+    Every dimension of the old size gets the new size, and so do integers that equal the old size.
+    New sizes are fixed lengths, sizes around constants, and sizes that exceed a count of elements.
     Rows are repeated in random order, so that indices stay in their range. The original may refuse
     such a call.
     """
@@ -49,7 +50,9 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
 
 
 def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[int, ...]:
-    """Return the sizes to try in the place of a size that is no batch."""
+    """Return the sizes to try in the place of a size that is no batch: slightly larger for the
+    sides of images, LENGTHS and LONG for lengths, LENGTHS and WIDE or even widths for widths of
+    features."""
     if size in image_sides:
         return size + 1, size + size // 2, 2 * size
     if size not in widths:
@@ -58,8 +61,8 @@ def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[in
 
 
 def _lengths_for_counts(size: int, tensors: list[Any], counts: Iterable[int]) -> tuple[int, ...]:
-    """Return the sizes at which the largest tensor of a size has more elements than some counts; ()
-    where another size of it is 0, or the size itself."""
+    """Return, for each count, the size at which the largest tensor of a size has more elements than
+    the count; () where another size of it is 0, or the size itself."""
     if size == 0:
         return ()
     elements_per_size = max(
@@ -111,7 +114,8 @@ def is_feature_width(tensor: Any, dim: int) -> bool:
 
 
 def _is_image(tensor: Any) -> bool:
-    """Return whether a tensor is a batch of square images or videos, channels first."""
+    """Return whether a tensor is a batch of square images or videos, channels first, with sides
+    above 2."""
     return bool(
         tensor.is_floating_point() and tensor.dim() > 3 and tensor.shape[-1] == tensor.shape[-2] > 2
     )
@@ -135,11 +139,11 @@ def _resize(call: Call, size: int, target: int, label: str) -> Call:
 
 
 def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) -> Call:
-    """Return a call in which every dimension, and every integer, that is a key of `sizes` has the
-    new size.
+    """Return a call in which every dimension, and every integer above 2, that is a key of `sizes`
+    has the new size.
 
     With `features` only the last dimensions of floating point tensors change, because a length may
-    equal the number of features. Rows are repeated in random order.
+    equal the number of features. Rows are repeated in random order, after the old rows.
     """
     generator = torch.Generator().manual_seed(0)
     orders: dict[int, Any] = {}
@@ -148,6 +152,7 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
         orders[size] = torch.cat([torch.arange(min(size, target)), random_rows])[:target]
 
     def resize_leaf(leaf: Any) -> Any:
+        """Return an argument with the new sizes."""
         if type(leaf) is int and leaf > 2 and not features:
             return sizes.get(leaf, leaf)
         if not isinstance(leaf, torch.Tensor) or (features and not leaf.is_floating_point()):
@@ -176,8 +181,8 @@ def is_small(tensors: Iterable[Any]) -> bool:
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:
-    """Yield a call whose tensors of two or more dimensions get one in front, then one where they
-    lose the first."""
+    """Yield two calls: tensors of two or more dimensions get a dimension of size 1 in front, then
+    they lose the first dimension by its first entry. The original may refuse them."""
 
     def map_tensors(change: Any, label: str) -> Call:
         def map_leaf(leaf: Any) -> Any:

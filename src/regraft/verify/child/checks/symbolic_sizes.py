@@ -30,8 +30,9 @@ _MOST = 4
 def sizes_of_guards(
     original: Target, changed: Target, call: Call, name: str, ledger: Ledger
 ) -> tuple[int, ...]:
-    """Return the `_MOST` smallest sizes in guards that only one version has, without those of the
-    call; () where a version does not run on symbolic sizes."""
+    """Return the `_MOST` smallest sizes, from 3 to `_LARGEST`, in guards that only one version has,
+    without those of the call; () where a version does not run on symbolic sizes. The journal gets
+    both steps."""
     with ledger.step("original", name, "sizes as symbols"):
         original_guards = _guards(original, call)
     with ledger.step("changed", name, "sizes as symbols"):
@@ -44,8 +45,8 @@ def sizes_of_guards(
 
 
 def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]] | None:
-    """Return the guards of a run as text, without the names of symbols, each with its numbers; None
-    where it fails."""
+    """Return the guards of a run of a copy of the model as text, without the names of symbols, each
+    with its numbers; None where the run fails. State that the run leaves behind is restored."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -53,6 +54,8 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
     mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
 
     def with_symbolic_sizes(leaf: Any) -> Any:
+        """Return a tensor as a tensor without data whose sizes are symbols, any other argument as
+        it is."""
         if not isinstance(leaf, torch.Tensor):
             return leaf
         sizes = [DimDynamic.DYNAMIC] * leaf.dim()
@@ -80,8 +83,8 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
 
 @contextmanager
 def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
-    """Restore the attributes of a file's classes after the context: a result without data must not
-    stay in one."""
+    """Restore the attributes of the file's own classes after the body, and delete new attributes: a
+    result without data must not stay there. Names with two leading underscores are not restored."""
     classes = (
         [value for value in vars(scope).values() if isinstance(value, type)]
         if scope is not None

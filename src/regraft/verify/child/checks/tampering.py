@@ -52,7 +52,8 @@ def _own_parts() -> tuple[tuple[str, Any], ...]:
 
 
 class FunctionsSnapshot:
-    """A snapshot of the callables of PyTorch, of Python's own modules and of the verifier."""
+    """A snapshot, at construction, of the callables of PyTorch, of Python's own modules and of the
+    modules of the verifier that are loaded."""
 
     def __init__(self) -> None:
         self._owners = (*_OWNERS, *_own_parts())
@@ -63,7 +64,8 @@ class FunctionsSnapshot:
         }
 
     def replaced_names(self, by: str = "") -> frozenset[str]:
-        """Return the qualified names of callables that are replaced or gone since the snapshot.
+        """Return the qualified names of callables that are replaced or gone since the snapshot; new
+        callables do not count.
 
         With `by` only those replaced by a function of that module count, because PyTorch replaces
         functions of its own while it captures a graph.
@@ -82,7 +84,8 @@ class FunctionsSnapshot:
 
 
 def _module_of(function: Any) -> str:
-    """Return the name of the module whose variables a function reads."""
+    """Return the name of the module whose variables a function reads, or that a callable names as
+    its own; "" for neither."""
     return str(
         getattr(function, "__globals__", {}).get("__name__", getattr(function, "__module__", ""))
     )

@@ -20,11 +20,11 @@ from regraft.verify.child.variants import narrow_tensors
 
 
 def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session) -> Subject | None:
-    """Return a subject that makes its last call, then other calls, one of them with one row, then
-    the last call again, all on one model.
+    """Return a subject that makes its last call for seed 0, then other calls (other values, another
+    mask, a single row), then the last call again, all on one model and for every seed.
 
-    `names` are the arguments of the last call by parameter. None where the original takes no other
-    call.
+    `names` are the arguments of the last call by parameter. None where the original refuses the
+    last call, or all the other calls.
     """
     call = subject.calls(0)[-1]
     model = switch_mode(build_seeded(0, subject.build, session.original), False)
@@ -40,6 +40,7 @@ def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session
     combined_call = Call(turn_arguments, {}, "several calls in a row", "calls in a row")
 
     def build(module: ModuleType) -> Any:
+        """Return the subject's model of a module, wrapped to make several calls."""
         return InTurn(subject.build(module))
 
     recipe = {**subject.recipe, "in_turn": True}
@@ -53,7 +54,8 @@ def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session
 
 
 def _varied_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
-    """Yield a call with other values, one with another mask, and one with a single row."""
+    """Yield a call with other values, a call with another mask where it has a mask, and a call with
+    a single row where it has several rows."""
     yield map_tensors(call, _vary_values)
     yield from list(masked_calls(call, names))[:1]
     rows = next((tensor.shape[0] for tensor in tensors(call) if tensor.dim() > 0), 0)

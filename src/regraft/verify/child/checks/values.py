@@ -31,11 +31,12 @@ NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -mat
 
 
 def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) -> Iterator[Call]:
-    """Yield a call with some elements of its floating point tensors replaced; with `finite` by
-    finite numbers only.
+    """Yield a call with some elements of its floating point tensors replaced, masks aside: by
+    numbers around the constants of the code, rare, huge and tiny numbers, and, unless `finite`, by
+    NaN and infinity.
 
-    Integers become those around the constants of the code, and those that are special tokens of the
-    model.
+    In calls with integer tensors, integers become those around the constants of the code, negative,
+    and special tokens of the model. `beyond` says how strictly gradients count.
     """
     numbers_around = tuple(
         constant + step for constant in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0)
@@ -62,11 +63,11 @@ def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     """Yield at most `_TOKENS` tokens that stand for no word, each after the name that a model or
-    its configuration has for it.
+    its configuration has for it; those for padding come first.
 
     Inputs are generated without these tokens: only such tokens show how code treats padding inside
-    of a row. Numbers below 3 come last, under the name `number`, because files compare tokens with
-    them without a name.
+    of a row. Tokens below 3 that have no name come last, beyond that limit, under the name
+    `number`, because files compare tokens with them without a name.
     """
     attribute_dicts = [
         vars(owner)
@@ -110,6 +111,8 @@ def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: 
     values in turn; masks stay as they are."""
 
     def replace_in_leaf(leaf: Any) -> Any:
+        """Return a copy of a floating point tensor with elements replaced, any other argument as it
+        is."""
         if not _has_real_numbers(leaf):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
@@ -130,6 +133,8 @@ def _clear_first_rows(call: Call) -> Call:
     """
 
     def clear_leaf(leaf: Any) -> Any:
+        """Return a copy of a floating point tensor with its first row zero, any other argument as
+        it is."""
         if not _has_real_numbers(leaf) or leaf.dim() < 2:
             return leaf
         cleared = leaf.clone()
@@ -140,7 +145,8 @@ def _clear_first_rows(call: Call) -> Call:
 
 
 def _make_tiny(call: Call) -> Call:
-    """Return a call with all real numbers tiny, so that their norm lies far below any epsilon."""
+    """Return a call with all floating point tensors, masks aside, multiplied by 1e-9, so that their
+    norm lies far below any epsilon."""
 
     def shrink_leaf(leaf: Any) -> Any:
         return leaf * 1e-9 if _has_real_numbers(leaf) else leaf
@@ -158,6 +164,7 @@ def _replace_integers(
     """
 
     def replace_in_leaf(leaf: Any) -> Any:
+        """Return a copy of an integer tensor with numbers replaced, any other argument as it is."""
         if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)

@@ -40,10 +40,12 @@ _SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the
 
 def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
     """Yield a subject under the conditions under which it was not compared yet, where the original
-    takes them; nothing for a light subject.
+    accepts them, as light subjects to be compared once; nothing for a light subject. Stop where
+    time is up or every definition is refuted.
 
-    Each kind of condition is compared once for each definition that the subject runs. The names of
-    the makers are part of the recorded kinds and reasons.
+    Each kind of condition is compared once for each definition that the subject runs, unless the
+    session is thorough; it is noted in `session.widened`. The names of the makers are part of the
+    recorded kinds and reasons.
     """
     if subject.light:
         return
@@ -74,8 +76,8 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
 
 
 def _definitions_run_by(subject: Subject, method: str, session: Session) -> tuple[str, ...]:
-    """Return the changed definitions that a subject runs, or that define the method that it
-    calls."""
+    """Return the changed definitions that a subject has run in comparisons, or, for a subject that
+    calls a method, those that define the method."""
     if method:
         names = (change.definition for change in session.changes)
         return tuple(name for name in names if _has_method(session.original, name, method))
@@ -84,7 +86,7 @@ def _definitions_run_by(subject: Subject, method: str, session: Session) -> tupl
 
 
 def _note_fields(variant: Subject, definitions: tuple[str, ...], session: Session) -> None:
-    """Note the varied fields of a subject in the evidence of the definitions."""
+    """Add the varied fields of a subject to the evidence ("configuration") of the definitions."""
     if not variant.fields:
         return
     for name in definitions:
@@ -98,8 +100,9 @@ def _has_method(module: ModuleType, definition: str, method: str) -> bool:
 
 
 def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    """Yield instances of the definitions by themselves, built with other arguments and
-    configurations; the values of their options are noted in the session."""
+    """Yield instances of the definitions by themselves: several calls in a row, then with other
+    arguments and configurations, with another width, and as the file builds them. The values of
+    their options are noted in `session.options`."""
     parts = parts_of(subject, session)
     for definition, arguments in parts.built:
         note_options(definition, arguments, session)
@@ -123,7 +126,7 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
 
 def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
     """Yield an instance by itself, called several times in a row; nothing where the original does
-    not take these calls."""
+    not accept the part or these calls."""
     if not accepts(part, session):
         return
     subject = part.subject("as built")
@@ -137,8 +140,8 @@ def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
 def _with_other_fields(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with another value of each field that decides what the definitions do;
-    these fields are noted in `session.varied_fields`."""
+    """Yield the subject with another value of each field that decides what the definitions do and
+    that had fewer than two values so far; these fields are added to `session.varied_fields`."""
     words = frozenset(
         word
         for name in definitions
@@ -152,7 +155,7 @@ def _with_other_fields(
 
 def _deciding_words(definitions: tuple[str, ...], session: Session) -> frozenset[str]:
     """Return the names that some definitions read in either version, and those that decide their
-    inputs.
+    inputs, identifiers in strings included.
 
     The latter are in the arguments of calls of these definitions, and in values that the file
     assigns to such names.
@@ -193,8 +196,8 @@ def _names_and_strings(node: ast.AST) -> set[str]:
 def _other_calls(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject with other masks, sizes, flags and optional inputs, those that the original
-    accepts; nothing where it accepts none."""
+    """Yield at most one subject, with calls with other masks, sizes, flags, axes and optional
+    inputs, those that the original accepts; nothing where it accepts none."""
     model = _build_original(subject, session)
     call = subject.calls(0)[-1]
     sizes = tuple(
@@ -220,15 +223,16 @@ def _other_calls(
 
 
 def _uncached_call(call: Call, model: Any) -> Iterator[Call]:
-    """Yield the call without a cache, which a model makes by itself unless `use_cache`
-    forbids it."""
+    """Yield the call with `use_cache=False`, since a model makes a cache by itself otherwise;
+    nothing for a model without this parameter."""
     signature = signature_of(model)
     if "use_cache" in signature.parameters:
         yield with_argument(call, signature, "use_cache", False)
 
 
 def _flag_calls(call: Call, model: Any) -> Iterator[Call]:
-    """Yield the call with each flag that requests further outputs, where the model takes it."""
+    """Yield the call with each flag of `_FLAGS`, which requests further outputs, where the model
+    has the parameter or a configuration."""
     parameters = signature_of(model).parameters
     for name in _FLAGS:
         if name in parameters or "config" in vars(model):
@@ -238,9 +242,10 @@ def _flag_calls(call: Call, model: Any) -> Iterator[Call]:
 def _decoding(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield two subjects that go on from their cache, one by single tokens and one by several
-    together, with other masks and longer caches; nothing for calls without token ids, and without
-    those that the original refuses."""
+    """Yield at most two subjects that go on from their cache, by single tokens, then by several
+    together, with other masks and longer caches. Calls that the original refuses are left out;
+    nothing for calls with positional arguments, without token ids, or with fewer than `_SHORTEST`
+    tokens."""
     call = subject.calls(0)[-1]
     ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
@@ -283,6 +288,7 @@ def _decoding_subject(subject: Subject, together: bool) -> Subject:
     one."""
 
     def build(module: ModuleType) -> Any:
+        """Return the subject's model of a module, wrapped to continue from its cache."""
         return Decoding(subject.build(module), together)
 
     name = f"{subject.name} going on from its cache"
@@ -293,8 +299,8 @@ def _decoding_subject(subject: Subject, together: bool) -> Subject:
 def _generating(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
-    """Yield the subject generating tokens, without padding and with padding on the left; nothing
-    for a model that cannot generate, or whose original refuses it."""
+    """Yield at most one subject that generates tokens, without padding and with padding on the
+    left; nothing for a model that cannot generate, or whose original refuses it."""
     model = _build_original(subject, session)
     can_generate = getattr(model, "can_generate", None)
     call = subject.calls(0)[-1]
@@ -315,6 +321,7 @@ def _generating(
     ]
 
     def build(module: ModuleType) -> Any:
+        """Return the subject's model of a module, wrapped to generate tokens."""
         return Generating(subject.build(module))
 
     name = f"{subject.name} generating"
@@ -343,12 +350,13 @@ def _checkpointed(
     subject: Subject, definitions: tuple[str, ...], session: Session
 ) -> Iterator[Subject]:
     """Yield the subject with gradient checkpointing, where its model offers it and the original
-    accepts the call."""
+    accepts its last call."""
     model = _build_original(subject, session)
     if not getattr(model, "supports_gradient_checkpointing", False):
         return
 
     def build(module: ModuleType) -> Any:
+        """Return the subject's model of a module with gradient checkpointing on."""
         model = subject.build(module)
         model.gradient_checkpointing_enable()
         return model
@@ -368,20 +376,22 @@ def _calls_of_any_seed(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, .
 
 
 def _build_original(subject: Subject, session: Session) -> Any:
-    """Return the original's model of a subject, in evaluation mode."""
+    """Return the original's model of a subject, built with seed 0, in evaluation mode."""
     return switch_mode(build_seeded(0, subject.build, session.original), False)
 
 
 def _accepted_calls(
     subject: Subject, calls: tuple[Call, ...], session: Session
 ) -> tuple[Call, ...]:
-    """Return the calls that one model of the original takes."""
+    """Return the calls, in order, that a newly built model of the original accepts in both
+    modes."""
     model = _build_original(subject, session)
     return tuple(call for call in calls if _is_accepted(model, call))
 
 
 def _is_accepted(model: Any, call: Call) -> bool:
-    """Return whether a model of the original takes a call in evaluation and in training."""
+    """Return whether a model of the original runs on a call without an error in training and
+    evaluation; it is in evaluation mode afterwards, unless training fails."""
     for training in (True, False):
         if (
             execute(Target(switch_mode(model, training)), call, Plan(gradients=False)).error

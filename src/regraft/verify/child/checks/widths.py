@@ -24,11 +24,11 @@ _WIDTHS, _TARGETS = 2, 6
 
 
 def widened_parts(part: Part, constants: Constants, session: Session) -> Iterator[Part]:
-    """Yield a part with other widths of its features: a large one, and those around the constants
-    of the code.
+    """Yield a part with other widths of its features that the original accepts, while there is
+    time: a large width, and those around the constants of the code.
 
     The widths around constants are tried for the inputs and for the results. Sizes that equal the
-    width change with it; where the original does not take that, sizes that are a multiple or a
+    width change with it; where the original does not accept that, sizes that are a multiple or a
     fraction of it change in proportion.
     """
     sizes_around = [size + step for size in constants.sizes for step in (0, -1, 1)]
@@ -56,7 +56,9 @@ def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> l
 
 
 def _accepted_part(part: Part, width: int, target: int, session: Session) -> Part | None:
-    """Return the part with another width that the original takes; None where there is none."""
+    """Return the first part with the width `target` that is small and that the original accepts;
+    None where there is none. First only sizes that equal the width change, then related sizes,
+    too."""
     size_choices = [{width: target}, _proportional_sizes(part, width, target)]
     scaled_parts = [
         _resize_part(part, sizes, features)
@@ -74,7 +76,7 @@ def _accepted_part(part: Part, width: int, target: int, session: Session) -> Par
 
 def _widths(part: Part) -> list[int]:
     """Return at most `_WIDTHS` last and second dimensions of floating point inputs that an argument
-    of the constructor also has."""
+    of the constructor also has, from NARROWEST on."""
     argument_sizes = set(_integer_arguments(part).values())
     feature_tensors = [
         tensor for call in part.calls for tensor in tensors(call) if _has_features(tensor)
@@ -86,8 +88,8 @@ def _widths(part: Part) -> list[int]:
 
 
 def _result_widths(part: Part, session: Session) -> list[int]:
-    """Return at most `_WIDTHS` last dimensions of the results of a part's original; [] where it
-    does not run."""
+    """Return at most `_WIDTHS` last dimensions of the results of a part's original on its last
+    call; [] where it is not built or does not run."""
     try:
         model = switch_mode(build_seeded(0, part.build, session.original), False)
         outcome = execute(Target(model), part.calls[-1], Plan(gradients=False))
@@ -100,7 +102,8 @@ def _result_widths(part: Part, session: Session) -> list[int]:
 
 
 def _has_features(tensor: Any) -> bool:
-    """Return whether a tensor of real numbers has two dimensions or more and is no mask."""
+    """Return whether a tensor of real numbers has two dimensions or more and is no mask. Raises
+    AttributeError for a value that is no tensor."""
     return bool(tensor.is_floating_point() and tensor.dim() > 1 and not is_mask(tensor))
 
 
@@ -117,8 +120,9 @@ def _integer_arguments(part: Part) -> dict[str, int]:
 
 
 def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
-    """Return the new sizes, by old size, of the width and of the sizes that are a multiple or a
-    fraction of it."""
+    """Return the new sizes, by old size, of the width and of the named sizes, from NARROWEST on,
+    that are a multiple or a fraction of it; sizes without a whole proportional number are left
+    out."""
     named_sizes = {
         number
         for name, number in _integer_arguments(part).items()
@@ -143,7 +147,8 @@ def _resize_part(part: Part, sizes: dict[int, int], features: bool) -> Part:
 
 
 def _resize_argument(name: str, value: Any, sizes: dict[int, int]) -> Any:
-    """Return an argument with other sizes, in the fields of a configuration too."""
+    """Return an argument with other sizes: an integer that is a key of `sizes`, or a copy of a
+    configuration with such fields; any other argument as it is."""
     if is_config(value):
         fields = {
             field: number
