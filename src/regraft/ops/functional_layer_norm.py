@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from regraft.ops.layer_norm import layer_norm_kernel
-from regraft.ops.liger import can_run_liger
+from regraft.ops.layer_norm import can_run_layer_norm, layer_norm_kernel
 
 
 def functional_layer_norm(
@@ -25,7 +24,7 @@ def functional_layer_norm(
     """
     if functional_layer_norm_implementation(x, normalized_shape, weight, bias, eps) != "liger":
         return functional_layer_norm_reference(x, normalized_shape, weight, bias, eps)
-    return layer_norm_kernel(float(eps))(x, weight, bias)
+    return layer_norm_kernel(eps)(x, weight, bias)
 
 
 def functional_layer_norm_reference(
@@ -49,11 +48,5 @@ def functional_layer_norm_implementation(
     """Name the implementation for these arguments: "liger" or "reference"."""
     if weight is None or type(eps) is not float:
         return "reference"
-    if not can_run_liger(x, weight, bias) or torch.is_autocast_enabled(x.device.type):
-        return "reference"
-    parameters = [tensor for tensor in (weight, bias) if tensor is not None]
-    fits = all(
-        tensor.dtype == x.dtype and tensor.shape == x.shape[-1:] == torch.Size(normalized_shape)
-        for tensor in parameters
-    )
+    fits = can_run_layer_norm(x, weight, bias) and weight.shape == torch.Size(normalized_shape)
     return "liger" if fits else "reference"

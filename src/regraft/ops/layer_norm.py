@@ -39,10 +39,16 @@ def layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
         or norm.bias is None
     ):
         return "reference"
-    if not can_run_liger(x, norm.weight, norm.bias) or torch.is_autocast_enabled(x.device.type):
-        return "reference"
-    fits = x.dtype == norm.weight.dtype == norm.bias.dtype and x.shape[-1:] == norm.weight.shape
-    return "liger" if fits else "reference"
+    return "liger" if can_run_layer_norm(x, norm.weight, norm.bias) else "reference"
+
+
+def can_run_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    """Return whether Liger's kernel runs on these arguments: outside of autocast, with weight and
+    bias of the dtype of `x` and of the size of its last dimension."""
+    if not can_run_liger(x, weight, bias) or torch.is_autocast_enabled(x.device.type):
+        return False
+    parameters = [tensor for tensor in (weight, bias) if tensor is not None]
+    return all(tensor.dtype == x.dtype and tensor.shape == x.shape[-1:] for tensor in parameters)
 
 
 @functools.lru_cache(maxsize=64)

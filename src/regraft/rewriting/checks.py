@@ -12,13 +12,13 @@ from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
+from regraft.structure.optable import SPLITTING_OPS
 
 _HOOK_REGISTRATION = re.compile(
     rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"
 )
-_VIEW_OPS = frozenset(
+_VIEW_OPS = SPLITTING_OPS | frozenset(
     [
-        "chunk",
         "detach",
         "expand",
         "flatten",
@@ -28,10 +28,8 @@ _VIEW_OPS = frozenset(
         "py.item",
         "reshape",
         "select",
-        "split",
         "squeeze",
         "transpose",
-        "unbind",
         "unflatten",
         "unsqueeze",
         "view",

@@ -8,11 +8,9 @@ from regraft.source.names import dotted
 from regraft.structure import calls, containers, layers, operations
 from regraft.structure.calls import Arguments, glue
 from regraft.structure.frame import Frame
+from regraft.structure.last_dimension import SIZE_PARAMETERS
 from regraft.structure.model import Value
 from regraft.structure.named_calls import global_call, inline_call
-
-# Operations that take the sizes of their result, as a sequence or one by one.
-SHAPING_OPS = frozenset({"view", "reshape"})
 
 
 def lower_call(frame: Frame, expr: ast.expr) -> Value:
@@ -54,8 +52,7 @@ def _local_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argument
         value = inline_call(frame, expr, function, function.name, arguments, closure=True)
         if value is not None:
             return value
-    value = calls.call(frame, callee, arguments, expr, callee.name)
-    return layers.mark_returned(frame, function, value)
+    return layers.opaque_call(frame, function, callee, arguments, expr, callee.name)
 
 
 def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
@@ -98,8 +95,7 @@ def _self_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
         if value is not None:
             return value
     args = arguments if arguments is not None else ((_starred_call(frame, expr, None),), {})
-    value = calls.call(frame, None, args, expr, f"self.{name}")
-    return layers.mark_returned(frame, frame.scope.methods[name], value)
+    return layers.opaque_call(frame, frame.scope.methods[name], None, args, expr, f"self.{name}")
 
 
 def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
@@ -129,7 +125,7 @@ def _packed_sizes(frame: Frame, op: str, expr: ast.Call) -> Arguments | None:
 
     One star argument alone may be a data type.
     """
-    if op not in SHAPING_OPS or len(expr.args) < 2 or expr.keywords:
+    if op not in SIZE_PARAMETERS or len(expr.args) < 2 or expr.keywords:
         return None
     parts = [lower_part(frame, argument) for argument in expr.args]
     return (glue(frame, "py.tuple", parts, expr, "tuple").output,), {}

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from regraft.structure.model import Node, Value
 
-# The parameter with the sizes of the result.
-_SIZES = {"view": "size", "reshape": "shape"}
+# The operations that take the sizes of their result, as a sequence or one by one, and the parameter
+# with these sizes.
+SIZE_PARAMETERS = {"view": "size", "reshape": "shape"}
 # Operations whose result has the shape of their input.
 _KEEPING_SHAPE = frozenset({"clone", "contiguous", "detach", "to"})
 _PAIR = 2
@@ -28,7 +29,7 @@ SPELLINGS: Mapping[str, frozenset[str]] = {
 def split_sizes(op: str, args: Mapping[str, Value]) -> tuple[int, int] | None:
     """Return the sizes `(2, -1)` or `(-1, 2)` into which an operation splits the last dimension of
     its input; None where it certainly does nothing of the kind or that is not known."""
-    shape = args.get(_SIZES.get(op, ""))
+    shape = args.get(SIZE_PARAMETERS.get(op, ""))
     parts = _leading_and_last(shape) if shape is not None else None
     if parts is None:
         return None

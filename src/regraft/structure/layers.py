@@ -64,9 +64,17 @@ def mark_possible_layer(frame: Frame, callee: Value, result: Value, expr: ast.Ca
     return result
 
 
-def mark_returned(frame: Frame, function: Function, value: Value) -> Value:
-    """Add to the value of a call the layers that the function may return, where these are
-    containers, and return it."""
+def opaque_call(
+    frame: Frame,
+    function: Function,
+    callee: Value | None,
+    arguments: Arguments,
+    expr: ast.AST,
+    spelling: str,
+) -> Value:
+    """Return the value of a call of a function that is not inlined; where the function may return
+    containers, these are its layers."""
+    value = call(frame, callee, arguments, expr, spelling)
     value.layers = frame.scope.returned(function)
     if value.layers:
         value.kind = "module"

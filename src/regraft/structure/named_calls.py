@@ -87,8 +87,7 @@ def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Argumen
     value = inline_call(frame, expr, definition, name, arguments)
     if value is not None:
         return value
-    value = calls.call(frame, None, arguments, expr, name)
-    return layers.mark_returned(frame, definition, value)
+    return layers.opaque_call(frame, definition, None, arguments, expr, name)
 
 
 def _instance(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:

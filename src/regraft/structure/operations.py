@@ -133,8 +133,9 @@ def _own_keywords(keywords: Mapping[str, Value], spelling: str) -> Mapping[str, 
     Functions of `torch` take both. A method may be that of an array of NumPy, and functions of
     `torch.nn.functional` do not take them.
     """
-    names = _NUMPY_KEYWORDS if spelling.rpartition(".")[0] == "torch" else {}
-    renamed = {names.get(name, name): value for name, value in keywords.items()}
+    if _NUMPY_KEYWORDS.keys().isdisjoint(keywords) or spelling.rpartition(".")[0] != "torch":
+        return keywords
+    renamed = {_NUMPY_KEYWORDS.get(name, name): value for name, value in keywords.items()}
     return renamed if len(renamed) == len(keywords) else keywords
 
 

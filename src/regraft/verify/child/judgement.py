@@ -89,7 +89,7 @@ def _add_errors(original: Outcome, changed: Outcome, standard: _Standard) -> Non
     """Add the mean errors of outputs in half precision to `standard.largest`; the truth is run only
     where outputs are not equal bit for bit. Outputs that the truth cannot judge are skipped."""
     for path, value, changed_value in differing_halves(original.outputs, changed.outputs):
-        exact = (standard.truth().outputs or {}).get(path)
+        exact = standard.truth().outputs.get(path)
         errors = mean_errors(value, changed_value, exact)
         if errors is not None:
             standard.largest.add_errors(str(value.dtype).removeprefix("torch."), *errors)

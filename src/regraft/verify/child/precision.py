@@ -22,7 +22,7 @@ def differing_halves(
     for path, value in original.items():
         other = changed.get(path)
         is_half = isinstance(value, torch.Tensor) and value.dtype in HALVES
-        if is_half and value.numel() >= FEWEST and are_alike(other, value, dtype=True):
+        if is_half and value.numel() >= FEWEST and are_alike(other, value):
             is_finite = bool(torch.isfinite(value).all() and torch.isfinite(other).all())
             if is_finite and not torch.equal(value, other):
                 yield path, value, other
@@ -34,13 +34,13 @@ def mean_errors(original: Any, changed: Any, exact: Any) -> tuple[float, float] 
 
     It cannot where it is no float64: the original casts to half precision itself.
     """
-    if not are_alike(exact, original, dtype=False) or exact.dtype != torch.float64:
+    is_double = are_alike(exact, original, dtype=False) and exact.dtype == torch.float64
+    if not is_double or not bool(torch.isfinite(exact).all()):
         return None
-    if not bool(torch.isfinite(exact).all()):
-        return None
-    scale = float(exact.double().abs().mean())
+    scale = float(exact.abs().mean())
     if not scale:
         return None
-    errors = ((value.double() - exact.double()).abs().mean() for value in (original, changed))
-    original_error, changed_error = (float(error) / scale for error in errors)
+    original_error, changed_error = (
+        float((value.double() - exact).abs().mean()) / scale for value in (original, changed)
+    )
     return original_error, changed_error
