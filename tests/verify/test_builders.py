@@ -13,6 +13,8 @@ from regraft.verify import verify
 
 pytest.importorskip("torch")
 
+from torch import nn
+
 from regraft.verify.child.drivers import builders, inference, instances, module_flags
 from regraft.verify.child.ledger import Ledger
 
@@ -174,15 +176,29 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     module = loaded(tmp_path, SOURCE)
     model = module.stages()
     vars(model).update(unread=True, many=3)
-    assert list(
-        module_flags.inverted_flags(model, module, "if self.fused and self.many and self.training:")
-    ) == [("self.fused", False)]
+    text = "if self.fused and self.many and self.training:"
+    assert list(module_flags.inverted_flags(model, module, module, text)) == [("self.fused", False)]
     assert (
         module_flags.with_flags(lambda namespace: namespace.stages(), {"self.fused": False})(
             module
         ).fused
         is False
     )
+
+
+def test_flags_that_the_changed_version_lacks_are_not_turned(tmp_path: Path) -> None:
+    text = "FAST = True\n\n\nclass Layer:\n    fused = True\n"
+    original = loaded(tmp_path, text)
+    model = nn.Identity()
+    reads = "if FAST and Layer.fused:"
+
+    def flags(changed_text: str) -> list[tuple[str, bool]]:
+        changed = loaded(tmp_path, changed_text)
+        return list(module_flags.inverted_flags(model, original, changed, reads))
+
+    assert sorted(flags(text)) == [("FAST", False), ("Layer.fused", False)]
+    assert flags("class Layer:\n    fused = True\n") == [("Layer.fused", False)]
+    assert flags("FAST = True\n") == [("FAST", False)]
 
 
 PLANNED = """

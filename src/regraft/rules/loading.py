@@ -174,7 +174,7 @@ def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
         except (OSError, UnicodeDecodeError) as error:
             return (RuleProblem(str(file), 1, 1, f"cannot be read: {error}"),)
     text, page = texts
-    key = parsed.key_of(path.name, text, page)
+    key = parsed.key_of(path.parent.name, path.name, text, page)
     syntax = parsed.load(key)
     if syntax is None:
         checked = _parse_and_check(path, text, page_path, page)

@@ -20,7 +20,8 @@ from regraft.source.cache_key import cache_directory, entry_content, own_key, wr
 
 
 def key_of(*texts: str) -> str:
-    """Return the name of the entry for the name of a rule's file, its text and that of its page."""
+    """Return the name of the entry for the names of a rule's pack and file, its text and that of
+    its page."""
     key = own_key()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")

@@ -131,7 +131,12 @@ def _weak_inputs(findings: _Findings) -> str:
 def _lost_precision(findings: _Findings) -> str:
     """Return a sentence where results in half precision are farther from exact ones than those of
     the original, or ""."""
-    for dtype, (original, changed) in findings.record["half precision errors"].items():
+    all_errors = (
+        (dtype, original, changed)
+        for dtype, errors in findings.record["half precision errors"].items()
+        for original, changed in errors.values()
+    )
+    for dtype, original, changed in all_errors:
         if changed > _PRECISION_RATIO * original > 0:
             return (
                 f"results in {dtype} are less precise: they are {changed / original:.1f} times as"

@@ -125,7 +125,9 @@ def compare_runs(
         noise = unsteady_paths(original_outcome, execute(sides.original, call, plan))
         comparison.original_outcome = without_paths(original_outcome, noise)
         changed_outcome = without_paths(changed_outcome, noise)
-        difference = comparison.judge(changed_outcome, largest)
+        difference = comparison.judge(
+            changed_outcome, largest, with_errors=comparison.counts_errors
+        )
     if difference is not None:
         return difference
     pair = first_reordered_pair(comparison.original_outcome.order, changed_outcome.order)

@@ -44,13 +44,13 @@ class Difference:
 class Largest:
     """The largest differences of all comparisons so far, by number format without "torch.".
 
-    `errors` holds the sums of the original's and of the changed version's mean errors in half
-    precision (precision.py).
+    `errors` holds, by number format and by path of the result, the sums of the original's and of
+    the changed version's mean errors in half precision (precision.py).
     """
 
     absolute: dict[str, float] = field(default_factory=dict)
     relative: dict[str, float] = field(default_factory=dict)
-    errors: dict[str, tuple[float, float]] = field(default_factory=dict)
+    errors: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
 
     def add(self, dtype: str, absolute: float, relative: float) -> None:
         """Raise the largest absolute and the largest relative difference of a number format to
@@ -58,10 +58,11 @@ class Largest:
         self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
         self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
 
-    def add_errors(self, dtype: str, original: float, changed: float) -> None:
-        """Add the mean errors of both versions of a result to the sums of a number format."""
-        sums = self.errors.get(dtype, (0.0, 0.0))
-        self.errors[dtype] = (sums[0] + original, sums[1] + changed)
+    def add_errors(self, dtype: str, path: str, original: float, changed: float) -> None:
+        """Add the mean errors of both versions of a result to the sums of its format and path."""
+        sums_by_path = self.errors.setdefault(dtype, {})
+        sums = sums_by_path.get(path, (0.0, 0.0))
+        sums_by_path[path] = (sums[0] + original, sums[1] + changed)
 
 
 Truth = Callable[[], Mapping[str, Any] | None]

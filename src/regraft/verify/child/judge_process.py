@@ -101,8 +101,9 @@ class Judge:
             self._connection.send_bytes(_pack({}, outcome=runs[answer["run"]]()))
         for dtype, (absolute, relative) in answer["largest"].items():
             largest.add(dtype, absolute, relative)
-        for dtype, errors in answer["errors"].items():
-            largest.add_errors(dtype, *errors)
+        for dtype, errors_by_path in answer["errors"].items():
+            for path, errors in errors_by_path.items():
+                largest.add_errors(dtype, path, *errors)
         return Difference(*answer["difference"]) if answer["difference"] else None
 
 

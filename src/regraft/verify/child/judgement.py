@@ -92,7 +92,7 @@ def _add_errors(original: Outcome, changed: Outcome, standard: _Standard) -> Non
         exact = standard.truth().outputs.get(path)
         errors = mean_errors(value, changed_value, exact)
         if errors is not None:
-            standard.largest.add_errors(str(value.dtype).removeprefix("torch."), *errors)
+            standard.largest.add_errors(str(value.dtype).removeprefix("torch."), path, *errors)
 
 
 def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -> Difference | None:

@@ -62,7 +62,7 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
     """Yield the instance with another flag of its modules, other inputs, another argument or
     another configuration."""
     model = switch_mode(build_seeded(0, instance.build, session.original), False)
-    for name, value in inverted_flags(model, session.original, facts.hints.text):
+    for name, value in inverted_flags(model, session.original, session.changed, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
     call_variants = further_calls.more_calls(

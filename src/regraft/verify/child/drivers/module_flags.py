@@ -14,11 +14,14 @@ import torch
 from torch import nn
 
 
-def inverted_flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[str, bool]]:
+def inverted_flags(
+    model: Any, module: ModuleType, changed: ModuleType, text: str
+) -> Iterator[tuple[str, bool]]:
     """Yield pairs of a flag, as `text` reads it, and the opposite of its value: flags of the
     model's modules of this file, then those of the file's classes, then variables of the file.
 
-    `training` is no flag.
+    Left out are `training`, which is no flag, and flags of classes and of the file that the changed
+    version lacks.
     """
     flag_values = {
         f"self.{name}": value
@@ -32,8 +35,15 @@ def inverted_flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[
             flag_values[name] = value
     for flag, value in flag_values.items():
         is_read = type(value) is bool and flag != "self.training" and _is_read(flag, text)
-        if is_read:
+        if is_read and (flag.startswith("self.") or _has_flag(changed, flag)):
             yield flag, not value
+
+
+def _has_flag(module: ModuleType, flag: str) -> bool:
+    """Return whether a module has a variable, or a class of it an attribute, of a flag's name."""
+    owner, _, name = flag.rpartition(".")
+    place = getattr(module, owner, None) if owner else module
+    return name in getattr(place, "__dict__", {})
 
 
 def _is_read(flag: str, text: str) -> bool:

@@ -51,12 +51,10 @@ class UserDriver:
         recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
         subject = Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
         yield subject
-        changed_flags = dict(inverted_flags(model, task.session.changed, task.text))
-        for flag, value in inverted_flags(model, task.session.original, task.text):
+        original, changed = task.session.original, task.session.changed
+        for flag, value in inverted_flags(model, original, changed, task.text):
             if task.session.is_covered():
                 return
-            if not flag.startswith("self.") and flag not in changed_flags:
-                continue
             variation = replace(
                 subject,
                 name=f"{self.spec} with {flag}={value}",
