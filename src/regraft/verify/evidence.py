@@ -33,7 +33,7 @@ class _Findings:
 
     @property
     def next_step(self) -> str:
-        """Return the sentence that tells how the definition is brought to life by hand."""
+        """Return the sentence that tells how to run the definition by hand."""
         if self.change.kind == "class":
             return f". Write a driver: regraft driver {self.file} --class {self.change.definition}"
         return ". A driver can call it: regraft verify --driver MODULE:FUNCTION"
@@ -84,7 +84,7 @@ def _absent_runs(findings: _Findings) -> str:
     """Return a sentence where no comparison of the definition ran, or ""."""
     if _ran(findings.record):
         return ""
-    return f"nothing brought it to life{findings.skipped}{findings.next_step}"
+    return f"nothing ran its changed lines{findings.skipped}{findings.next_step}"
 
 
 def _unrun_lines(findings: _Findings) -> str:
