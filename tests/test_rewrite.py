@@ -191,6 +191,14 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
     ("body", "reason"),
     [
         ("h = self.mlp(x)\nh += r\nreturn h", "the result is changed in place afterwards"),
+        *(
+            (f"h = self.mlp(x)\n{lines}\nreturn h", "the result is changed in place afterwards")
+            for lines in (
+                "y = self.drop(h)\ny += r",
+                "y = h.contiguous().to(r.dtype)\ny.mul_(2)",
+                "y = h if r.any() else x\nif r.all():\n    y = r\ny += 1",
+            )
+        ),
         ("return f'{self.mlp(x)}'", "inside an f-string"),
         ("return self.mlp(\n    # why\n    x\n)", "a comment stands inside the code"),
         (

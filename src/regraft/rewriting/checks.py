@@ -17,22 +17,46 @@ from regraft.structure.optable import SPLITTING_OPS
 _HOOK_REGISTRATION = re.compile(
     rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"
 )
-_VIEW_OPS = SPLITTING_OPS | frozenset(
+# Operations whose result may share the memory of their input: views, and those that return their
+# input itself in evaluation, or where its format or layout already fits.
+_SHARING_OPS = SPLITTING_OPS | frozenset(
     [
+        "alpha_dropout",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "broadcast_to",
+        "contiguous",
         "detach",
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
         "expand",
+        "expand_as",
+        "feature_alpha_dropout",
         "flatten",
+        "identity",
         "movedim",
         "narrow",
         "permute",
+        "positive",
         "py.item",
+        "ravel",
+        "real",
         "reshape",
+        "reshape_as",
         "select",
         "squeeze",
+        "sum_to_size",
+        "to",
         "transpose",
+        "type",
+        "type_as",
         "unflatten",
         "unsqueeze",
         "view",
+        "view_as",
     ]
 )
 # Kernels whose result may be written into. A postponed tensor is computed before that. Folded
@@ -102,7 +126,7 @@ class MatchChecks:
             )
 
     def _check_writes(self, root: Node) -> None:
-        """Raise Withheld where the result, or a view of it, is written into.
+        """Raise Withheld where the result, or a value that may share its memory, is written into.
 
         A kernel may keep its result for the backward pass.
         """
@@ -114,7 +138,7 @@ class MatchChecks:
             for use in value.every_use():
                 if writes(use) and _has_as_target(use, value):
                     raise self._withholding("the result is changed in place afterwards", use)
-                if use.op in _VIEW_OPS and use.output not in visited:
+                if use.op in _SHARING_OPS and use.output not in visited:
                     visited.add(use.output)
                     pending.append(use.output)
 
@@ -226,6 +250,12 @@ class MatchChecks:
 def _has_as_target(node: Node, value: Value) -> bool:
     """Return whether the first argument of a node is `value` or may be `value`."""
     target = next(iter(node.args.values()), None)
-    if target is None:
-        return False
-    return target is value or value in (option for _, option in target.options)
+    visited, pending = set(), [target] if target is not None else []
+    while pending:
+        option = pending.pop()
+        if option is value:
+            return True
+        if option not in visited:
+            visited.add(option)
+            pending += [inner for _, inner in option.options]
+    return False
