@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.source.names import Names, module_names, package_of
+from regraft.source.names import Names, module_names, package_of, root_and_package
 
 
 def names(text: str, package: str = "") -> Names:
@@ -67,3 +67,32 @@ def test_package_is_read_off_the_init_files(tmp_path: Path) -> None:
         (directory / "__init__.py").touch()
     assert package_of(tmp_path / "lib" / "sub" / "m.py") == "lib.sub"
     assert package_of(tmp_path / "m.py") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ("import torch\n", ""),
+        ("from .other import width\n", "inner"),
+        ("def f():\n    from ..other import width\n", "outer.inner"),
+        ("from .other import (\n", ""),
+    ],
+)
+def test_relative_imports_make_a_package_of_folders_without_an_init(
+    text: str, package: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "outer" / "inner"
+    folder.mkdir(parents=True)
+    file = folder / "m.py"
+    file.write_text(text)
+    depth = len(package.split(".")) if package else 0
+    assert root_and_package(file) == ([folder, *folder.parents][depth], package)
+    (folder / "__init__.py").touch()
+    assert root_and_package(file) == (folder.parent, "inner")
+
+
+def test_a_folder_with_a_dot_in_its_name_is_no_package(tmp_path: Path) -> None:
+    folder = tmp_path / "v1.0"
+    folder.mkdir()
+    (folder / "m.py").write_text("from .other import width\n")
+    assert root_and_package(folder / "m.py") == (folder, "")

@@ -67,6 +67,36 @@ def package_of(path: Path) -> str:
     return ".".join(reversed(parts))
 
 
+def root_and_package(path: Path) -> tuple[Path, str]:
+    """Return the folder to import a file's package from, and the dotted name of the package; the
+    file's own folder and "" where it is in none.
+
+    A file outside packages that imports relatively is in a package without `__init__.py`, of as
+    many folders as its imports leave. A file that cannot be read or parsed imports nothing.
+    """
+    folder, parts = path.parent, []
+    while (folder / "__init__.py").exists():
+        parts.append(folder.name)
+        folder = folder.parent
+    for _ in range(0 if parts else _relative_levels(path)):
+        if "." in folder.name:  # no part of a module's name
+            return path.parent, ""
+        parts.append(folder.name)
+        folder = folder.parent
+    return folder, ".".join(reversed(parts))
+
+
+def _relative_levels(path: Path) -> int:
+    """Return the most dots of a relative import in a file, 0 where there is none."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return 0
+    return max(
+        (node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0
+    )
+
+
 def import_bindings(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (local name, qualified name) that an import statement binds; a star binds `*` to
     its module.

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from regraft.source.names import root_and_package
+
 FOLDER = Path(".cache", "regraft", "reproducers")
 _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
 _CHILD = Path(__file__).parent / "child"
@@ -41,7 +43,7 @@ def write_reproducer(
     (folder / f"{key}.changed.txt").write_bytes(changed)
     if inputs:
         (folder / f"{key}.pt").write_bytes(inputs)
-    root, package = _root_and_package(original)
+    root, package = root_and_package(original)
     script = _TEMPLATE.read_text(encoding="utf-8")
     facts_text = json.dumps(text)
     placeholders = {
@@ -64,14 +66,3 @@ def _source_from(path: Path, first_words: str) -> str:
     """Return the source of a file from the first line that begins with some words to its end."""
     text = path.read_text(encoding="utf-8")
     return text[text.index(f"\n{first_words}") :].strip()
-
-
-def _root_and_package(path: Path) -> tuple[Path, str]:
-    """Return the folder to import a file's package from, and the dotted name of the package that
-    the file is in ("" for none)."""
-    parts: list[str] = []
-    folder = path.parent
-    while (folder / "__init__.py").exists():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return folder, ".".join(parts)

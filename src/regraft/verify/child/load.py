@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from regraft.source.names import root_and_package
 from regraft.source.object_reference import load_source
 
 SUFFIX = "__regraft"
@@ -20,15 +21,11 @@ REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
 def package_of(path: Path) -> tuple[Path, str]:
-    """Return the folder to import a file from and the file's dotted module name, by following
-    parents that have an `__init__.py`. An `__init__.py` has the name of its package; a file outside
-    packages its stem."""
-    parts = [] if path.stem == "__init__" else [path.stem]
-    folder = path.parent
-    while (folder / "__init__.py").exists():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return folder, ".".join(parts)
+    """Return the folder to import a file from and the file's dotted module name. An `__init__.py`
+    has the name of its package; a file outside packages its stem."""
+    root, package = root_and_package(path)
+    parts = [package, "" if path.stem == "__init__" else path.stem]
+    return root, ".".join(filter(None, parts))
 
 
 def load_original(path: Path) -> ModuleType:
