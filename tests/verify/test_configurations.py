@@ -131,6 +131,41 @@ def test_required_fields_come_from_the_repository_or_are_guessed(tmp_path: Path)
     assert (config.width, config.n_layers, config.n_heads) == (96, 3, 6)
 
 
+def test_configurations_come_from_variables_of_the_file(tmp_path: Path) -> None:
+    text = """
+from torch import nn
+
+class Settings:
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+    def __getitem__(self, name):
+        return vars(self)[name]
+
+    def to_dict(self):
+        return {
+            name: value.to_dict() if isinstance(value, Settings) else value
+            for name, value in vars(self).items()
+        }
+
+PRESETS = {
+    "other": Settings(depth=3),
+    "large": Settings(hidden_size=768, inner=Settings(num_heads=12, mlp_dim=3072)),
+}
+
+class Layer(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        assert config.hidden_size % config.inner["num_heads"] == 0
+        self.linear = nn.Linear(config.hidden_size, config.inner["mlp_dim"])
+"""
+    config = first_guess(tmp_path, text, "Layer")["config"]
+    assert type(config).__name__ == "Settings"
+    assert config.hidden_size <= 64
+    assert config.hidden_size % config.inner["num_heads"] == 0
+    assert config.inner["num_heads"] < 12 and config.inner["mlp_dim"] < 3072
+
+
 @pytest.mark.parametrize("name", ["cfg", "args", "hparams", "opt", "c"])
 def test_any_name_whose_attributes_a_constructor_reads_holds_a_configuration(
     tmp_path: Path, name: str

@@ -2,8 +2,8 @@
 them.
 
 A configuration is made by a class of the file, or of a file that it imports, from the defaults of
-its fields; else it is a namespace with the attributes that the file reads, and the values that the
-repository states for them (`stated_values`).
+its fields; or it stands in a variable of the file; else it is a namespace with the attributes that
+the file reads, and the values that the repository states for them (`stated_values`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,8 +179,9 @@ def config_parameters(
 def own_configs(
     parameter: inspect.Parameter, cls: type, module: ModuleType, path: Path
 ) -> Iterator[Any]:
-    """Yield a configuration of each class for a parameter that is annotated, or that has the fields
-    that the class reads of the parameter, at most `_CLASSES`."""
+    """Yield configurations for a parameter that are of its annotated class, or have the fields that
+    `cls` reads of the parameter: of at most `_CLASSES` classes a new one, then at most `_CLASSES`
+    that stand in variables of the file."""
     annotated_class = _annotated_class(parameter, module)
     classes = [annotated_class] if annotated_class is not None else _classes_in(module)
     read_names = _names_read_of(parameter.name, cls)
@@ -190,6 +192,21 @@ def own_configs(
             continue
         if annotated_class is not None or all(hasattr(config, name) for name in read_names):
             yield config
+    fitting_configs = (
+        config
+        for config in _configs_in_variables(module)
+        if annotated_class is None or isinstance(config, annotated_class)
+        if all(hasattr(config, name) for name in read_names)
+    )
+    yield from itertools.islice(fitting_configs, _CLASSES)
+
+
+def _configs_in_variables(module: ModuleType) -> Iterator[Any]:
+    """Yield the configurations that are values of a module's variables, or stand in a dictionary
+    there."""
+    for value in tuple(vars(module).values()):
+        entries = value.values() if type(value) is dict else (value,)
+        yield from (entry for entry in tuple(entries) if is_config(entry))
 
 
 def _annotated_class(parameter: inspect.Parameter, module: ModuleType) -> Any:
@@ -281,10 +298,12 @@ def _invented_namespace(reads: _Reads, stated: Mapping[str, Any]) -> SimpleNames
 
 def shrink_config(config: Any, scale: config_shrinking.Scale) -> Any:
     """Return a configuration with its fields made small by a scale, those of configurations in it
-    too; configurations of a library with `to_dict` as they are."""
-    if not has_own_fields(config):
+    too; configurations of a library with `to_dict` and `from_dict` as they are."""
+    if hasattr(config, "to_dict") and hasattr(config, "from_dict"):
         return config
     fields = fields_of(config)
+    if not has_own_fields(config):  # its dictionary holds nested ones as dictionaries, too
+        fields = {name: getattr(config, name, value) for name, value in fields.items()}
     plain = {name: value for name, value in fields.items() if not is_config(value)}
     small = config_shrinking.shrink(plain, scale)
     changed = {
