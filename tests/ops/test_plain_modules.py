@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,3 +141,21 @@ def test_parameters_of_another_kind_are_seen() -> None:
     linear = nn.Linear(8, 4)
     linear.weight = Sharded(linear.weight.data)
     assert not is_plain(linear, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(nn.Linear, "forward"), (nn.Module, "__call__"), (nn.Linear, "__call__")]
+)
+def test_a_class_patched_by_a_wrapper_is_not_plain(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = nn.Linear(8, 8)
+    assert is_plain(layer, nn.Linear)
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(self: Any, x: Any) -> Any:
+        return original(self, x) + 1
+
+    monkeypatch.setattr(owner, name, patched)
+    assert not is_plain(layer, nn.Linear)
