@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from regraft.ops import dropout_add_layer_norm, implementation, linear_gelu  # noqa: E402
+from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu  # noqa: E402
+from regraft.ops.activations import activation_kind  # noqa: E402
 from regraft.ops.plain import is_plain  # noqa: E402
 
 X = torch.randn(3, 8)
@@ -159,3 +160,11 @@ def test_a_class_patched_by_a_wrapper_is_not_plain(
 
     monkeypatch.setattr(owner, name, patched)
     assert not is_plain(layer, nn.Linear)
+
+
+@pytest.mark.parametrize("layer", [nn.GELU(), nn.GELU("tanh"), nn.SiLU()], ids=repr)
+def test_a_patched_activation_is_not_known(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_gelu(layer) or activation_kind(layer)
+    monkeypatch.setattr(type(layer), "forward", lambda _, x: x + 1)
+    assert not is_gelu(layer)
+    assert not activation_kind(layer)
