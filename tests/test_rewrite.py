@@ -100,6 +100,17 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
             "return r + self.mlp((x + r))[:, 0]",
             "return r + sequential(x + r, self.mlp)[:, 0]",
         ),
+        # the input's evaluation may replace the container, or select another one
+        (
+            "return self.mlp(self.prepare(x))",
+            "return sequential(container=self.mlp, x=self.prepare(x))",
+        ),
+        ("return self.mlp(x.relu())", "return sequential(x.relu(), self.mlp)"),
+        ("mlp = self.mlp\nreturn mlp(r(x))", "mlp = self.mlp\nreturn sequential(r(x), mlp)"),
+        (
+            "global mlp\nmlp = self.mlp\nreturn mlp(r(x))",
+            "global mlp\nmlp = self.mlp\nreturn sequential(container=mlp, x=r(x))",
+        ),
         # a branch that follows: the other one gets what has moved
         (
             "h = self.drop(x)\nh = h + r  # why\n\nif r.any():\n    h = self.norm(h)\nreturn h",
@@ -447,3 +458,20 @@ def test_tabs_bom_crlf_and_missing_final_newline_survive(rules: tuple[CompiledRu
         "import torch\r\n", "import torch\r\nfrom regraft.ops import softmax\r\n"
     )
     assert text.diff("m.py", code.encode(), changed.encode()).count("\n+") == 3
+
+
+@pytest.mark.parametrize(
+    "layers", ["nn.Linear(4, 4), nn.GELU()", "nn.Linear(4, 4), nn.BatchNorm1d(4)"]
+)
+def test_a_container_that_a_function_calls_is_not_taken_apart(
+    rules: tuple[CompiledRule, ...], layers: str
+) -> None:
+    source = source_of(
+        "from torch import nn\n\n\ndef run(net, x):\n    return net(x)\n\n\n"
+        "class M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.net = nn.Sequential({layers})\n\n"
+        "    def forward(self, x):\n        return run(self.net, x)\n"
+    )
+    report = check_source(source, rules)
+    assert [finding.patch for finding in report.findings] == [None]
+    assert "inside one nn.Sequential call" in report.findings[0].reason

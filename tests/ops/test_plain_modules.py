@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from regraft.ops import dropout_add_layer_norm, implementation, linear_gelu  # noqa: E402
+from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu  # noqa: E402
+from regraft.ops.activations import activation_kind  # noqa: E402
 from regraft.ops.plain import is_plain  # noqa: E402
 
 X = torch.randn(3, 8)
@@ -140,3 +142,29 @@ def test_parameters_of_another_kind_are_seen() -> None:
     linear = nn.Linear(8, 4)
     linear.weight = Sharded(linear.weight.data)
     assert not is_plain(linear, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(nn.Linear, "forward"), (nn.Module, "__call__"), (nn.Linear, "__call__")]
+)
+def test_a_class_patched_by_a_wrapper_is_not_plain(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = nn.Linear(8, 8)
+    assert is_plain(layer, nn.Linear)
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(self: Any, x: Any) -> Any:
+        return original(self, x) + 1
+
+    monkeypatch.setattr(owner, name, patched)
+    assert not is_plain(layer, nn.Linear)
+
+
+@pytest.mark.parametrize("layer", [nn.GELU(), nn.GELU("tanh"), nn.SiLU()], ids=repr)
+def test_a_patched_activation_is_not_known(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_gelu(layer) or activation_kind(layer)
+    monkeypatch.setattr(type(layer), "forward", lambda _, x: x + 1)
+    assert not is_gelu(layer)
+    assert not activation_kind(layer)

@@ -256,6 +256,62 @@ def test_replaced_members_are_called() -> None:
     assert torch.equal(sequential(x, container), container(x))
 
 
+class Replacing(nn.Module):
+    """A module whose call replaces the module after it."""
+
+    def __init__(self, container: Any, successor: Any) -> None:
+        super().__init__()
+        self.state = (container, successor)
+
+    def forward(self, x: Any) -> Any:
+        container, successor = self.state
+        container[1] = successor
+        return x
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("successor", [nn.Tanh(), nn.Linear(8, 8), nn.Sequential(nn.Tanh())])
+def test_a_module_may_replace_its_successor(successor: Any) -> None:
+    x = torch.randn(3, 8)
+    layers = (nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU())
+    results = []
+    for call in (sequential, lambda x, container: container(x)):
+        container = nn.Sequential(nn.Identity(), *layers)
+        container[0] = Replacing(container, successor)
+        results.append(call(x, container))
+    assert torch.equal(*results)
+
+
+@torch.no_grad()
+def test_a_hook_may_replace_the_successor() -> None:
+    container, x = case("mlp")
+    up = container.up
+
+    def replace(*_: Any) -> None:
+        container.act = nn.Tanh()
+
+    up.register_forward_hook(replace)
+    ours = sequential(x, container)
+    container.act = nn.GELU()
+    torch.testing.assert_close(ours, container(x))
+
+
+@pytest.mark.parametrize("position", [0, 2, 5])
+def test_a_member_that_is_none_is_called(position: int) -> None:
+    container, x = case("mlp")
+    container[position] = None
+    assert implementation("sequential", x, container) == "fused"
+    with pytest.raises(TypeError, match="NoneType"):
+        sequential(x, container)
+
+
+@torch.no_grad()
+def test_a_stride_may_be_a_number() -> None:
+    container, x = case("stem")
+    container[0].stride = 2
+    torch.testing.assert_close(sequential(x, container), container(x))
+
+
 @torch.no_grad()
 def test_other_modules_are_called() -> None:
     container, x = case("mlp")

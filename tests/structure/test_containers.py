@@ -7,6 +7,7 @@ import pytest
 
 from conftest import body_of
 from regraft.structure.model import Body, Value
+from regraft.structure.rank import Rank, rank
 
 HEAD = """from torch import nn
 
@@ -151,3 +152,30 @@ def test_what_is_no_container_of_known_modules(init: str, lines: str) -> None:
 def test_the_argument_of_a_call_is_used_by_the_call_alone() -> None:
     body = forward("self.net = block(dim)", "h = x + 1\nreturn self.net(h)")
     assert [use.op for use in body.index["add"][0].output.uses] == ["call"]
+
+
+@pytest.mark.parametrize(
+    ("init", "lines", "known_rank"),
+    [
+        ("self.net = nn.Linear(dim, dim)", "return self.net(x.view(-1, 4))", Rank(2)),
+        (
+            "net = nn.Sequential(nn.Linear(dim, dim))\nself.net = net\nnet.append(flag)",
+            "return self.net(x.view(-1, 4))",
+            None,
+        ),
+        (
+            "self.net = nn.Sequential(nn.Linear(dim, dim))\nself.net.add_module('a', flag)",
+            "return self.net(x.view(-1, 4)).relu()",
+            None,
+        ),
+        (
+            "self.nets = nn.ModuleList([nn.Linear(dim, dim)])\nself.nets.insert(0, flag)",
+            "x = x.view(-1, 4)\nfor net in self.nets:\n    return net(x)",
+            None,
+        ),
+    ],
+)
+def test_modules_of_containers_do_not_tell_the_rank(
+    init: str, lines: str, known_rank: Rank | None
+) -> None:
+    assert rank(returned(forward(init, lines))) == known_rank

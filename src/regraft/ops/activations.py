@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.plain import is_hooked
+from regraft.ops.plain import is_hooked, is_plain
 
 
 def is_gelu(activation: Any) -> bool:
@@ -31,7 +31,7 @@ def is_gelu(activation: Any) -> bool:
     if not isinstance(activation, nn.Module) or is_hooked(activation):
         return False
     if type(activation) is nn.GELU:
-        return bool(activation.approximate == "none")
+        return is_plain(activation, nn.GELU) and bool(activation.approximate == "none")
     name = _called_attribute(type(activation))
     return name is not None and getattr(activation, name) is functional.gelu
 
@@ -112,9 +112,9 @@ def activation_kind(activation: Any, approximate: str = "none") -> str:
 def _module_kind(module: nn.Module) -> str:
     """Return the result of `activation_kind` for a module without hooks."""
     if type(module) is nn.SiLU:
-        return "silu" if not module.inplace else ""
+        return "silu" if is_plain(module, nn.SiLU) and not module.inplace else ""
     if type(module) is nn.GELU:
-        return "gelu-tanh" if module.approximate == "tanh" else ""
+        return "gelu-tanh" if is_plain(module, nn.GELU) and module.approximate == "tanh" else ""
     function = _called_function(type(module))
     if function is not None:
         return activation_kind(function)

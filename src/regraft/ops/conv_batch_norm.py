@@ -76,7 +76,8 @@ def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str
     if norm_class is None or not are_tensors(x) or x.dim() != conv.weight.dim():
         # without a batch dimension the normalisation raises, or normalises another axis
         return "reference"
-    stride_product = math.prod(conv.stride)
+    stride = conv.stride  # the layer also runs if its user replaced the tuple by a number
+    stride_product = stride ** (x.dim() - 2) if isinstance(stride, int) else math.prod(stride)
     input_positions = x.shape[0] * math.prod(x.shape[2:])
     positions = (
         input_positions * stride_product

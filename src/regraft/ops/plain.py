@@ -27,13 +27,20 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
     """
     return (
         type(module) is kind
-        and kind.forward.__module__ == kind.__module__
+        and _is_defined_in(kind.forward, kind.__module__)
+        and _is_defined_in(kind.__call__, nn.Module.__module__)
         and not is_hooked(module)
         and all(
             parameter is None or type(parameter) in _TENSORS
             for parameter in module._parameters.values()
         )
     )
+
+
+def _is_defined_in(function: Any, module_name: str) -> bool:
+    """Return whether a method is the one that a module defines: a function that replaces it may
+    copy its name and `__module__`, by `functools.wraps`."""
+    return function.__module__ == module_name and not hasattr(function, "__wrapped__")
 
 
 def are_tensors(*values: Any) -> bool:

@@ -14,6 +14,8 @@ from regraft.ops.linear_batch_norm import linear_batch_norm
 from regraft.ops.linear_gelu import linear_gelu
 from regraft.ops.plain import are_tensors, is_plain, is_transformed
 
+_END = object()  # stands after the last module; None may be a member of a container
+
 
 def sequential(x: torch.Tensor, container: Any) -> torch.Tensor:
     """Return `container(x)`.
@@ -27,15 +29,21 @@ def sequential(x: torch.Tensor, container: Any) -> torch.Tensor:
     if sequential_implementation(x, container) != "fused":
         return sequential_reference(x, container)
     result = x
-    first: Any = None
-    for second in _modules(container):
-        op = None if first is None else _fused_op(first, second)
-        if op is not None:
-            result, first = op(result, first, second), None
+    modules = _modules(container)
+    module: Any = next(modules, _END)
+    while module is not _END:
+        # Only a plain module surely leaves its successor as it is: after any other, which may
+        # replace it, the successor is read when the module has returned.
+        if not _leads_pairs(module):
+            result, module = module(result), next(modules, _END)
             continue
-        result = result if first is None else first(result)
-        first = second
-    return result if first is None else first(result)
+        successor: Any = next(modules, _END)
+        op = _fused_op(module, successor)
+        if op is None:
+            result, module = module(result), successor
+        else:
+            result, module = op(result, module, successor), next(modules, _END)
+    return result
 
 
 def sequential_reference(x: torch.Tensor, container: Any) -> torch.Tensor:
@@ -63,7 +71,13 @@ def _modules(container: nn.Sequential) -> Iterator[nn.Module]:
             yield module
 
 
-def _fused_op(first: nn.Module, second: nn.Module) -> Callable[..., torch.Tensor] | None:
+def _leads_pairs(module: Any) -> bool:
+    """Return whether a module is a plain layer that an op may fuse with the next one."""
+    kind = type(module)
+    return (kind is nn.Linear or kind in NORM_AFTER) and is_plain(module, kind)
+
+
+def _fused_op(first: Any, second: Any) -> Callable[..., torch.Tensor] | None:
     """Return the op for two neighbours; None where no op may fuse them."""
     if type(first) is nn.Linear:
         if type(second) is nn.GELU:

@@ -178,7 +178,7 @@ class MatchChecks:
         """
         body = self.match.body
         name = body.inlined.get(expr)
-        if name is None:
+        if name is None or any(node.member for node in matched_nodes):
             raise self._withholding(
                 "the layers are inside one nn.Sequential call", matched_nodes[0]
             )

@@ -61,10 +61,28 @@ class SequentialRewriter(MatchChecks):
         self._check_places(call, self.root)
         span = self.source.span(call)
         layout = Layout(self.source, span, indentation(self.source, span.start))
-        arguments = [self.source.segment(call.args[0]), self.source.segment(call.func)]
+        arguments = self._arguments(call)
         text = layout.call(self.imports.spell(OP), arguments)
         extent = self.source.span(self.root.statement.node)
         return Patch(self.match, "substitute", (Edit(span, text),), extent, frozenset({OP}))
+
+    def _arguments(self, call: ast.Call) -> list[str]:
+        """Return the arguments of the op, evaluated in the order of the call if the input's
+        evaluation may change which container a path or a global name is."""
+        value, container = call.args[0], call.func
+        value_text, container_text = self.source.segment(value), self.source.segment(container)
+        is_local = isinstance(container, ast.Name) and b"global " not in self.source.text
+        if is_local or not self._may_have_effects(value):
+            return [value_text, container_text]
+        return [f"container={container_text}", f"x={value_text}"]
+
+    def _may_have_effects(self, expression: ast.expr) -> bool:
+        """Return whether the evaluation of an expression may have effects; the calls inside of
+        comprehensions and lambdas are not known one by one."""
+        inner = set(ast.walk(expression))
+        if any(isinstance(node, ast.comprehension | ast.Lambda) for node in inner):
+            return True
+        return any(node.effect and node.expr in inner for node in self.match.body.nodes)
 
     def _check_compound(self) -> None:
         """Check nothing: the call is replaced as a unit, and calls all modules that it called."""

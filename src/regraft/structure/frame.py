@@ -91,6 +91,7 @@ class Frame:
         # entries of dictionary displays whose keys are strings
         self.dicts: dict[Value, dict[str, Value]] = {}
         self.possible = False  # nodes are those that a module may compute
+        self.member = False  # nodes are computed by the call of a Sequential
         # default values of parameters, if they are names or attributes
         self.defaults: dict[Value, ast.expr] = {}
         self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
@@ -191,7 +192,7 @@ class Frame:
         )
         if self.site is not None:
             node.inner, node.in_other_file = expr, bool(self.scope.home)
-        node.loop, node.possible = self.loop, self.possible
+        node.loop, node.possible, node.member = self.loop, self.possible, self.member
         output.node = node
         for value in dict.fromkeys(args.values()):
             value.uses.append(node)

@@ -201,10 +201,12 @@ def _sequential_value(
     frame: Frame, callee: Value, container: Layer, value: Value, expr: ast.AST
 ) -> Value:
     """Return the value of a call of a `Sequential`: its modules are called one after the other."""
+    outer, frame.member = frame.member, True
     for number, alternatives in enumerate(container.items):
         inner = frame.value("path", "module", f"{callee.name}[{number}]" if callee.name else "")
         inner.layers = alternatives
         value = layer_call(frame, inner, ((value,), {}), expr)
+    frame.member = outer
     return value
 
 

@@ -152,6 +152,7 @@ class Node:
     in_other_file  the inlined function is one of another file
     possible       a module may compute the node if it is a `Sequential`, which is not certain; the
                    call of the module is a node after it
+    member         the call of a `Sequential` computes the node, by calling its module
     """
 
     op: str
@@ -170,6 +171,7 @@ class Node:
     inner: ast.AST | None = None
     in_other_file: bool = False
     possible: bool = False
+    member: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,7 +90,7 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
     if value.origin == "phi":
         return _phi_rank(value, budget)
     node = value.node
-    if node is None:
+    if node is None or _is_of_container(node):
         return None
     if node.op in _SHAPED:
         return _shape_rank(node.args.get(_SHAPED[node.op]))
@@ -101,6 +101,14 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
     if node.op in _BROADCASTING:
         return _broadcast_rank(node, budget)
     return _elementwise_rank(node, budget)
+
+
+def _is_of_container(node: Node) -> bool:
+    """Return whether a module of a `Sequential` or a list computes a node: containers may get other
+    modules in more ways than are followed."""
+    layer = node.layer
+    is_element = layer is not None and layer.node is not None and layer.node.op == "py.item"
+    return node.member or is_element
 
 
 def _phi_rank(phi: Value, budget: list[int]) -> Rank | None:
