@@ -9,7 +9,7 @@ from regraft.matching.pattern import PatternNode
 from regraft.matching.result import Assumes, Condition
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import MISSING, Node, Value
+from regraft.structure.model import MISSING, Body, Node, Value
 from regraft.structure.optable import INTERCHANGEABLE, table
 from regraft.structure.rank import same_dimension
 
@@ -91,6 +91,16 @@ def attribute_base(operand: Attr, value: Value) -> Value | None:
     if attribute is not None and attribute[1] == operand.name:
         return attribute[0]
     return None
+
+
+def is_earlier_shape(value: Value, user: Node, body: Body) -> bool:
+    """Return whether a value that `user` takes is a shape that may have changed since it was
+    read."""
+    read = value.node
+    if read is None or read.op != "py.attr" or read.spelling != "shape":
+        return False
+    changes = (node for node in body.nodes if node.may_change_attributes and node.time > read.time)
+    return any(node.time < user.time or user.loop != read.loop for node in changes)
 
 
 def dimension_conditions(
