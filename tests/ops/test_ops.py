@@ -348,6 +348,11 @@ def test_gradients_of_derivatives_in_forward_mode(name: str) -> None:
     torch.testing.assert_close(*gradients)
 
 
+def test_the_norm_of_channels_refuses_complex_numbers() -> None:
+    with pytest.raises(TypeError, match="complex"):
+        ops.channels_first_layer_norm(torch.randn(2, 3, dtype=torch.complex64), eps=1e-5)
+
+
 def test_where_the_norm_of_channels_runs_the_kernel() -> None:
     def runs(x: Any) -> str:
         return implementation("channels_first_layer_norm", x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from regraft.dsl.syntax import Attr, Const, Operand, Var
 from regraft.matching.pattern import PatternNode
@@ -93,14 +93,22 @@ def attribute_base(operand: Attr, value: Value) -> Value | None:
     return None
 
 
-def is_earlier_shape(value: Value, user: Node, body: Body) -> bool:
-    """Return whether a value that `user` takes is a shape that may have changed since it was
-    read."""
+def is_outdated(value: Value, user: Node, body: Body) -> bool:
+    """Return whether a value that `user` takes is a shape or data type that may have changed since
+    it was read."""
     read = value.node
-    if read is None or read.op != "py.attr" or read.spelling != "shape":
+    if read is None or read.op != "py.attr" or read.spelling not in _CHANGING:
         return False
-    changes = (node for node in body.nodes if node.may_change_attributes and node.time > read.time)
+    may_change = _CHANGING[read.spelling]
+    changes = (node for node in body.nodes if node.time > read.time and may_change(node))
     return any(node.time < user.time or user.loop != read.loop for node in changes)
+
+
+# Attributes of a tensor that may change, with the nodes that may change them.
+_CHANGING: Mapping[str, Callable[[Node], bool]] = {
+    "shape": lambda node: node.may_change_attributes,
+    "dtype": lambda node: node.op == "py.store" and node.spelling == "data",
+}
 
 
 def dimension_conditions(

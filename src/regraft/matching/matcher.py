@@ -12,7 +12,7 @@ from regraft.matching.arguments import (
     default_arguments,
     describe,
     dimension_conditions,
-    is_earlier_shape,
+    is_outdated,
     is_same_value,
     is_skipped_on_none,
     none_subject,
@@ -294,8 +294,8 @@ class _Matcher:
                 self._record_miss(
                     len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr
                 )
-            elif is_earlier_shape(value, node, self.body):
-                reason = f"the shape that {describe(node)} takes may have changed since it was read"
+            elif is_outdated(value, node, self.body):
+                reason = f"the {operand.name} that {describe(node)} takes may have changed since"
                 self._record_miss(len(nodes), reason, node.expr)
             else:
                 yield from self._match_operand(operand.base, base, state, node)
