@@ -50,6 +50,36 @@ def test_it_has_the_dtypes_and_values_of_the_composition(
         torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("casting", ["llama", "gemma", "statistics", "none"])
+@pytest.mark.parametrize("shapes", [((2, 8), ()), ((), ()), ((2, 8), (2, 8)), ((2, 1), (8,))])
+def test_a_weight_of_another_shape_runs_as_the_composition(
+    casting: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    x, weight = (torch.rand(shape, dtype=SINGLE) for shape in shapes)
+    expected = reference(x, weight=weight, casting=casting)
+    torch.testing.assert_close(rms_norm(x, weight=weight, casting=casting), expected)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("dtypes", [(SINGLE, SINGLE), (HALF, HALF), (HALF, SINGLE), (SINGLE, HALF)])
+def test_statistics_alone_are_computed_in_float32(
+    offset: float, dtypes: tuple[Any, Any], launches: list[str]
+) -> None:
+    x, weight = inputs(*dtypes)
+    actual, expected = (
+        op(x, weight=weight, eps=1e-5, offset=offset, casting="statistics")
+        for op in (rms_norm, reference)
+    )
+    assert launches and actual.dtype == expected.dtype == SINGLE
+    torch.testing.assert_close(actual, expected)
+
+
+def test_statistics_leave_the_imaginary_part_of_the_input() -> None:
+    x = torch.randn(2, 8, dtype=torch.complex64)
+    factor = torch.rsqrt(x.real.pow(2).mean(-1, keepdim=True) + 1e-6)
+    torch.testing.assert_close(rms_norm(x, casting="statistics"), x * factor)
+
+
 def test_the_order_of_casts_is_kept_to_the_bit() -> None:
     """Patches written by hand give OLMo 2 and 3 the order of Llama: a quarter of the elements is
     one unit off."""

@@ -334,6 +334,25 @@ def test_the_norm_of_channels_is_the_composition_with_its_layout(
         assert runs[0][0].stride() == runs[1][0].stride()
 
 
+@pytest.mark.parametrize("name", ["channels_first_layer_norm", "quick_gelu"])
+def test_gradients_of_derivatives_in_forward_mode(name: str) -> None:
+    options = {"eps": 1e-5} if name == "channels_first_layer_norm" else {}
+    x, tangent = torch.randn(2, 2, 6, 3, 4, generator=torch.Generator().manual_seed(0))
+    x.requires_grad_()
+    gradients = []
+    for op in (getattr(ops, name), ops.REFERENCES[name]):
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, tangent)
+            derivative = torch.autograd.forward_ad.unpack_dual(op(dual, **options)).tangent
+            gradients += torch.autograd.grad(derivative.pow(2).sum(), x)
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_norm_of_channels_refuses_complex_numbers() -> None:
+    with pytest.raises(TypeError, match="complex"):
+        ops.channels_first_layer_norm(torch.randn(2, 3, dtype=torch.complex64), eps=1e-5)
+
+
 def test_where_the_norm_of_channels_runs_the_kernel() -> None:
     def runs(x: Any) -> str:
         return implementation("channels_first_layer_norm", x)

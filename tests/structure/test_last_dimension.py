@@ -126,3 +126,25 @@ def test_a_shape_is_used_where_it_splits() -> None:
     (star,) = uses
     (shape,) = star.output.every_use()
     assert shape.output.every_use() == (node_of(body),)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "s = x.shape[:-1]\nx.transpose_(0, 1)\nz = x.reshape(*s, 2, -1)",
+        "s = x.shape[:-1]\nx.data = y\nz = x.reshape(*s, 2, -1)",
+        "s = x.shape[:-1]\nn(x)\nz = x.reshape(*s, 2, -1)",
+        "n = x.shape[-1] // 2\nx.resize_(2, 8)\nz = x.reshape(*x.shape[:-1], 2, n)",
+        "y = x.contiguous()\nx.squeeze_()\nz = y.reshape(*x.shape[:-1], 2, -1)",
+        "s = x.shape[:-1]\nfor n in y:\n    z = x.reshape(*s, 2, -1)\n    x.t_()",
+    ],
+)
+def test_the_shape_of_a_tensor_may_have_changed(lines: str) -> None:
+    nodes = lowered(lines).nodes
+    assert not any(node.op == "unflatten" for node in nodes)
+
+
+def test_a_shape_is_read_again_after_a_change_in_place() -> None:
+    body = lowered("s = x.shape\nx.transpose_(0, 1)\nt = x.shape\nz = x.view(*t[:-1], 2, -1)")
+    assert body.log["s"][-1].value is not body.log["t"][-1].value
+    assert node_of(body).op == "unflatten"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from regraft.dsl.syntax import Attr, Const, Operand, Var
 from regraft.matching.pattern import PatternNode
 from regraft.matching.result import Assumes, Condition
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import MISSING, Node, Value
+from regraft.structure.model import MISSING, Body, Node, Value
 from regraft.structure.optable import INTERCHANGEABLE, table
 from regraft.structure.rank import same_dimension
 
@@ -91,6 +91,24 @@ def attribute_base(operand: Attr, value: Value) -> Value | None:
     if attribute is not None and attribute[1] == operand.name:
         return attribute[0]
     return None
+
+
+def is_outdated(value: Value, user: Node, body: Body) -> bool:
+    """Return whether a value that `user` takes is a shape or data type that may have changed since
+    it was read."""
+    read = value.node
+    if read is None or read.op != "py.attr" or read.spelling not in _CHANGING:
+        return False
+    may_change = _CHANGING[read.spelling]
+    changes = (node for node in body.nodes if node.time > read.time and may_change(node))
+    return any(node.time < user.time or user.loop != read.loop for node in changes)
+
+
+# Attributes of a tensor that may change, with the nodes that may change them.
+_CHANGING: Mapping[str, Callable[[Node], bool]] = {
+    "shape": lambda node: node.may_change_attributes,
+    "dtype": lambda node: node.op == "py.store" and node.spelling == "data",
+}
 
 
 def dimension_conditions(

@@ -12,6 +12,7 @@ from regraft.matching.arguments import (
     default_arguments,
     describe,
     dimension_conditions,
+    is_outdated,
     is_same_value,
     is_skipped_on_none,
     none_subject,
@@ -293,6 +294,9 @@ class _Matcher:
                 self._record_miss(
                     len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr
                 )
+            elif is_outdated(value, node, self.body):
+                reason = f"the {operand.name} that {describe(node)} takes may have changed since"
+                self._record_miss(len(nodes), reason, node.expr)
             else:
                 yield from self._match_operand(operand.base, base, state, node)
         elif is_certainly(operand, value):

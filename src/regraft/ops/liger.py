@@ -114,13 +114,16 @@ def can_run_liger(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) ->
 
 
 def _do_rows_fit(tensors: list[torch.Tensor], columns: int) -> bool:
-    """Return whether floating point tensors, none of them empty, are on one device and have at most
-    `columns` elements in a row."""
+    """Return whether floating point tensors, none of them empty or without dimensions, are on one
+    device and have at most `columns` elements in a row."""
     device = tensors[0].device
     if any(tensor.device != device for tensor in tensors):
         return False
     return all(
-        tensor.dtype in _FLOATS and tensor.numel() and tensor.shape[-1] <= columns
+        tensor.dtype in _FLOATS
+        and tensor.dim() > 0
+        and tensor.numel()
+        and tensor.shape[-1] <= columns
         for tensor in tensors
     )
 

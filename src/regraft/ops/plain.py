@@ -65,6 +65,15 @@ def is_transformed() -> bool:
     )
 
 
+def is_forward_mode() -> bool:
+    """Return whether the caller is differentiated in forward mode, outside of a compiler.
+
+    Then the kernels of PyTorch 2.13 have no gradients in reverse mode, or wrong ones.
+    """
+    is_compiling = torch.compiler.is_compiling()
+    return not is_compiling and bool(torch.autograd.forward_ad._current_level >= 0)
+
+
 def is_hooked(module: nn.Module) -> bool:
     """Return whether a call of `module` runs more than its class's `forward`."""
     return bool(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from regraft.ops.plain import is_forward_mode
+
 # in float16, 1.702 times a large number is infinite
 _WIDE = (
     torch.float32,
@@ -27,4 +29,5 @@ def quick_gelu_reference(x: torch.Tensor) -> torch.Tensor:
 
 def quick_gelu_implementation(x: torch.Tensor) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    return "torch-native" if isinstance(x, torch.Tensor) and x.dtype in _WIDE else "reference"
+    is_wide = isinstance(x, torch.Tensor) and x.dtype in _WIDE
+    return "torch-native" if is_wide and not is_forward_mode() else "reference"

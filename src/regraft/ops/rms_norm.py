@@ -25,10 +25,11 @@ def rms_norm(
     Shapes: `x` is `(..., H)`, `weight` `(H,)`, the result as `x`. `casting` sets the dtypes:
     "llama" computes in float32, rounds to the dtype of `x`, then multiplies by the weight, in the
     wider of both dtypes; "gemma" computes everything in float32 and rounds the product to the dtype
-    of `x`; "none" computes in the dtype of `x`. Arguments that the kernel does not take as the
-    composition does (another device or dtype, a weight of another shape) run as the composition.
-    Unlike Liger's own function, the op never writes into a gradient that other code may hold. If
-    `x` is a postponed sum, one kernel computes the sum as well.
+    of `x`; "statistics" computes the mean of squares in float32 and multiplies `x` as it is, in the
+    wider of both dtypes; "none" computes in the dtype of `x`. Arguments that the kernel does not
+    take as the composition does (another device or dtype, a weight of another shape) run as the
+    composition. Unlike Liger's own function, the op never writes into a gradient that other code
+    may hold. If `x` is a postponed sum, one kernel computes the sum as well.
     """
     total = pending_sum_record(x)
     if total is not None and weight is not None and _can_fuse_sum(total, weight, offset, casting):
@@ -39,6 +40,8 @@ def rms_norm(
     x = materialise(x)
     if rms_norm_implementation(x, weight, casting) != "liger":
         return rms_norm_reference(x, weight=weight, eps=eps, offset=offset, casting=casting)
+    if casting == "statistics":
+        return rms_norm(x.to(torch.float32), weight=weight, eps=eps, offset=offset)
     if weight is not None and _scales_after_kernel(x, weight, offset, casting):
         return rms_norm(x, eps=eps) * (offset + weight if offset else weight)
     return _rms_norm_kernel(float(eps), float(offset), casting)(x, weight)
@@ -54,7 +57,8 @@ def rms_norm_reference(
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     wide = x if casting == "none" else x.to(torch.float32)
-    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    factor = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    normed = factor * (x if casting == "statistics" else wide)
     if casting == "llama":
         normed = normed.to(x.dtype)
     if weight is not None:
@@ -97,9 +101,9 @@ def _can_fuse_sum(total: Sum, weight: torch.Tensor, offset: float, casting: str)
         total.inference,
     ):
         return False
-    return not _scales_after_kernel(total.terms[0], weight, offset, casting) and _norm_fits(
-        total.terms, weight, casting
-    )
+    if casting == "statistics" or _scales_after_kernel(total.terms[0], weight, offset, casting):
+        return False
+    return _norm_fits(total.terms, weight, casting)
 
 
 @functools.lru_cache(maxsize=64)

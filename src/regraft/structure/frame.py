@@ -175,8 +175,8 @@ class Frame:
         effect: bool = False,
         **attrs: object,
     ) -> Node:
-        """Append a node under the current guard; an opaque call or a store to an attribute forgets
-        attributes."""
+        """Append a node under the current guard; an effect that may change attributes forgets
+        them."""
         self.time += 1
         output = self.value("node", kind)
         node = Node(
@@ -199,7 +199,7 @@ class Frame:
         if node.layer is not None:
             node.layer.uses.append(node)
         self.nodes.append(node)
-        if effect and op in ("call", "py.store"):
+        if node.may_change_attributes:
             self._forget()
         return node
 
@@ -209,6 +209,11 @@ class Frame:
         self.mutable_paths.clear()
         self.attributes.clear()
         self.forgotten_at = self.time
+
+    def is_current(self, node: Node) -> bool:
+        """Return whether a node is of this step of the loop, if any, and nothing since may have
+        changed attributes, such as the shape of a tensor."""
+        return node.time > self.forgotten_at and node.loop == self.loop
 
     # names
 

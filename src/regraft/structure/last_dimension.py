@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from regraft.structure.model import Node, Value
 
 # The operations that take the sizes of their result, as a sequence or one by one, and the parameter
 # with these sizes.
 SIZE_PARAMETERS = {"view": "size", "reshape": "shape"}
+# Whether nothing since a node can have changed the shape of a tensor, as `transpose_` does.
+IsCurrent = Callable[[Node], bool]
 # Operations whose result has the shape of their input.
 _KEEPING_SHAPE = frozenset({"clone", "contiguous", "detach", "to"})
 _PAIR = 2
@@ -26,18 +28,26 @@ SPELLINGS: Mapping[str, frozenset[str]] = {
 }
 
 
-def split_sizes(op: str, args: Mapping[str, Value]) -> tuple[int, int] | None:
+def split_sizes(
+    op: str, args: Mapping[str, Value], is_current: IsCurrent
+) -> tuple[int, int] | None:
     """Return the sizes `(2, -1)` or `(-1, 2)` into which an operation splits the last dimension of
-    its input; None where it certainly does nothing of the kind or that is not known."""
+    its input; None where it certainly does nothing of the kind or that is not known.
+
+    A shape counts only where `is_current` holds for the node that reads it.
+    """
     shape = args.get(SIZE_PARAMETERS.get(op, ""))
     parts = _leading_and_last(shape) if shape is not None else None
     if parts is None:
         return None
     leading, last = parts
-    source = _without_last_size(leading)
-    if source is None or _shape_source(source) is not _shape_source(args["input"]):
+    tensor = _without_last_size(leading, is_current)
+    if tensor is None:
         return None
-    return _as_pair(last, source)
+    source = _shape_source(tensor, is_current)
+    if source is not _shape_source(args["input"], is_current):
+        return None
+    return _as_pair(last, source, is_current)
 
 
 def rearrangement(
@@ -106,9 +116,9 @@ def _is_sum(node: Node) -> bool:
     return isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Add)
 
 
-def _without_last_size(sizes: Value) -> Value | None:
+def _without_last_size(sizes: Value, is_current: IsCurrent) -> Value | None:
     """Return the tensor of which sizes are `tensor.shape[:-1]`; None for other sizes."""
-    tensor, index = _read_of_shape(sizes) or (None, None)
+    tensor, index = _read_of_shape(sizes, is_current) or (None, None)
     part = index.node if index is not None else None
     if part is None or part.op != "py.slice":
         return None
@@ -116,45 +126,53 @@ def _without_last_size(sizes: Value) -> Value | None:
     return tensor if start in (None, 0) and stop == -1 and step is None else None
 
 
-def _read_of_shape(value: Value) -> tuple[Value, Value] | None:
-    """Return a tensor and an index where a value is `tensor.shape[index]`, else None."""
+def _read_of_shape(value: Value, is_current: IsCurrent) -> tuple[Value, Value] | None:
+    """Return a tensor and an index where a value is `tensor.shape[index]`, and that shape has not
+    changed since; else None."""
     node = value.node
     if node is None or value.origin == "phi" or node.op != "py.item" or "index" not in node.args:
         return None
-    attribute = node.args["base"].attribute()
-    is_shape = attribute is not None and attribute[1] == "shape"
-    return (attribute[0], node.args["index"]) if attribute is not None and is_shape else None
+    shape = node.args["base"]
+    attribute = shape.attribute()
+    if attribute is None or attribute[1] != "shape" or shape.node is None:
+        return None
+    return (attribute[0], node.args["index"]) if is_current(shape.node) else None
 
 
-def _shape_source(tensor: Value) -> Value:
+def _shape_source(tensor: Value, is_current: IsCurrent) -> Value:
     """Return the value behind operations that leave the shape as it is."""
     node = tensor.node
     while tensor.origin != "phi" and node is not None and node.op in _KEEPING_SHAPE:
+        if not is_current(node):
+            break
         tensor = node.args["input"]
         node = tensor.node
     return tensor
 
 
-def _as_pair(sizes: tuple[Value, Value], source: Value) -> tuple[int, int] | None:
+def _as_pair(
+    sizes: tuple[Value, Value], source: Value, is_current: IsCurrent
+) -> tuple[int, int] | None:
     """Return two sizes as `(2, -1)` or `(-1, 2)`; None where they are others."""
     first, second = sizes
-    if _is_number(first, _PAIR) and _is_rest(second, source):
+    if _is_number(first, _PAIR) and _is_rest(second, source, is_current):
         return _PAIR, -1
-    return (-1, _PAIR) if _is_number(second, _PAIR) and _is_rest(first, source) else None
+    is_pair_last = _is_number(second, _PAIR) and _is_rest(first, source, is_current)
+    return (-1, _PAIR) if is_pair_last else None
 
 
-def _is_rest(size: Value, source: Value) -> bool:
+def _is_rest(size: Value, source: Value, is_current: IsCurrent) -> bool:
     """Return whether a size is -1 or half of the last size of a tensor."""
     if _is_number(size, -1):
         return True
     half = size.node
     if half is None or half.op != "py.binary" or half.spelling != "//":
         return False
-    whole = _read_of_shape(half.args["0"])
+    whole = _read_of_shape(half.args["0"], is_current)
     if whole is None or not _is_number(half.args["1"], _PAIR):
         return False
     tensor, index = whole
-    return _is_number(index, -1) and _shape_source(tensor) is _shape_source(source)
+    return _is_number(index, -1) and _shape_source(tensor, is_current) is source
 
 
 def _is_number(value: Value, number: int) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from regraft.structure.guards import TRUE, Guard
+from regraft.structure.optable import RESHAPING_OPS
 
 Kind = Literal[
     "tensor", "int", "scalar", "bool", "str", "none", "tuple", "dtype", "module", "unknown"
@@ -172,6 +173,12 @@ class Node:
     in_other_file: bool = False
     possible: bool = False
     member: bool = False
+
+    @property
+    def may_change_attributes(self) -> bool:
+        """True for an effect that may change attributes: an opaque call, a store to an attribute,
+        another shape in place."""
+        return self.effect and (self.op in ("call", "py.store") or self.op in RESHAPING_OPS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,7 +78,7 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
     for parameter in omitted:
         args[parameter.name] = frame.constant(parameter.default)
     op, args = _simplify_power(op, args)
-    sizes = split_sizes(op, args)
+    sizes = split_sizes(op, args, frame.is_current)
     if sizes is not None:
         return unflattened(frame, args["input"], sizes, expr, tuple(args.values())[1:])
     node = frame.node(

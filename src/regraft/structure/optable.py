@@ -35,6 +35,24 @@ ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 SPLITTING_OPS = frozenset({"split", "chunk", "unbind"})
 # Operations that write into the buffers of their layer.
 STATEFUL_OPS = frozenset({"batch_norm"})
+# Operations that give their input another shape in place.
+RESHAPING_OPS = frozenset(
+    {
+        "as_strided_",
+        "resize_",
+        "resize_as_",
+        "resize_as_sparse_",
+        "set_",
+        "sparse_resize_",
+        "sparse_resize_and_clear_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsqueeze_",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
