@@ -14,6 +14,7 @@ from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe_failure
 from regraft.verify.child.pair import Pair, build_both
+from regraft.verify.child.placement import compare_placement
 from regraft.verify.child.record import Recorded
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import (
@@ -142,8 +143,9 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
 
 
 def _examine_capture(subject: Subject, session: Session) -> None:
-    """Capture, script and trace the first recorded call of each unrefuted definition in both
-    versions, in evaluation and float32; refute a definition by the first difference.
+    """Run the first recorded call of each unrefuted definition without data, capture, script and
+    trace it in both versions, in evaluation and float32; refute a definition by the first
+    difference.
 
     Records get what agreed (`also_compared`), what only the original could do without being wrong
     in the changed version (`losses`), and `captured`, by which a definition is examined once only.
@@ -160,10 +162,13 @@ def _examine_capture(subject: Subject, session: Session) -> None:
                 continue
             record.captured = True
             sides = sides_of(entry, setting, session)
-            difference, agreements = compare_captures(
-                sides.original, sides.changed, entry.call, entry.definition, session.ledger
-            )
-            record.also_compared.update(agreements)
+            difference = None
+            for compare in (compare_placement, compare_captures):
+                if not difference:
+                    difference, agreements = compare(
+                        sides.original, sides.changed, entry.call, entry.definition, session.ledger
+                    )
+                    record.also_compared.update(agreements)
             if not difference:
                 transformed = compare_transformed(
                     sides.original, sides.changed, entry.call, entry.definition, session.ledger
