@@ -246,7 +246,7 @@ def test_sizes_change_in_every_tensor_and_number() -> None:
 
 def test_values_lie_around_constants() -> None:
     call = Call((torch.randn(4, 8), torch.arange(8)), {})
-    calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), None, finite=False))
+    calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), None))
     around = calls[0].args[0]
     assert all(bool((around == value).any()) for value in (6.0, 7.0, 8.0))
     integers = [set(changed_call.args[1].tolist()) for changed_call in calls]
@@ -256,7 +256,7 @@ def test_values_lie_around_constants() -> None:
     assert (
         sum(
             changed_call.beyond == UNDEFINED
-            for changed_call in valued_calls(call, Constants(), None, finite=True)
+            for changed_call in valued_calls(call, Constants(), None, not_finite=())
         )
         == 0
     )
@@ -267,7 +267,7 @@ def test_tokens_that_stand_for_no_word_are_tried_among_words() -> None:
     call = Call((torch.full((2, 8), 90), torch.ones(2, 8, dtype=torch.long)), {})
     calls = [
         changed_call
-        for changed_call in valued_calls(call, Constants(), model, finite=False)
+        for changed_call in valued_calls(call, Constants(), model)
         if "_id" in changed_call.label
     ]
     assert [changed_call.label for changed_call in calls] == [
@@ -279,5 +279,5 @@ def test_tokens_that_stand_for_no_word_are_tried_among_words() -> None:
         for changed_call in calls
     )
     assert bool((calls[0].args[0] == 7).any())
-    calls = list(valued_calls(Call((torch.ones(2),), {}), Constants(), model, finite=True))
+    calls = list(valued_calls(Call((torch.ones(2),), {}), Constants(), model, not_finite=()))
     assert not any("_id" in changed_call.label for changed_call in calls)

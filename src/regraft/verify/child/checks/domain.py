@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
@@ -34,14 +35,16 @@ from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.single_axes import single_axis_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
-from regraft.verify.child.checks.values import valued_calls
+from regraft.verify.child.checks.values import NOT_FINITE, valued_calls
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
+from regraft.verify.syntax import name_of
 
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
+_GELU = "gelu"  # PyTorch's kernel gives NaN for infinity on CPU
 _HEADS = 2  # the most numbers of heads for which masks are made
 _OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
 
@@ -51,14 +54,15 @@ class Domain:
     """The numbers in the changed lines of one definition, and the names and attributes that these
     lines read.
 
-    `finite` tells that the definition calls an op that takes finite numbers only, `late` which of
-    the attributes code of either version assigns after construction.
+    `not_finite` are the numbers, with names, that are not finite and are tried: none where the
+    definition calls an op that takes finite numbers only. `late` tells which of the attributes code
+    of either version assigns after construction.
     """
 
     constants: Constants
     names: frozenset[str]
     attributes: frozenset[str]
-    finite: bool
+    not_finite: tuple[tuple[str, float], ...]
     late: Mapping[str, LateStore]
 
 
@@ -78,14 +82,28 @@ def domain_of(definition: str, session: Session) -> Domain:
         ]
         cls = getattr(session.changed, definition, None)
         text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
+        changed_calls = [
+            name_of(node.func)
+            for change, module in versions
+            if module is session.changed
+            for node in changed_nodes(change, module)
+            if isinstance(node, ast.Call)
+        ]
         nodes = [node for pair in versions for node in changed_nodes(*pair)]
         names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
-        finite = any(f"{name}(" in text for name in _FINITE_OPS)
+        takes_finite = any(f"{name}(" in text for name in _FINITE_OPS)
+        not_finite = () if takes_finite else _not_finite_numbers(changed_calls)
         attributes = read_attributes(nodes)
         late = _late_stores(versions, attributes)
-        domain = Domain(constants_of(tuple(versions)), names, attributes, finite, late)
+        domain = Domain(constants_of(tuple(versions)), names, attributes, not_finite, late)
         session.domains[definition] = domain
     return domain
+
+
+def _not_finite_numbers(calls: Collection[str]) -> tuple[tuple[str, float], ...]:
+    """Return the numbers that are not finite and are tried where changed lines call functions of
+    some names."""
+    return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and _GELU in calls))
 
 
 def _late_stores(
@@ -121,7 +139,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from single_axis_calls(call, accepts)
     yield from reranked_calls(call)
     yield from valued_calls(
-        call, domain.constants, target.module or target.model, finite=domain.finite
+        call, domain.constants, target.module or target.model, not_finite=domain.not_finite
     )
     yield from varied_argument_calls(call, target.callable)
     for varied_call in varied_argument_calls(call, target.callable, domain.names):

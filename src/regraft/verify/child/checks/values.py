@@ -30,10 +30,16 @@ _TOKENS = 6  # the most tokens with a name that are tried
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
 
 
-def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) -> Iterator[Call]:
+def valued_calls(
+    call: Call,
+    constants: Constants,
+    model: Any,
+    *,
+    not_finite: tuple[tuple[str, float], ...] = NOT_FINITE,
+) -> Iterator[Call]:
     """Yield a call with some elements of its floating point tensors replaced, masks aside: by
-    numbers around the constants of the code, rare, huge and tiny numbers, and, unless `finite`, by
-    NaN and infinity.
+    numbers around the constants of the code, rare, huge and tiny numbers, and by each number in
+    `not_finite`.
 
     In calls with integer tensors, integers become those around the constants of the code, negative,
     and special tokens of the model. `beyond` says how strictly gradients count.
@@ -48,9 +54,8 @@ def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) 
         yield _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
     yield _clear_first_rows(call)
     yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
-    if not finite:
-        for label, value in NOT_FINITE:
-            yield replace(_replace_elements(call, label, (value,), 11), beyond=UNDEFINED)
+    for label, value in not_finite:
+        yield replace(_replace_elements(call, label, (value,), 11), beyond=UNDEFINED)
     yield _make_tiny(call)
     if not any(map(_has_integers, tensors(call))):
         return

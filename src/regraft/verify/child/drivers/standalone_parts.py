@@ -129,12 +129,11 @@ def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
     in training, with `finite` so that its results are finite; an error means that it does not."""
     try:
         model = build_seeded(0, part.build, session.original)
-        targets = [
-            (Target(switch_mode(model, training)), call)
+        outcomes = (
+            execute(Target(switch_mode(model, training)), call, Plan(gradients=False))
             for training in (True, False)
             for call in part.calls
-        ]
-        outcomes = (execute(target, call, Plan(gradients=False)) for target, call in targets)
+        )
         return all(
             outcome.error is None and (outcome.is_finite() or not finite) for outcome in outcomes
         )
