@@ -281,3 +281,33 @@ def test_tokens_that_stand_for_no_word_are_tried_among_words() -> None:
     assert bool((calls[0].args[0] == 7).any())
     calls = list(valued_calls(Call((torch.ones(2),), {}), Constants(), model, not_finite=()))
     assert not any("_id" in changed_call.label for changed_call in calls)
+
+
+HAND_WRITTEN = """\
+import math
+import torch
+from torch import nn
+
+
+class GELU(nn.Module):
+    def forward(self, x):
+        return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [
+        ("torch.nn.functional.gelu(x)", "proved"),
+        ("x * (0.5 + 0.5 * torch.erf(x / math.sqrt(2.0)))", "proved"),
+        ("x.clamp(max=1e30) * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))", "refuted"),
+    ],
+)
+def test_infinity_is_tried_except_in_a_gelu(
+    after: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(HAND_WRITTEN)
+    before = "x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))"
+    (verdict,) = verify(tmp_path / "net.py", HAND_WRITTEN.replace(before, after).encode())
+    assert verdict.status == status, verdict.reason
