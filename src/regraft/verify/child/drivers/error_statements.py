@@ -55,9 +55,7 @@ def _extents(filename: str) -> dict[int, tuple[int, int]]:
     """Return by line number the first and last line of the innermost statement there; a compound
     statement ends before its body. Lines without a statement are left out."""
     extent_by_line: dict[int, tuple[int, int]] = {}
-    for node in ast.walk(
-        _parse_file(filename)
-    ):  # inner statements come later and replace outer ones
+    for node in ast.walk(_parse_file(filename)):  # inner statements come after outer ones
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None)
             last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
