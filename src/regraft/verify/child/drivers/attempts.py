@@ -25,7 +25,7 @@ TYPE_ERROR = (
 ATTRIBUTE_ERROR = r"'types.SimpleNamespace' object has no attribute '(\w+)'"
 
 
-class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
+class OperationCounter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
     """Counts the calls of torch functions that run inside the context, in `count`.
 
     Operations that a function runs inside of torch do not count by themselves.
@@ -70,8 +70,8 @@ class Attempt:
         """Return a sort key, the largest for the attempt that came furthest: its progress, then the
         kind of its error.
 
-        With equal progress, an operation that accepts the types of its arguments came further than
-        one that does not, and a run that only misses an attribute of an object came further than
+        With equal progress, a run whose error is not about the type of a tensor came further than
+        one whose error is, and a run that only misses an attribute of an object came further than
         either.
         """
         if re.search(ATTRIBUTE_ERROR, self.text):
@@ -88,6 +88,6 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """
     start = time.process_time()
     # operations before `forward`, which copy the arguments, are no progress
-    with Counter() as counter, model.register_forward_pre_hook(counter.reset):
+    with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):
         error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
     return Attempt(spec, counter.count, error, size, time.process_time() - start)

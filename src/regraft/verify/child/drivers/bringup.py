@@ -26,7 +26,7 @@ from regraft.verify.child.drivers import (
     inputs,
     source_hints,
 )
-from regraft.verify.child.drivers.attempts import Attempt, Counter
+from regraft.verify.child.drivers.attempts import Attempt, OperationCounter
 from regraft.verify.child.drivers.error_statements import statements_of_error
 from regraft.verify.child.drivers.field_tables import WIDEST
 from regraft.verify.child.drivers.slots import Spec
@@ -102,7 +102,7 @@ def attempt(
             (0, 0),
             RuntimeError(f"{description}: left out, it ended the process before"),
         )
-    stage, counter = 0, Counter()
+    stage, counter = 0, OperationCounter()
     config = model = None
     with session.ledger.step("original", "", description):
         try:

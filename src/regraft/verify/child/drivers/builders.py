@@ -175,7 +175,8 @@ def _result_expressions(body: ast.Module) -> list[ast.expr | None]:
 
 
 def _has_target(assignment: ast.Assign, variables: set[str]) -> bool:
-    """Return whether an assignment has one of some variables as a target of its own."""
+    """Return whether an assignment binds one of some variables to its whole value, not to a part of
+    it as in `a, b = ...`."""
     return any(
         isinstance(target, ast.Name) and target.id in variables for target in assignment.targets
     )

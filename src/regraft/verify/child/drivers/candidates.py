@@ -63,8 +63,8 @@ def candidate_of(cls: str, trial: Trial, session: Session) -> Candidate:
 
 
 def subject_of(candidate: Candidate) -> Subject:
-    """Return the subject of a candidate; its `varied` yields the model with other values of its
-    configuration."""
+    """Return the subject of a candidate; its `varied` yields the model with another value of each
+    field of its configuration that is asked for."""
     build = builder(candidate.cls, candidate.config)
 
     def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
@@ -108,7 +108,7 @@ def _with_second_values(
                 name=f"{candidate.cls} with another {value}",
                 fields=(path[-1],),
             )
-            deadline += time.process_time() - started  # comparing it is no search
+            deadline += time.process_time() - started  # its comparison is no search
 
 
 def recipe_of(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def mentioned_variations(config: Mapping[str, Any], hints: Hints) -> Iterator[di
     """
 
     def sort_key(variation: tuple[str, Mapping[str, Any]]) -> tuple[bool, int, bool, bool]:
+        """Return a key that is smallest for the override to try first."""
         name, override = variation
         value, is_asked = override.get(name), _is_in_condition(hints.text, name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

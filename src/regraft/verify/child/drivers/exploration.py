@@ -125,9 +125,9 @@ class _Exploration:
             if new_names & self._session.wanted_definitions() or reached.news:
                 started = time.process_time()
                 yield variant
-                self._deadline += time.process_time() - started  # comparing it is no search
+                self._deadline += time.process_time() - started  # its comparison is no search
             if not reached.lines - self._reached_lines:
-                self._turns.append(turn)  # the other models' turn
+                self._turns.append(turn)  # the other models come first
                 return
             # a step on the way, even where it reaches no changed line
             self._reached_lines |= reached.lines

@@ -162,11 +162,11 @@ def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Itera
 
 
 def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield the configuration with a list of as many numbers as the error asks for, and with at
-    least as many layers; nothing for a field that the original does not have.
+    """Yield the configuration with the list of integers that the error asks for, of the length that
+    it names, and with at least as many layers; nothing for a field that the original does not have.
 
-    The numbers are those of layers, from 1 on. Fields that the configuration computes (`DERIVED`)
-    are dropped.
+    The integers are numbers of layers, from 1 on. Fields that the configuration computes
+    (`DERIVED`) are dropped, since they depend on the list.
     """
     if match[1] not in problem.original:
         return
@@ -250,7 +250,7 @@ def invert_kind_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Chan
 
 
 def _unset_names(small: Config) -> list[str]:
-    """Return the names of unset fields that are not private."""
+    """Return the names of unset fields that do not begin with an underscore."""
     return [name for name, value in small.items() if value is None and name not in PRIVATE_FIELDS]
 
 

@@ -278,8 +278,8 @@ def _whole_models(
     """Yield every model that can be built, for a search of its parts.
 
     Models that accept no inputs come first, with the inputs that they came furthest with. The
-    others come without inputs, since they are compared as a whole, unless the original fails in a
-    comparison (`subjects_not_run`).
+    others come without inputs, since they are compared as a whole, unless the original
+    does not run them in some mode (`subjects_not_run`).
     """
     for cls, trial in failed_trials.items():
         if trial.model is not None:

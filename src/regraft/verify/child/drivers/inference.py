@@ -234,7 +234,7 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
             started = time.process_time()
             yield subject
             if not subject.light:
-                deadline += time.process_time() - started  # comparing it is no search
+                deadline += time.process_time() - started  # its comparison is no search
     if inputless_models and not session.is_finished():
         yield from parts.PartsDriver(inputless_models).subjects(task)
 

@@ -310,8 +310,8 @@ def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
 
 
 def annotation(parameter: inspect.Parameter) -> str:
-    """Return the annotation of a parameter as text, without `Optional`, `None` and the module of a
-    class."""
+    """Return the annotation of a parameter as text, without spaces, an `Optional` around it and
+    `| None`; for a class itself its name without the module, and "_empty" for no annotation."""
     note = parameter.annotation
     text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
     text = str(note) if text == "Optional" else text

@@ -10,7 +10,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from regraft.verify.child.drivers import configuration_objects, inputs
-from regraft.verify.child.drivers.attempts import Counter
+from regraft.verify.child.drivers.attempts import OperationCounter
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
 from regraft.verify.child.drivers.configuration_objects import is_config
@@ -89,7 +89,7 @@ def try_values(
     by itself. A model with too many parameters (`bringup.LARGEST`) is a failure.
     """
     all_values = {**function_values, **values}
-    counter = Counter()
+    counter = OperationCounter()
     try:
         with session.ledger.step("original", "", f"build {name}"):
             refuse_large(builder_of(name, values), session.original)

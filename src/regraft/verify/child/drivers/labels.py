@@ -72,8 +72,9 @@ def _image_shape(call: Call) -> tuple[int, int, int]:
 
 
 def _box_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return, under `labels`, for each image the `class_labels` and the `boxes` of its objects, as
-    centre and size in fractions of the image."""
+    """Return, under `labels`, a list with a dictionary for each image: the `class_labels` of its
+    objects, (OBJECTS,), and their `boxes`, (OBJECTS, 4), as centre and size in fractions of the
+    image."""
     generator = torch.Generator().manual_seed(seed)
     batch = _image_shape(call)[0]
     boxes = 0.3 + 0.4 * torch.rand(batch, OBJECTS, 4, generator=generator)
@@ -87,8 +88,8 @@ def _box_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[s
 
 
 def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return, under `mask_labels`, for each image a mask of its pixels for each of its objects, and
-    under `class_labels` their classes."""
+    """Return, under `mask_labels`, a list with the masks of the objects of each image, (OBJECTS,
+    height, width), and under `class_labels` a list with their classes, (OBJECTS,)."""
     generator = torch.Generator().manual_seed(seed)
     batch, height, width = _image_shape(call)
     masks = torch.rand(batch, OBJECTS, height, width, generator=generator) > 0.5

@@ -132,6 +132,7 @@ def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
     new_sizes_by_old: dict[int, list[int]] = {}
 
     def record_size(old: int, new: int) -> int:
+        """Record a shrunk size by its original, and return it unchanged."""
         new_sizes_by_old.setdefault(old, []).append(new)
         return new
 

@@ -59,17 +59,24 @@ GRID = 4  # the rows, and the columns, of an image's patches where a model takes
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
+    """The description of one argument: a tensor of `dims`, or the `value` of a plain one.
 
-    Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of
-    `places`, pairs of a token and the number of times it stands there, which then occur nowhere
-    else), marks (1 at the positions of the first of the `places`, 2 at those of the next, 0
-    elsewhere), mask (ones, with zeros at the end of the second row), additive (zeros), ones, zeros,
-    bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
-    dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2,
-    ... in the last dimension), pair (a tuple of two like normal: keys and values), grid (rows and
-    columns of patches, frames before them where there are three), bounds (begin and end of the only
-    sequence of a row).
+    `kind` is one of these; of any other kind the tensor is zeros.
+
+    * plain: `value` itself, which is no tensor
+    * normal: random real numbers
+    * ids: random integers from `lowest` on and below `limit`, after the tokens of `places` (pairs of
+      a token and the number of its positions) at the start of each row, which occur only there
+    * marks: 1 at the positions of the first of the `places`, 2 at those of the next, 0 elsewhere
+    * mask: integers 1, with zeros at the end of the second row
+    * additive, zeros, ones: a mask that is added to scores, which is 0; zeros; ones
+    * bool, every other: random booleans; true, false, true, ... in the last dimension
+    * range: 0, 1, 2, ... in the last dimension
+    * boxes: corners in the last dimension
+    * patches: as normal, after a row and a column in the last dimension
+    * pair: a tuple of two like normal, keys and values
+    * grid: rows and columns of patches for each image, frames before them where there are three
+    * bounds: begin and end of the only sequence of a row
     """
 
     kind: str
@@ -272,7 +279,7 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
     """Return the first guess for a parameter: by its name, else by its annotation, else real
     numbers of (batch, length, hidden), or a value for a parameter that is no tensor.
 
-    `annotation` is that of `inputs.annotation`, "" for none; `inner` is for parameters of a layer,
+    `annotation` is the text that `inputs.annotation` returns; `inner` is for parameters of a layer,
     whose masks are added to scores. Raises LookupError where no plain value can be guessed.
     """
     for pattern, kind, dims in INPUTS:
