@@ -41,8 +41,8 @@ def explore(
     variation that runs new lines of the file is varied further at once, in the fields that the text
     of the hints mentions. Models that neither contain nor lead to a missing definition wait until
     the other models are exhausted. `source` is the text of the original file. Nothing is yielded
-    where the session misses no run, and the search ends after `SEARCH_SECONDS`, in which
-    comparisons of the yielded candidates do not count.
+    where the session misses no run or its time is up. The search ends after `SEARCH_SECONDS`, in
+    which comparisons of the yielded candidates do not count.
     """
     if not session.is_finished():
         yield from _Exploration(candidates, session, hints, source).variations()
@@ -64,9 +64,9 @@ class _Turn:
 class _Exploration:
     """The search for variations of some models, which take turns.
 
-    `_reached_lines` are all lines of the changed file that ran so far, `_postponed` the turns of
-    models that may be of no use, which are taken when no other turn is left
-    (`_has_postponed_only`).
+    `_reached_lines` are all lines of the changed file that these models and their variations ran so
+    far; `_postponed` are the turns of models that can wait, which are taken when no other turn is
+    left (`_has_postponed_only`).
     """
 
     def __init__(

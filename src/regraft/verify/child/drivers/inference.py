@@ -342,8 +342,8 @@ def instance_or_failure(
     the failure of the first guess that built the class, else of the first guess, with that guess.
 
     All guesses are first tried with guessed inputs. Then, from the guess that came furthest on,
-    inputs are searched for, and the values are changed as the errors suggest. No trial begins after
-    `SEARCH_SECONDS`.
+    inputs are searched for, and the values are changed as the errors suggest. No further guess is
+    tried after `SEARCH_SECONDS`.
     """
     deadline = time.process_time() + SEARCH_SECONDS
     failures: list[tuple[Failure, Guess]] = []

@@ -65,8 +65,8 @@ class Slot:
 
     * plain: `value` itself, which is no tensor
     * normal: random real numbers
-    * ids: random integers from `lowest` on and below `limit`, after the tokens of `places` (pairs of
-      a token and the number of its positions) at the start of each row, which occur only there
+    * ids: random integers from `lowest` on and below `limit`; each row starts with the tokens of
+      `places`, which are pairs of a token and the number of its positions
     * marks: 1 at the positions of the first of the `places`, 2 at those of the next, 0 elsewhere
     * mask: integers 1, with zeros at the end of the second row
     * additive, zeros, ones: a mask that is added to scores, which is 0; zeros; ones
