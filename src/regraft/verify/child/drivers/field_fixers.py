@@ -57,9 +57,11 @@ def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Ch
 
 
 def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) -> tuple[Any, ...]:
-    """Return values for a field that an error names, likely ones first. Those for an unset field
-    include lists where the error wants one (`wants_list`, which come first) or the name is a
-    plural, and otherwise the names that other fields list."""
+    """Return values for a field that an error names, likely ones first.
+
+    For an unset field they include lists where the error wants one (then these come first) or the
+    name is a plural, and otherwise the names that other fields list.
+    """
     value = problem.small[name]
     alternatives = _alternatives(name, value, problem.original.get(name))
     if value is not None:
