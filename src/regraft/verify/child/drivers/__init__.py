@@ -1,1 +1,2 @@
-"""Ways to bring the definitions of a file to life."""
+"""Drivers: ways to build and call the definitions of a file, so that its versions can be
+compared."""

@@ -1,5 +1,5 @@
-"""The protocol of drivers, and the subjects that they yield: models with calls, which bring changed
-definitions to life."""
+"""The protocol of drivers, and the subjects that they yield: models with calls, which run changed
+definitions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model that either version of the file can build, and calls for it, smallest first.
+    """A model that either version of the file can build, and calls for it.
 
-    `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared
-    without perturbed inputs: they are run for the lines that they reach. A subject that is compared
-    `once` takes one seed and as many number formats as `formats` says. `varied(session, words)`
-    yields the subject built with other values of the fields whose names are in `words`; the names
-    of those fields are the `fields` of the yielded subject.
+    `build(module)` returns the model with the classes of a version; `calls(seed)` returns its calls
+    with the random inputs of a seed, those with the smallest inputs first. `driver` is the name of
+    the driver, and `recipe` says in JSON how a reproducer builds the same model.
+
+    `light` subjects are compared without perturbed inputs: they are run for the lines that they
+    reach. A subject that is compared `once` takes one seed and as many number formats as `formats`
+    says. `varied(session, words)` yields the subject built with other values of the fields whose
+    names are in `words`; the names of those fields are the `fields` of the yielded subject.
     """
 
     name: str
@@ -41,11 +44,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a driver gets: both versions of a file, which are in the session, and their texts.
+    """The input of a driver: the session with both versions of a file, and their texts.
 
-    `text` is the source of the changed definitions, `source` that of the original file. A driver
-    that finds configurations for models of the file appends them to `configs`, for the drivers
-    after it.
+    `text` is the source of the changed definitions, `source` that of the whole original file. A
+    driver that finds configurations for models of the file appends them to `configs`, where the
+    drivers after it find them.
     """
 
     session: Session
@@ -55,9 +58,9 @@ class Task:
 
 
 class Driver(Protocol):
-    """A way to bring models of an unknown file to life, so that two versions can be compared.
+    """A way to build and call models of an unknown file, so that its two versions can be compared.
 
-    A driver knows no model by name. It takes what it needs beyond the task in its constructor.
+    A driver knows no model by name. What it needs beyond the task are arguments of its constructor.
     """
 
     @property
@@ -67,21 +70,28 @@ class Driver(Protocol):
         ...
 
     def applies(self, task: Task) -> bool:
-        """Return whether the file is of the kind that the driver is for."""
+        """Return whether the driver is meant for this kind of file; `subjects` is called only
+        then."""
         ...
 
     def subjects(self, task: Task) -> Iterator[Subject]:
         """Yield models with calls while `task.session` misses runs of changed definitions.
 
-        A subject is compared before the next one is asked for. What does not build or run is
-        skipped, with the reason in `task.session.ledger`.
+        The caller compares a subject before it asks for the next one, so that the session tells
+        which runs are still missing. A model that does not build or run is skipped, and the reason
+        is recorded in `task.session.ledger`.
         """
         ...
 
 
 def yield_until_error(candidates: Iterator[T], ledger: Ledger, name: str) -> Iterator[T]:
-    """Yield candidates until one raises; the error is recorded as a reason to skip, and the caller
-    goes on."""
+    """Yield from `candidates` until it ends or raises an error.
+
+    The error is not raised again: the ledger gets the reason "NAME stopped: CLASS: MESSAGE", with
+    the first 300 characters of the message, and the iteration ends. An iterator cannot go on after
+    its error, so a caller with several sources wraps each of them by itself. Errors of the caller
+    between two candidates, KeyboardInterrupt and SystemExit are raised as usual.
+    """
     while True:
         try:
             candidate = next(candidates)

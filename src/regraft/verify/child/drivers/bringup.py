@@ -1,5 +1,9 @@
-"""Build a class with a small configuration, repaired until the original is built and accepts some
-inputs."""
+"""Build a class of the original file with a small configuration, and repair the configuration until
+the class is built and accepts some inputs.
+
+An attempt to do so is a `Trial`. Trials are ordered by how far they came, so a repair is good if
+its trial comes further than the one before.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from regraft.verify.child.drivers import (
     inputs,
     source_hints,
 )
-from regraft.verify.child.drivers.attempts import Attempt, Counter
+from regraft.verify.child.drivers.attempts import Attempt, OperationCounter
 from regraft.verify.child.drivers.error_statements import statements_of_error
 from regraft.verify.child.drivers.field_tables import WIDEST
 from regraft.verify.child.drivers.slots import Spec
@@ -31,11 +35,11 @@ from regraft.verify.child.replay import drop_traceback
 from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import adopt_classes
 
-REPAIR_SECONDS = 12.0
-LARGEST = 26_000_000
-EAGER = "eager"
-_SET = re.compile(r"\s*self\.(\w+) = ")
-# stages of a trial; 0 is the construction of the configuration
+REPAIR_SECONDS = 12.0  # of CPU time, for the repair of one class
+LARGEST = 26_000_000  # the most parameters of a model
+EAGER = "eager"  # the implementation of attention that is written out in the file
+_ASSIGNMENT_TO_SELF = re.compile(r"\s*self\.(\w+) = ")
+# Stages that a trial reaches, in order; 0 is the construction of the configuration.
 BUILDING, TOO_LARGE, RUNNING, FINISHED = (
     1,
     2,
@@ -46,12 +50,14 @@ BUILDING, TOO_LARGE, RUNNING, FINISHED = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration, the progress that it led to (a stage, then a measure within it), and the
-    error at its end.
+    """An attempt to build and run a class with a configuration; `error` ended it, or is None.
 
-    `values` is the configuration as a dictionary. `config`, `model` and `accepted`, the inputs that
-    were found, are None where the trial ended before. `searched` tells that a search for the inputs
-    was made, not only a few guesses.
+    `values` is the configuration as a dictionary, `attention` its implementation of attention.
+    `progress` is the stage that the trial reached, then a measure within the stage: the operations
+    of torch that ran, or the parameters of a too large model as a negative number. `config`,
+    `model` and `accepted`, the inputs that were found, are None where the trial ended before;
+    `model` also where an input could not be guessed at all. `searched` tells that a search for
+    inputs was made, not only a few guesses.
     """
 
     values: Mapping[str, Any]
@@ -65,8 +71,8 @@ class Trial:
 
     @property
     def furthest(self) -> Attempt | None:
-        """Return the attempt that came furthest, where the model was built and no inputs were found
-        for it; None for other trials."""
+        """Return the run of the model that came furthest, where the model was built and accepted no
+        inputs; None for other trials."""
         return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
 
 
@@ -81,11 +87,13 @@ def attempt(
     seconds: float = 0.0,
     first_spec: Spec | None = None,
 ) -> Trial:
-    """Build the original from a configuration and look for inputs; an error on the way is stored in
-    the trial.
+    """Build the original of class `cls` from a configuration, look for inputs, and return the
+    trial; an error on the way is in the trial and is not raised.
 
-    `first_spec` is tried before all other inputs; with 0 `seconds` only a few guesses of inputs are
-    tried. Where the ledger avoids `description`, nothing is built.
+    The model is built with seed 0, and is in evaluation mode. `description` names the step in the
+    ledger; where the ledger avoids this step, because it ended an earlier process, nothing is built
+    and the progress is (0, 0). `first_spec` is tried before all other inputs. `seconds` of CPU time
+    are for a search of inputs; with 0 only a few guesses are tried.
     """
     if description in session.ledger.avoided:
         return Trial(
@@ -94,7 +102,7 @@ def attempt(
             (0, 0),
             RuntimeError(f"{description}: left out, it ended the process before"),
         )
-    stage, counter = 0, Counter()
+    stage, counter = 0, OperationCounter()
     config = model = None
     with session.ledger.step("original", "", description):
         try:
@@ -125,8 +133,11 @@ def attempt(
 
 
 def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
-    """Try the configuration shrunk by each scale; return the first trial that works, or the one
-    that came furthest."""
+    """Try the configuration `original` shrunk by each of `SCALES`; return the first trial without
+    an error, or else the one that came furthest.
+
+    Inputs of full size have to lead much further than small ones, since they are slow.
+    """
     best = None
     for scale in config_shrinking.SCALES:
         trial = attempt(
@@ -141,14 +152,14 @@ def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session
 
 
 def _is_further(trial: Trial, best: Trial) -> bool:
-    """Return whether a trial came further; too large a model is no progress while smaller ones can
-    be repaired."""
+    """Return whether a trial came further than `best` and its model is not too large: a smaller
+    model that fails can be repaired."""
     return trial.progress > best.progress and trial.progress[0] != TOO_LARGE
 
 
 def _is_much_further(trial: Trial, best: Trial) -> bool:
-    """Return whether inputs of full size pay off: a few more operations before the same error do
-    not count."""
+    """Return whether a trial came to a later stage than `best`, or ran a fifth more operations: a
+    few more operations before the same error do not count."""
     (stage, count), (best_stage, best_count) = trial.progress, best.progress
     return _is_further(trial, best) and (stage > best_stage or count > best_count + best_count // 5)
 
@@ -161,8 +172,13 @@ def repair_trial(
     session: Session,
     choices: source_hints.Choices,
 ) -> Trial:
-    """Repair a configuration, or the inputs for it, as long as each repair leads further and there
-    is time; return the last trial."""
+    """Repair a configuration, or the inputs for it, as long as each repair leads further, for at
+    most `REPAIR_SECONDS`; return the trial that came furthest, which is `best` where no repair
+    helps.
+
+    `original` is the configuration before it was shrunk, `choices` are the strings that the file
+    compares names with.
+    """
     deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     while (
         best.error is not None and time.process_time() < deadline and not session.ledger.is_late()
@@ -190,9 +206,12 @@ def _better_trials(
     session: Session,
     deadline: float,
 ) -> Iterator[Trial]:
-    """Yield trials that lead further than `best`, until the deadline: with inputs searched for,
-    where a model is built but its inputs were not searched for yet, and with other values, which
-    come first where the error blames them."""
+    """Yield trials that lead further than `best`, until the deadline in CPU time.
+
+    A trial has other values, those of `repairs`; or it has the same values and searches for inputs,
+    where the model of `best` was built without such a search. The search comes first unless the
+    error blames the configuration.
+    """
     search = (
         [(best.values, input_repairs.SECONDS)]
         if best.progress[0] == RUNNING and not best.searched
@@ -200,7 +219,7 @@ def _better_trials(
     )
     changes = ((values, 0.0) for values in repairs)
     first_spec = best.furthest.spec if best.furthest is not None else None
-    # other inputs do not help where the error says so, or where layers do not fit each other
+    # other inputs do not help where the error names the configuration or layers do not fit
     is_values_fault = "config" in str(best.error) or (
         best.furthest is not None and input_repairs.is_inner_width_mismatch(best.furthest)
     )
@@ -223,11 +242,12 @@ def _better_trials(
 
 
 def raising_statements(error: BaseException, module: ModuleType, config_class: Any = None) -> str:
-    """Return the innermost statement of a file that an error came through, "" where it came through
-    none of it.
+    """Return a text for the names of configuration fields that an error is about: the innermost
+    statement of a module's file that the error came through, "" where it came through none.
 
-    The source lines that set the attributes which it reads are appended, and the names that the
-    configuration has for attributes which are aliases.
+    Two things are appended to the statement: the lines of the file that assign the attributes of
+    `self` which it reads, and for each alias in the text the name of the field that it stands for
+    in the configuration class or in the classes of nested configurations.
     """
     text = next(
         (
@@ -245,7 +265,8 @@ def raising_statements(error: BaseException, module: ModuleType, config_class: A
             *(
                 source_line
                 for source_line in lines
-                if (assignment := _SET.match(source_line)) and assignment[1] in attributes
+                if (assignment := _ASSIGNMENT_TO_SELF.match(source_line))
+                and assignment[1] in attributes
             ),
         ]
     )
@@ -255,7 +276,10 @@ def raising_statements(error: BaseException, module: ModuleType, config_class: A
 
 
 class _TooLarge(ValueError):
-    """The error for a model that has too many parameters."""
+    """The error for a model that has more than `LARGEST` parameters; `count` is their number.
+
+    `config_repairs.repairs` recognises the message.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__(f"it still has {count:,} parameters when its configuration is shrunk")
@@ -263,8 +287,8 @@ class _TooLarge(ValueError):
 
 
 def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:
-    """Raise _TooLarge for a model of more than LARGEST parameters; they are counted without being
-    allocated. A model that cannot be built so passes."""
+    """Raise _TooLarge for a model of more than `LARGEST` parameters, which are counted on the meta
+    device without being allocated. A model that cannot be built on that device passes."""
     try:
         with torch.device("meta"):
             model = build(module)
@@ -276,13 +300,15 @@ def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None
 
 
 def builder(cls: str, config: Any) -> Callable[[ModuleType], Any]:
-    """Return a function that builds a class of either version from a copy of a configuration."""
+    """Return a function that builds class `cls` of a version from a copy of a configuration;
+    classes in the copy become those of the version."""
     return lambda module: getattr(module, cls)(adopt_classes(copy.deepcopy(config), module))
 
 
 def make_config(config_class: Any, values: Mapping[str, Any], attention: str) -> Any:
-    """Return a configuration of a class with some values and an attention implementation."""
+    """Return a configuration that `from_dict` of a class makes of copies of the values, with an
+    attention implementation."""
     config = config_class.from_dict(copy.deepcopy(dict(values)))
     config._attn_implementation = attention
-    config._experts_implementation = EAGER  # so that the code of the file runs
+    config._experts_implementation = EAGER  # so that the file's code of experts runs
     return config

@@ -1,8 +1,8 @@
 """Find functions of a file that build its models, and the values that they give the classes.
 
 Such a function, as `def resnet18(**kwargs) -> ResNet`, is called while the constructor of the class
-only notes its arguments. So nothing is built, and the values for the class are ones that somebody
-chose for it, instead of guesses from names.
+is replaced by one that only records its arguments. So nothing is built, and the values for the
+class are ones that somebody chose for it, instead of guesses from names.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ EACH = 3
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """A function of the file, the class that it builds, and the plain values that it gives the
-    constructor.
+    """A function of the file, the class that it builds, and the plain values (`_is_plain`) that it
+    gives the constructor, defaults included.
 
-    `takes` are the keywords that the function accepts; None where it accepts any.
+    `takes` are the names of the function's parameters; None where it accepts any keyword.
     """
 
     name: str
@@ -40,8 +40,9 @@ class Builder:
     takes: frozenset[str] | None
 
     def overrides(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that the function needs so that the constructor gets the values of
-        `small`; values that it does not take are left out."""
+        """Return the arguments for the function with which the constructor gets the values of
+        `small`: those that differ from `values`. Arguments that the function does not take are left
+        out, so the constructor may get some of its old values."""
         return {
             key: value
             for key, value in small.items()
@@ -49,9 +50,12 @@ class Builder:
         }
 
 
-class _Noted(BaseException):
-    """Raised to end a function where it builds its class; it is no Exception, since the function
-    might handle one."""
+class _Construction(BaseException):
+    """Raised by a replaced constructor to end the function that called it: the class and the plain
+    values that the constructor got.
+
+    It is no Exception, since the function might handle one.
+    """
 
     def __init__(self, cls: type, values: dict[str, Any]) -> None:
         super().__init__()
@@ -59,8 +63,8 @@ class _Noted(BaseException):
 
 
 def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
-    """Yield the functions that need no argument and return a model of the file, at most `EACH` for
-    a class."""
+    """Yield the functions of a module that need no argument and return a model of the module's own
+    classes, at most `EACH` for a class. An error of a function is recorded in the ledger."""
     attributes = dict(vars(module))
     own_classes = {
         name: value for name, value in attributes.items() if _is_own(value, type, module)
@@ -77,8 +81,9 @@ def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
 def _builders_of(
     name: str, function: FunctionType, classes: Mapping[str, type], count_by_class: dict[type, int]
 ) -> Iterator[Builder]:
-    """Yield a function that builds a model of one of the classes, unless there are enough functions
-    of that class; it is counted in `count_by_class`."""
+    """Yield the builder of a function, or nothing where the function needs arguments, builds none
+    of the classes, or builds one that has `EACH` builders in `count_by_class`, where it is
+    counted."""
     if not _has_all_defaults(function):
         return
     built_classes = _built_classes(function, classes)
@@ -98,8 +103,8 @@ def _builders_of(
 
 
 def _built_classes(function: FunctionType, classes: Mapping[str, type]) -> list[type]:
-    """Return the classes that a function is annotated to return, or else those that its results
-    call or pass on (`_returned_names`); then those that inherit from them."""
+    """Return those of some classes that a function is annotated to return, or else those that its
+    results call or pass on (`_returned_names`); then those that inherit from them. [] for none."""
     returned_names = _returned_names(function, frozenset())
     named_classes = [value for class_name, value in classes.items() if class_name in returned_names]
     heirs = [value for value in classes.values() if issubclass(value, tuple(named_classes))]
@@ -107,7 +112,7 @@ def _built_classes(function: FunctionType, classes: Mapping[str, type]) -> list[
 
 
 def _is_own(value: Any, kind: type, module: ModuleType) -> bool:
-    """Return whether a value is of a kind and defined in a module."""
+    """Return whether a value is an instance of `kind` and is defined in a module."""
     return isinstance(value, kind) and getattr(value, "__module__", "") == module.__name__
 
 
@@ -125,12 +130,12 @@ def _has_all_defaults(function: FunctionType) -> bool:
 
 
 def _returned_names(function: FunctionType, visited: frozenset[str]) -> set[str]:
-    """Return the names of the classes that a function is annotated to return, or else of what
-    builds its results.
+    """Return the name of the class that a function is annotated to return ("" for an annotation
+    without a name), or else the names of what builds its results.
 
-    These are the functions and classes that it calls for a result, the names that such a call gets
-    as arguments (`build(Model, ...)`), and the names that other functions of the file return which
-    are called for a result; `visited` are the functions that were already looked up.
+    These are the functions and classes that it calls for a result, the positional arguments of such
+    a call that are names (`build(Model, ...)`), and the names that the called functions of the same
+    file return. `visited` are the functions that were already looked up.
     """
     annotation = function.__annotations__.get("return")
     if annotation is not None:
@@ -148,8 +153,8 @@ def _returned_names(function: FunctionType, visited: frozenset[str]) -> set[str]
 
 
 def _names_in_results(function: FunctionType) -> set[str]:
-    """Return the names that a function calls for a result, and the names among the arguments of
-    such calls; none where its source is not available."""
+    """Return the names that a function calls for a result, and the names among the positional
+    arguments of such calls; an empty set where its source is not available."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):
@@ -170,33 +175,31 @@ def _result_expressions(body: ast.Module) -> list[ast.expr | None]:
 
 
 def _has_target(assignment: ast.Assign, variables: set[str]) -> bool:
-    """Return whether an assignment has one of some variables as a target of its own."""
+    """Return whether an assignment binds one of some variables to its whole value, not to a part of
+    it as in `a, b = ...`."""
     return any(
         isinstance(target, ast.Name) and target.id in variables for target in assignment.targets
     )
 
 
-def _first_construction(function: FunctionType, classes: list[type]) -> _Noted | None:
-    """Return the first of some classes that the function builds, and the plain values for its
-    constructor.
-
-    None where it builds none of them or fails before.
-    """
+def _first_construction(function: FunctionType, classes: list[type]) -> _Construction | None:
+    """Call a function, which ends where it first builds one of some classes; return that class and
+    the plain values for its constructor. None where it builds none of them or raises an error."""
     with ExitStack() as stack:
         for cls in classes:
-            stack.enter_context(mock.patch.object(cls, "__init__", _noting_constructor(cls)))
+            stack.enter_context(mock.patch.object(cls, "__init__", _ending_constructor(cls)))
         try:
             function()
-        except _Noted as noted:
-            return noted
+        except _Construction as construction:
+            return construction
         except Exception:  # noqa: BLE001 - it needs something that is not there; then it tells nothing
             return None
     return None
 
 
-def _noting_constructor(cls: type) -> Any:
-    """Return a constructor for a class that raises _Noted with its plain arguments by name,
-    defaults included, `*args` left out."""
+def _ending_constructor(cls: type) -> Any:
+    """Return a constructor for a class that raises _Construction with its plain arguments by name,
+    defaults included. Other arguments and those of `*args` are left out."""
     signature = inspect.signature(cls)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -208,7 +211,7 @@ def _noting_constructor(cls: type) -> Any:
                 values.update(values.pop(name, {}))
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 values.pop(name, None)
-        raise _Noted(
+        raise _Construction(
             type(self), {name: value for name, value in values.items() if _is_plain(value)}
         )
 
@@ -216,8 +219,8 @@ def _noting_constructor(cls: type) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value consists of numbers, strings, None, and lists, tuples and dictionaries
-    of these."""
+    """Return whether a value is a boolean, a number, a string or None, or a list, tuple or
+    dictionary with string keys of such values."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     if isinstance(value, dict):

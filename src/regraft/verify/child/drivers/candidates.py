@@ -1,5 +1,5 @@
-"""Model classes of a file that follows the Hugging Face conventions, with configurations and calls
-that bring them to life."""
+"""Model classes of a file that follows the Hugging Face conventions, with configurations that build
+them and calls that they accept."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from regraft.verify.child.drivers.reach import class_names_in
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.session import Session
 
-# Seconds for bringing up all models with other values of their configurations.
-SECOND_SECONDS = 15.0
+# Seconds of CPU time for building one model with other values of its configuration.
+VARIED_SECONDS = 15.0
 
 
 def config_class_of(cls: str, session: Session) -> Any:
-    """Return the configuration class that a model class of the file names."""
+    """Return the configuration class that a model class of the original file names; AttributeError
+    is raised where it names none."""
     return getattr(session.original, cls).config_class
 
 
@@ -30,8 +31,9 @@ class Candidate:
     """A model class with a configuration that builds it and calls that it accepts.
 
     `values` is the configuration as a dictionary, `attention` the name of its attention
-    implementation, `accepted` the inputs that were found for it, `used` the names of the file's
-    classes that the model has instances of, `size` its number of parameters.
+    implementation, `accepted` the inputs that were found for it, `calls` the function that makes
+    its calls from a seed, `used` the names of the file's classes that the model has instances of,
+    `size` its number of parameters.
     """
 
     cls: str
@@ -50,7 +52,7 @@ def wanted_count(candidate: Candidate, session: Session) -> int:
 
 
 def candidate_of(cls: str, trial: Trial, session: Session) -> Candidate:
-    """Return the candidate of a trial that succeeded."""
+    """Return the candidate of a trial of class `cls` that accepted inputs."""
     assert trial.accepted is not None
     size = sum(parameter.numel() for parameter in trial.model.parameters())
     calls = trial.accepted.calls(trial.model)
@@ -61,8 +63,8 @@ def candidate_of(cls: str, trial: Trial, session: Session) -> Candidate:
 
 
 def subject_of(candidate: Candidate) -> Subject:
-    """Return the subject of a candidate; its `varied` yields the model with other values of its
-    configuration."""
+    """Return the subject of a candidate; its `varied` yields the model with another value of each
+    field of its configuration that is asked for."""
     build = builder(candidate.cls, candidate.config)
 
     def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
@@ -81,10 +83,13 @@ def subject_of(candidate: Candidate) -> Subject:
 def _with_second_values(
     candidate: Candidate, session: Session, words: frozenset[str]
 ) -> Iterator[Subject]:
-    """Yield the model with another value of each field of its configuration that `words` name, for
-    `SECOND_SECONDS`: the first value with which it builds and runs. A field without such a value is
-    skipped."""
-    deadline = session.ledger.deadline_within(SECOND_SECONDS)
+    """Yield the model with another value of each field of its configuration that `words` name: the
+    first value with which it builds and runs. A field without such a value is skipped.
+
+    The search ends after `VARIED_SECONDS`, in which comparisons of the yielded subjects do not
+    count.
+    """
+    deadline = session.ledger.deadline_within(VARIED_SECONDS)
     tried_paths: set[tuple[str, ...]] = set()
     choices = source_hints.compared_strings(inspect.getsource(session.original))
     for override in config_variations.second_values(candidate.values, words, choices):
@@ -103,11 +108,12 @@ def _with_second_values(
                 name=f"{candidate.cls} with another {value}",
                 fields=(path[-1],),
             )
-            deadline += time.process_time() - started  # comparing it is no search
+            deadline += time.process_time() - started  # its comparison is no search
 
 
 def recipe_of(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
-    """Return the description from which a reproducer builds a model."""
+    """Return the description in JSON from which a reproducer builds class `cls` as a candidate or a
+    trial with a configuration does."""
     config_class = type(candidate.config)
     return {
         "kind": "huggingface",
@@ -120,18 +126,23 @@ def recipe_of(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
 
 
 def whole_model_of(cls: str, candidate: Candidate | Trial, spec: Spec | None) -> parts.WholeModel:
-    """Return a built model whose parts may be run, with `spec`, the inputs that it takes or came
-    furthest with; None where it is not to be run."""
+    """Return the model of a candidate, or of a trial with a configuration, for a search of its
+    parts.
+
+    `spec` are the inputs that it takes or came furthest with, None for a model that is not to be
+    run as a whole.
+    """
     return parts.WholeModel(cls, builder(cls, candidate.config), recipe_of(cls, candidate), spec)
 
 
 def built_variants(
     candidate: Candidate, overrides: Iterable[tuple[str, Mapping[str, Any]]], session: Session
 ) -> Iterator[Candidate]:
-    """Yield the candidates with those `overrides`, pairs of an attention implementation and changed
-    fields, that the original can be built and run with.
+    """Yield a candidate with each of the `overrides`, pairs of an attention implementation and
+    changed fields, with which the original is built and accepts inputs.
 
-    Failures of the others are expected, and say nothing about the change.
+    Other overrides are skipped without a record: their failures are expected, and say nothing about
+    the change. Inputs are only guessed, the candidate's own first.
     """
     for attention, override in overrides:
         values = {**candidate.values, **override}

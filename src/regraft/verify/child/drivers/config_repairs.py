@@ -2,6 +2,8 @@
 that runs.
 
 Another message is a row of a table, with its example, and a case in `tests/verify/test_repairs.py`.
+The rows answer the text of an error, its class and message on one line; the functions of the rows
+are in `field_fixers` and `size_fixers`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from regraft.verify.child.drivers.source_hints import Choices
 
 _Table = tuple[Repair[ConfigProblem, Change], ...]
 
-# Values for unset and empty fields, and inverted flags, tried together in each configuration.
+# Values for unset and empty fields, and inverted flags. All rows are tried for a configuration
+# before the first is tried for the configurations nested in it.
 FILLINGS: _Table = (
     Repair(
         r"ImportError",
@@ -55,11 +58,12 @@ FILLINGS: _Table = (
 
 
 def _fill_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield values for unset and empty fields, and inverted flags, as the error suggests."""
+    """Yield configurations with values for unset and empty fields, or with inverted flags, by the
+    rows of `FILLINGS`."""
     return changes(FILLINGS, problem, problem.text)
 
 
-# For a model that has too many parameters.
+# For a model that has too many parameters (`bringup.refuse_large`).
 CUTS: _Table = (
     Repair(
         ANY_ERROR,
@@ -172,7 +176,7 @@ FITS: _Table = (
     ),
 )
 # The repairs that also answer an error of a class which is built from plain values.
-_OF_CONSTRUCTORS = (
+_CONSTRUCTOR_FIXERS = (
     sizes.match_sizes,
     fields.repeat_numbers,
     fields.lengthen_lists,
@@ -181,7 +185,7 @@ _OF_CONSTRUCTORS = (
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,
 )
-CONSTRUCTOR_FITS: _Table = tuple(repair for repair in FITS if repair.fixer in _OF_CONSTRUCTORS)
+CONSTRUCTOR_FITS: _Table = tuple(repair for repair in FITS if repair.fixer in _CONSTRUCTOR_FIXERS)
 
 
 def repairs(
@@ -191,12 +195,16 @@ def repairs(
     line: str = "",
     choices: Choices | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield changed versions of a shrunk configuration that `text`, the error it leads to,
-    suggests; likely ones first, and those in nested configurations too.
+    """Yield changed versions of a shrunk configuration that may avoid an error, likely ones first.
 
-    The error and the `line` that raised it name fields to set or restore, and sizes to exchange;
-    `choices` are the strings that the file compares names with. A model that is too large is cut
-    down further. The last version has the original's fields that are derived from others.
+    original: the configuration before it was shrunk. small: the shrunk one, which is not changed.
+    text: the error's class and message; that of a too large model selects `CUTS`, any other `FITS`.
+    line: the source that raised the error ("" for none), which may name fields. choices: the
+    strings that the file compares names with.
+
+    Each version is a whole configuration; a change may be in a nested one. A version may be equal
+    to another or to `small`, and may lead to the same error. The last has the original's fields
+    that are derived from others.
     """
     problem = ConfigProblem(original, small, text, line, choices or {})
     table = CUTS if "parameters when" in text else FITS
@@ -208,8 +216,8 @@ def constructor_repairs(
     original: Mapping[str, Any], small: Mapping[str, Any], text: str, line: str, choices: Choices
 ) -> Iterator[dict[str, Any]]:
     """Yield changed versions of a constructor's shrunk values by the rows of `CONSTRUCTOR_FITS`:
-    sizes that the error says had to be equal, and values of parameters that the error, or the
-    `line` that raised it, names."""
+    other sizes where the error says that two had to be equal, and other values of parameters that
+    the error, or the `line` that raised it, names. The arguments are those of `repairs`."""
     problem = ConfigProblem(original, small, text, line, choices)
     return changes(CONSTRUCTOR_FITS, problem, text)
 
@@ -217,8 +225,9 @@ def constructor_repairs(
 def _apply_to_nested(
     fixer: Fixer[ConfigProblem, Change], problem: ConfigProblem, match: re.Match[str]
 ) -> Iterator[Change]:
-    """Yield the changes of one kind, for a configuration and then for those nested in it; each is a
-    whole version of the outer configuration."""
+    """Yield the changes of one fixer for a configuration, then for those nested in it at any depth;
+    each change is a whole version of the outer configuration. Nested configurations that are empty,
+    or that the original has not, are left out."""
     yield from fixer(problem, match)
     for name, value in problem.small.items():
         if is_config(name, value) and value and problem.original.get(name):

@@ -1,5 +1,5 @@
-"""Shrink a configuration by the names of its fields, so that equal and proportional sizes
-stay so."""
+"""Shrink a configuration by the names of its fields (`field_tables`), so that sizes that are equal
+or proportional within it stay so."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ from regraft.verify.child.drivers.field_tables import (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The hidden size, head count and image side to shrink to; `mild` leaves the sizes of layers
-    alone."""
+    """The hidden size, number of heads and side of images, in pixels, to shrink to.
+
+    A `mild` scale leaves the sizes of layers alone, and its `hidden` and `heads` are 0.
+    """
 
     hidden: int
     heads: int
@@ -54,24 +56,26 @@ class Scale:
 
     @property
     def head_width(self) -> int:
-        """Return the width of one head."""
+        """Return the width of one head; a mild scale, which has no heads, raises
+        ZeroDivisionError."""
         return self.hidden // self.heads
 
 
-# The last but two has heads of 128, for which some rotary embeddings are written.
+# The scales that are tried, in this order.
 SCALES = (
     Scale(32, 4),
     Scale(64, 4),
     Scale(64, 2),
-    Scale(256, 2),
+    Scale(256, 2),  # heads of 128, for which some rotary embeddings are written
     Scale(0, 0, 64, mild=True),
-    Scale(0, 0, WIDEST, mild=True),
+    Scale(0, 0, WIDEST, mild=True),  # images of full size
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _LayerCounts:
-    """The numbers of layers that a configuration has, and the `target` to which it shrinks."""
+    """The numbers of layers that the fields of a configuration state, and the `target` to which
+    larger ones shrink."""
 
     counts: tuple[int, ...]
     target: int
@@ -84,9 +88,9 @@ class _LayerCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Shrinkage:
-    """The rules by which the fields of one configuration are shrunk.
+    """The parameters by which the fields of one configuration, without nested ones, are shrunk.
 
-    Sizes of layers without a rule of their own are divided by `ratio`.
+    Sizes of layers without a limit of their own are divided by `ratio`.
     """
 
     scale: Scale
@@ -95,8 +99,13 @@ class _Shrinkage:
 
 
 def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return a small version of a configuration given as a dictionary, nested configurations
-    included."""
+    """Return a small version of a configuration given as a dictionary; the configuration itself is
+    not changed.
+
+    A nested configuration is shrunk by its own sizes, so a size that it shares with the outer one
+    may become different (`size_fixers.equalise_sizes` mends that). Mappings from layer numbers are
+    dropped and, where layers are dropped, so are fields that the configuration derives from others.
+    """
     layers = _layer_counts(config)
     shrinkage = _Shrinkage(scale, _ratio(config, scale), layers)
     remaining = _without_derived_fields(config, layers)
@@ -107,8 +116,8 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
 
 
 def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
-    """Return the number by which sizes of layers are divided; 16 where the configuration or the
-    scale does not state the width of the model."""
+    """Return the number by which sizes of layers are divided, at least 1; 16 where the
+    configuration or the scale does not state the width of the model."""
     widths = (config[name] for name in HIDDEN_FIELDS if isinstance(config.get(name), int))
     hidden = next(widths, 0)
     return max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
@@ -116,7 +125,7 @@ def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
 
 def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> dict[str, Any]:
     """Return the fields without mappings from layer numbers and, where layers are dropped, without
-    derived fields, which list stages."""
+    derived fields that list stages: the configuration computes them anew."""
     has_fewer_stages = layers.most > layers.target
     dropped_names = {
         name
@@ -131,8 +140,8 @@ def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> 
 
 
 def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, by field, an empty mapping for the keywords of a model that was replaced by one which
-    does not take them."""
+    """Return, by name, an empty mapping for each field with keywords for a model of timm: the model
+    of timm that replaced it does not take them."""
     return {
         name: {}
         for name, value in fields.items()
@@ -141,8 +150,8 @@ def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, by field, as many heads of keys and values as of queries, where they were equally
-    many; {} where the number of heads is not stated."""
+    """Return, by name, the small number of heads for each field with the number of heads of keys
+    and values that was equal to the number of heads; {} where that number is not stated."""
     heads = fields.get(ATTENTION_HEADS_FIELD)
     if heads is None:
         return {}
@@ -166,13 +175,15 @@ def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
 
 
 def _listed_kind_counts(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
-    """Return the numbers of different strings in lists with a string for each layer."""
+    """Return the numbers of different strings, or kinds of layers, in lists with a string for each
+    layer; [] for no such list."""
     lists = (value for value in config.values() if _is_string_list(value))
     return [len(set(value)) for value in lists if len(value) in counts]
 
 
 def _pattern_lengths(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
-    """Return the lengths of lists of strings that are repeated over the layers."""
+    """Return the lengths of lists of strings that are shorter than the layers and, by the names of
+    their fields, repeated over them; [] for none."""
     fewest = min(counts, default=0)
     return [
         len(value)
@@ -182,7 +193,7 @@ def _pattern_lengths(config: Mapping[str, Any], counts: tuple[int, ...]) -> list
 
 
 def _is_string_list(value: Any) -> bool:
-    """Return whether a value is a list of strings, and not empty."""
+    """Return whether a value is a list or tuple of strings, and not empty."""
     return (
         isinstance(value, list | tuple)
         and bool(value)
@@ -191,7 +202,8 @@ def _is_string_list(value: Any) -> bool:
 
 
 def _is_list_of_widths(name: str, value: Any) -> bool:
-    """Return whether a field that has the name of a list of stages lists widths of features."""
+    """Return whether a field lists widths of features, all integers, although its name may also be
+    that of a list of stages."""
     return (
         name in FEATURE_LIST_FIELDS
         and isinstance(value, list | tuple)
@@ -200,7 +212,8 @@ def _is_list_of_widths(name: str, value: Any) -> bool:
 
 
 def _is_mapping_by_layer(value: Any) -> bool:
-    """Return whether a value is a mapping from layer numbers, of which the layers may be gone."""
+    """Return whether a value is a mapping from layer numbers, whose layers may be dropped. A
+    mapping from numbers to strings only has the labels of classes, and is none."""
     return (
         isinstance(value, Mapping)
         and bool(value)
@@ -210,12 +223,13 @@ def _is_mapping_by_layer(value: Any) -> bool:
 
 
 def _is_label_mapping(value: Mapping[str, Any]) -> bool:
-    """Return whether all values of a mapping are strings."""
+    """Return whether all values of a mapping are strings, as labels of classes are."""
     return all(isinstance(label, str) for label in value.values())
 
 
 def _shrink_value(name: str, value: Any, shrinkage: _Shrinkage) -> Any:
-    """Return a small value for a field, by its type and name."""
+    """Return a small value for a field, by its type and name; a needed value for an unset field of
+    `NEEDED`, and values of other types unchanged."""
     if name in NEEDED and value is None:
         return NEEDED[name]
     for kind, shrink_kind in _SHRINK_BY_TYPE:
@@ -225,8 +239,8 @@ def _shrink_value(name: str, value: Any, shrinkage: _Shrinkage) -> Any:
 
 
 def _shrink_mapping(name: str, value: Mapping[str, Any], shrinkage: _Shrinkage) -> dict[str, Any]:
-    """Return a small configuration, or a copy of another mapping; sections of rotary embeddings in
-    it are made to fit the small heads."""
+    """Return a small version of a nested configuration, or a copy of another mapping; sections of
+    rotary embeddings in it are made to fit the small heads."""
     scale = shrinkage.scale
     if is_config(name, value):
         return shrink(value, scale)
@@ -238,8 +252,8 @@ def _shrink_mapping(name: str, value: Mapping[str, Any], shrinkage: _Shrinkage) 
 
 
 def _shrink_sections(value: Any, scale: Scale) -> Any:
-    """Return three sections of half a head's width where the value is a list of three; other values
-    unchanged."""
+    """Return three sections that add up to half of a head's width in place of a list of three;
+    other values unchanged."""
     if not isinstance(value, list) or len(value) != 3:
         return value
     half = scale.head_width // 2
@@ -254,8 +268,8 @@ def _shrink_text(name: str, value: str, shrinkage: _Shrinkage) -> str:
 
 @functools.cache
 def _small_timm_model(model: str) -> str:
-    """Return the model that timm has for tests, of the same family or else one with stages, for a
-    model of timm; other names, and all without timm, unchanged."""
+    """Return, for the name of a model of timm, that of the model which timm has for tests: of the
+    same family, or else one with stages. Other names, and all names without timm, are unchanged."""
     if importlib.util.find_spec("timm") is None:
         return model
     import timm
@@ -272,8 +286,11 @@ def _shrink_flag(name: str, value: bool, _: _Shrinkage) -> bool:
 
 
 def _shrink_list(name: str, value: list[Any] | tuple[Any, ...], shrinkage: _Shrinkage) -> Any:
-    """Return a small list: the elements for layers that are kept, one of each kind, or small
-    integers; an empty one unchanged."""
+    """Return a small version of a list or tuple, as a list; an empty one unchanged.
+
+    A list with an element for each layer keeps as many elements as there are layers left, and a
+    list of positions keeps positions of these layers. Integers are shrunk by the name of the field.
+    """
     if not value:
         return value
     layers, values = shrinkage.layers, list(value)
@@ -288,19 +305,22 @@ def _shrink_list(name: str, value: list[Any] | tuple[Any, ...], shrinkage: _Shri
 
 
 def _cut_list_by_layer(values: list[Any], count: int) -> list[Any]:
-    """Return the first element of each kind, then the first of all, `count` in total."""
+    """Return `count` elements: the first of each kind, then the first of the whole list. Elements
+    are of the same kind if their texts (`repr`) are equal."""
     kinds = dict.fromkeys(map(repr, values))
     first_of_kinds = [next(v for v in values if repr(v) == kind) for kind in kinds][:count]
     return (first_of_kinds + values)[:count]
 
 
 def _cut_positions(positions: list[int], count: int) -> list[int]:
-    """Return the positions among `count` layers, not of all of them; the last one for none."""
+    """Return the positions that are below `count`, at most one fewer than `count` so that a layer
+    of the other kind remains; the last of the `count` layers where there is no such position."""
     return [position for position in positions if position < count][: count - 1] or [count - 1]
 
 
 def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> bool:
-    """Return whether a field lists positions of layers."""
+    """Return whether a field has the name of a list of positions of layers, and holds different
+    integers below the number of layers."""
     are_distinct_integers = len(set(map(repr, value))) == len(value) and all(
         type(element) is int for element in value
     )
@@ -308,7 +328,8 @@ def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> 
 
 
 def _shrink_integer(name: str, value: int, shrinkage: _Shrinkage) -> int:
-    """Return a small number for a field, by the first limit that applies to it."""
+    """Return a small number for a field, by the first limit that applies to it; the number
+    unchanged where none does. A mild scale applies `COUNT_LIMITS` only."""
     limit = _first_limit(COUNT_LIMITS, name, value)
     if limit is None and value and not shrinkage.scale.mild:  # 0 leaves a component out
         limit = _first_limit(SIZE_LIMITS, name, value)
@@ -325,8 +346,8 @@ def _first_limit(limits: tuple[Limit, ...], name: str, value: int) -> Limit | No
 
 
 def _shrink_token_id(name: str, value: int, _: _Shrinkage) -> int:
-    """Return a token of the small vocabulary; a larger one becomes one of its last eight, by the
-    name of the field."""
+    """Return a token of the small vocabulary; a larger one becomes one of the last eight, chosen by
+    the name of the field so that different special tokens mostly stay different."""
     return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
 
 
@@ -355,36 +376,38 @@ _SHRINK_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, _Shrinkage], Any]], ...] =
 
 
 def is_config(name: str, value: Any) -> bool:
-    """Return whether a field is a configuration inside another."""
+    """Return whether a field is a configuration inside another: a mapping with a usual name of one,
+    or with a `model_type`."""
     return isinstance(value, Mapping) and (name in CONFIG_FIELDS or "model_type" in value)
 
 
 def is_size(name: str) -> bool:
-    """Return whether a field is the size of a layer, or lists sizes of layers."""
+    """Return whether a field has the name of a size of a layer, or of a list of such sizes."""
     has_size = name in SIZE_FIELDS or f"{_singular(name)}s" in SIZE_FIELDS
     return has_size and name not in FIXED_SIZE_FIELDS
 
 
 def _singular(name: str) -> str:
-    """Return the name that one number of a list would have."""
+    """Return the name that a single number would have in place of a list: without `_list` and
+    similar ends, and without any `s` at the end."""
     return re.sub(LIST_ENDING, "", name).rstrip("s")
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a field is the width of a model."""
+    """Return whether a field has a name of the width of a model."""
     return name in HIDDEN_FIELDS
 
 
 def is_head_size(name: str) -> bool:
-    """Return whether a field is the width of one head of attention."""
+    """Return whether a field has a name of the width of one head of attention."""
     return name in HEAD_SIZE_FIELDS
 
 
 def is_key_value_heads(name: str) -> bool:
-    """Return whether a field is the number of heads of keys and values."""
+    """Return whether a field has a name of the number of heads of keys and values."""
     return name in KEY_VALUE_HEAD_FIELDS
 
 
 def is_layers(name: str) -> bool:
-    """Return whether a field is a number of layers."""
+    """Return whether a field has a name of a number of layers."""
     return name in LAYER_COUNT_FIELDS

@@ -1,4 +1,8 @@
-"""Find other values for the fields of a configuration that may reach other branches of the code."""
+"""Find other values for the fields of a configuration that may reach other branches of the code.
+
+An override is a dictionary of fields with other values. That of a field in a nested configuration
+has the whole nested configuration, with the other value in it.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,14 @@ from regraft.verify.child.drivers.field_tables import (
 from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verify.child.drivers.source_hints import Choices, Hints
 
-_EPSILON = 1e-3  # floating point numbers below this are added to avoid a division by zero
+_EPSILON = 1e-3  # smaller floats are added to a divisor, and stay small
 
 
 def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield overrides, fields with other values, that may reach other branches; those of fields
-    that the text mentions come first."""
+    """Yield overrides that may reach other branches: those of fields that the text of the hints
+    mentions (`mentioned_variations`), both flags of a decoder together, then those of all other
+    fields. Fields that the configuration lacks and the file reads with a default count as
+    fields."""
     yield from mentioned_variations(config, hints)
     if set(DECODER_FLAGS) <= set(config):
         yield dict.fromkeys(DECODER_FLAGS, True)
@@ -39,14 +45,15 @@ def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, An
 
 
 def mentioned_variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides of fields that the text mentions.
+    """Yield the overrides of fields that the text of the hints mentions, each with one other value.
 
-    Fields whose whole name is mentioned come first; among these, those that conditions ask for and
-    strings, then fields of the configuration itself before those of nested ones. Numbers that no
-    condition asks for seldom decide what runs, and come last.
+    Numbers that no condition asks for seldom decide what runs, and come last. Among the others,
+    fields whose whole name is mentioned come before those of which a part is; then fields that a
+    condition asks for and strings; then fields of the configuration before those of nested ones.
     """
 
     def sort_key(variation: tuple[str, Mapping[str, Any]]) -> tuple[bool, int, bool, bool]:
+        """Return a key that is smallest for the override to try first."""
         name, override = variation
         value, is_asked = override.get(name), _is_in_condition(hints.text, name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -75,17 +82,18 @@ def mentioned_variations(config: Mapping[str, Any], hints: Hints) -> Iterator[di
 def second_values(
     config: Mapping[str, Any], words: frozenset[str], choices: Choices
 ) -> Iterator[dict[str, Any]]:
-    """Yield, for each field that `words` name, also in a nested configuration, overrides that give
-    it another value.
+    """Yield, for each field whose name is in `words`, also in a nested configuration, overrides
+    that give it another value.
 
     Several overrides of one field are alternatives: not every model can be built with each of them.
+    `choices` are the strings that the file compares names with.
     """
     return _overrides(config, words, lambda name, value: _alternatives(name, value, choices))
 
 
 def opposite_values(config: Mapping[str, Any], words: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """Yield, for each number that `words` name, also in a nested configuration, overrides that give
-    it the opposite value or zero."""
+    """Yield, for each number whose name is in `words`, also in a nested configuration, overrides
+    that give it the opposite value or zero (`opposite_numbers`)."""
     return _overrides(config, words, opposite_numbers)
 
 
@@ -94,8 +102,8 @@ def _overrides(
     words: frozenset[str],
     alternatives: Callable[[str, Any], Iterable[Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield overrides with each alternative for each field that `words` name, also in a nested
-    configuration."""
+    """Yield an override for each of the `alternatives(name, value)` of each field whose name is in
+    `words`, also in a nested configuration."""
     for name, value in config.items():
         if config_shrinking.is_config(name, value):
             for override in _overrides(value, words, alternatives):
@@ -105,8 +113,8 @@ def _overrides(
 
 
 def path_of(override: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names that lead to the field in which an override differs from a configuration; ()
-    for none."""
+    """Return the names that lead to the first field of an override, through nested configurations
+    to the first field that differs from the configuration; () for an empty override."""
     for name, value in override.items():
         old_value = config.get(name)
         if isinstance(value, Mapping) and isinstance(old_value, Mapping):
@@ -126,7 +134,8 @@ def path_of(override: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str
 
 
 def _alternatives(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
-    """Return other values for a field; () where it has to keep its value or none can be guessed."""
+    """Return other values for a field by its type; () for the flag of the result's type, which
+    decides nothing else, and for a value of another type."""
     if name == RESULT_TYPE_FLAG:
         return ()
     for kind, alternatives in _ALTERNATIVES_BY_TYPE:
@@ -141,35 +150,38 @@ def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
 
 
 def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
-    """Return a rate that has an effect instead of 0 or an epsilon; half and twice of others."""
+    """Return a rate that has an effect instead of 0, an epsilon or a negative rate; half and twice
+    of others."""
     if value == 0:
         return (0.2,)
     return (0.01,) if value < _EPSILON else (value / 2, value * 2)
 
 
 def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
-    """Return numbers instead of one that stands for none (0, -1), or related numbers; () for the
-    width of a model."""
+    """Return 1 and 2 instead of a number that stands for none (0, -1); twice, half and one more of
+    others, () for the width of a model."""
     if value in (0, -1):
         return (1, 2)
     return () if config_shrinking.is_hidden(name) else (value * 2, value // 2, value + 1)
 
 
 def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, ...]:
-    """Return the strings that the file compares a name with, and activations for a field of one."""
+    """Return the strings that the file compares a name with, and `ACTIVATIONS` for a field of one,
+    without the present string."""
     activations = ACTIVATIONS if name in ACTIVATION_FIELDS else ()
     strings = (*choices.get(name, ()), *activations)
     return tuple(alternative for alternative in strings if alternative != value)
 
 
 def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
-    """Return values for an unset field: sizes where its name says so, else a rate, a number and a
-    flag."""
+    """Return values for an unset field: `SECOND_SIZES` where its name is that of a size, else
+    `SECOND_VALUES`, a rate, a number and a flag."""
     return SECOND_SIZES if name in SECOND_SIZE_FIELDS else SECOND_VALUES
 
 
 def _related_lists(_: str, value: Sequence[Any], __: Choices) -> tuple[Any, ...]:
-    """Return changed copies of a list or tuple, of its own type; () for an empty one."""
+    """Return changed copies of a list or tuple, of its own type; () for an empty one and for one of
+    mixed or other elements."""
     if not value:
         return ()
     make_sequence: Any = type(value)
@@ -188,8 +200,9 @@ _ALTERNATIVES_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, Choices], tuple[Any,
 
 
 def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield lists of the same length with other values: the last flag inverted; the last integer
-    one more, then all doubled; all floats halved; or all strings equal to one of them."""
+    """Yield lists of the same length with other values: of flags, with the last one inverted; of
+    integers, with the last one plus 1, then all doubled; of floats, all halved and 0.2 for 0; of
+    different strings, all equal to each of them in turn. Nothing is yielded for other lists."""
     last = values[-1]
     if all(isinstance(value, bool) for value in values):
         yield [*values[:-1], not last]
@@ -205,21 +218,23 @@ def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides of the fields that state the size of a block of positions, because
-    several blocks may run other lines than one."""
+    """Yield the overrides of fields that state the number of positions in a block, because several
+    blocks may run other lines than one does."""
     yield from (override for name, override in _variations(config, hints) if _is_block(name))
 
 
 def _is_in_condition(text: str, name: str) -> bool:
-    """Return whether a condition of a text reads a name."""
+    """Return whether a text has a name after `if` or `while` on the same line, before a colon."""
     return bool(re.search(rf"\b(?:if|while)\b[^\n:]*\b{re.escape(name)}\b", text))
 
 
 def _mention_rank(text: str, name: str) -> int:
-    """Return 2 where a text has a field's name, 1 where it has a part or an end of it, 0 otherwise.
+    """Return 2 where a text has a field's name as a word, 1 where it has the name within a longer
+    word or has an end of the name, 0 otherwise.
 
-    A name is a part where a longer one contains it. An end is `normalize_before` of
-    `encoder_normalize_before`, or `relative_position_bias` of `use_shared_relative_position_bias`.
+    Ends are the name without its first word (`normalize_before` of `encoder_normalize_before`),
+    if two words or more remain, and all ends of three words or more (`relative_position_bias` of
+    `use_shared_relative_position_bias`).
     """
     if re.search(rf"\b{re.escape(name)}\b", text):
         return 2
@@ -233,8 +248,8 @@ def _mention_rank(text: str, name: str) -> int:
 
 
 def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield pairs of a field's name, of nested configurations too, and an override that changes the
-    field."""
+    """Yield pairs of the name of a field, also of one in a nested configuration, and an override of
+    the outer configuration that changes this field only."""
     for name, value in config.items():
         if config_shrinking.is_config(name, value):
             for inner_name, override in _variations(value, hints):
@@ -245,7 +260,8 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
 
 
 def _field_variations(name: str, value: Any, hints: Hints) -> Iterator[Any]:
-    """Yield other values for a field that may reach other branches."""
+    """Yield other values for a field that may reach other branches: the opposite of a flag, but for
+    that of the result's type, or the values of all `_SUGGESTIONS`."""
     if isinstance(value, bool):
         if name != RESULT_TYPE_FLAG:
             yield not value
@@ -255,8 +271,11 @@ def _field_variations(name: str, value: Any, hints: Hints) -> Iterator[Any]:
 
 
 def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]:
-    """Return the strings that the file compares a field with, and activations for a field of one;
-    () where it holds no string and is not unset."""
+    """Return the strings that the file compares a field with, and `ACTIVATIONS` for a field of one.
+
+    () is returned for a field that holds something else than a string, and for an unset field that
+    the file compares with nothing.
+    """
     if not isinstance(value, str) and (value is not None or name not in hints.choices):
         return ()
     activations = ACTIVATIONS if name in ACTIVATION_OR_PROJECTION_FIELDS else ()
@@ -264,34 +283,35 @@ def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]
 
 
 def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
-    """Return numbers for a mentioned field that is unset or has a number which stands for none (0,
-    -1); () for others."""
+    """Return numbers for a field that the text of the hints mentions, and that is unset or has a
+    number which stands for none (0, -1); () for others."""
     is_none = value is None or value in (0, -1)
     return (1, 2, 0.5) if name in hints.text and is_none else ()
 
 
 def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return one layer more where the number is mentioned, since a loop may run over those between
-    the first and the last; () elsewhere."""
+    """Return one layer more for a number of layers that the text of the hints mentions, since a
+    loop may run over those between the first and the last; () for other fields."""
     is_count = name in hints.text and isinstance(value, int) and config_shrinking.is_layers(name)
     return (value + 1,) if is_count else ()
 
 
 def _shared_heads(name: str, value: Any, _: Hints) -> tuple[int, ...]:
-    """Return half of the heads of keys, which several heads of queries then share; () for other
-    fields."""
+    """Return half of the number of heads of keys and values, each of which several heads of queries
+    then share; () for other fields and for a single head."""
     is_count = config_shrinking.is_key_value_heads(name) and type(value) is int and value > 1
     return (value // 2,) if is_count else ()
 
 
 def _half_of_compared(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return half of a number that the file compares with another; () for others."""
+    """Return half of an integer above 2 that the file tests for equality with another name; () for
+    others."""
     return (value // 2,) if name in hints.compared and type(value) is int and value > 2 else ()
 
 
 def _short_block(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
-    """Return a short block of positions, where the text mentions the field of a longer one; ()
-    elsewhere."""
+    """Return `WINDOW` for the number of positions in a block that is longer, where the text of the
+    hints mentions it; () for other fields."""
     is_long_block = _is_block(name) and type(value) is int and value > WINDOW
     return (WINDOW,) if name in hints.text and is_long_block else ()
 
@@ -308,5 +328,6 @@ _SUGGESTIONS: tuple[Callable[[str, Any, Hints], tuple[Any, ...]], ...] = (
 
 
 def _is_block(name: str) -> bool:
-    """Return whether a field is the number of positions in a block that is processed together."""
+    """Return whether a field has a name of the number of positions in a block that is processed
+    together."""
     return name in BLOCK_FIELDS

@@ -24,7 +24,8 @@ def is_config_class(value: Any) -> bool:
     """Return whether a value is a class of configurations.
 
     These are dataclasses, named tuples, classes of pydantic and attrs, namespaces, classes with a
-    `from_dict`, and other classes with a usual name of a configuration.
+    `from_dict`, and other classes with a usual name of a configuration. Modules, dictionaries,
+    errors and enumerations are none.
     """
     if not isinstance(value, type) or issubclass(value, nn.Module | dict | BaseException | Enum):
         return False
@@ -42,15 +43,16 @@ def is_config_class(value: Any) -> bool:
 
 
 def is_config(value: Any) -> bool:
-    """Return whether a value is a configuration."""
+    """Return whether a value is an instance of a class of configurations, or has a `to_dict`."""
     if isinstance(value, type):
         return False
     return hasattr(value, "to_dict") or is_config_class(type(value))
 
 
 def config_of(model: Any) -> Any:
-    """Return the configuration that a model holds in an attribute with a usual name, or else the
-    only one that it holds; None where it holds none, or several under other names."""
+    """Return the value of a model's `config`, whatever it is; else the first configuration in an
+    attribute with a usual name (`CONFIG_PARAMETERS`); else the only configuration that the model
+    holds. None where it holds none, or several under other names."""
     if hasattr(model, "config"):
         return model.config
     configs = {name: value for name, value in vars(model).items() if is_config(value)}
@@ -61,13 +63,15 @@ def config_of(model: Any) -> Any:
 
 
 def has_own_fields(value: Any) -> bool:
-    """Return whether a value is a configuration whose class has no `to_dict`."""
+    """Return whether a value is a configuration without a `to_dict`, whose fields are therefore its
+    attributes."""
     return is_config(value) and not hasattr(value, "to_dict")
 
 
 def field_defaults(cls: type) -> dict[str, Any]:
-    """Return the fields of a class of configurations by name, with their annotation and default as
-    a parameter of a function has them."""
+    """Return the fields of a class of configurations by name, each as the parameter of a function
+    that has its annotation and default. Raises ValueError or TypeError for a class without a
+    signature."""
     signature = inspect.signature(cls)
     variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     class_values = {
@@ -82,8 +86,12 @@ def field_defaults(cls: type) -> dict[str, Any]:
 
 
 def fields_of(config: Any) -> dict[str, Any]:
-    """Return the fields of a configuration by name: those from which it is made where its class
-    computes others."""
+    """Return the fields of a configuration by name, in a new dictionary.
+
+    They are the result of `to_dict` if there is one. Otherwise, of a class that declares its fields
+    they are those that the constructor takes, without the ones that the class computes; of any
+    other class all attributes of the object, with plain attributes of the class.
+    """
     cls = type(config)
     if hasattr(config, "to_dict"):
         return dict(config.to_dict())
@@ -101,8 +109,8 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 
 def _plain_class_attributes(cls: type) -> dict[str, Any]:
-    """Return the public plain values among the attributes of a class, and of its bases, that has no
-    other fields; {} for other classes."""
+    """Return by name the public attributes of a class and of its bases that are plain values or
+    None; {} for a dataclass, and for a class whose name is none of `CONFIG_CLASSES`."""
     if cls.__name__ not in CONFIG_CLASSES or dataclasses.is_dataclass(cls):
         return {}
     return {
@@ -116,7 +124,8 @@ def _plain_class_attributes(cls: type) -> dict[str, Any]:
 def make_config(cls: Any, fields: Mapping[str, Any]) -> Any:
     """Return a configuration of a class with some fields.
 
-    Fields that the constructor does not take are set as attributes.
+    Fields that the constructor does not take are set as attributes. Raises what the constructor or
+    the assignment raises.
     """
     if issubclass(cls, _NAMESPACES):
         return cls(**fields)
@@ -131,10 +140,13 @@ def make_config(cls: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of fields, even such as it refuses, those
-    of nested configurations included.
+    """Return a copy of a configuration with other values of fields; a mapping in the place of a
+    nested configuration changes the fields of that one.
 
-    A class that computes other attributes from its fields computes them anew.
+    The copy is made by the constructor where the configuration has no `to_dict`, so that attributes
+    which follow from fields are computed anew. Where the class refuses the values, they are set as
+    attributes without its checks: a model may take more than its configuration allows. Raises the
+    error of the constructor for a named tuple, which cannot be changed.
     """
     new_values = {
         name: _nested_with_fields(getattr(config, name, None), value)
@@ -156,8 +168,8 @@ def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
 
 
 def _nested_with_fields(nested: Any, value: Any) -> Any:
-    """Return the new value of a field; for a mapping in the place of a nested configuration, this
-    configuration with the fields of the mapping that differ from its own."""
+    """Return the new value of a field: `value` itself, or, where it is a mapping and `nested`, the
+    present value, a configuration, a copy of that with the fields of the mapping that differ."""
     if not isinstance(value, Mapping) or nested is None or not is_config(nested):
         return value
     old_fields = fields_of(nested)
@@ -168,9 +180,11 @@ def _nested_with_fields(nested: Any, value: Any) -> Any:
 
 
 def recipe_of(config: Any) -> list[Any]:
-    """Return the module, class name and fields from which a reproducer makes a configuration.
+    """Return the list of module, class name and fields from which a reproducer makes a
+    configuration.
 
-    Where a configuration without `to_dict` holds others, each of these is `{NESTED: recipe}`.
+    Where a configuration without `to_dict` holds others, each of these is `{NESTED: recipe}`; the
+    result of a `to_dict` is taken as it is.
     """
     fields = fields_of(config)
     if not hasattr(config, "to_dict"):

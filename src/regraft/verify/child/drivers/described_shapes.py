@@ -1,5 +1,5 @@
-"""Read shapes that documentation and messages state in words, such as `(batch_size, num_channels,
-height, width)`."""
+"""Read shapes that documentation and error messages state in words, such as `(batch_size,
+num_channels, height, width)`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ SHAPE = r"shape\W*\((\w+,[\w ,]*)\)"  # a shape in words
 
 
 def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
-    """Return by name slots of the parameters whose shape the docstring gives: `x (torch.LongTensor
-    of shape (batch_size,))`. A shape with a word that has no meaning is skipped."""
+    """Return by name slots of the parameters whose shape the docstring of a function states, as in
+    `x (torch.LongTensor of shape (batch_size,))`; {} where it states none.
+
+    A shape with a word that has no meaning is skipped. Integers are below 2, since the docstring
+    does not state their range.
+    """
     slots = {}
     for name, kind, shape in _DOCUMENTED.findall(inspect.getdoc(function) or ""):
         dims = [
@@ -43,7 +47,7 @@ def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
 
 
 def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
-    """Yield the slot with each shape that an error message gives in words; shapes in numbers only
+    """Yield the slot with each shape that an error message states in words; shapes in numbers only
     are skipped.
 
     A word without a fixed meaning stands for the next of the slot's dimensions that are neither
@@ -62,13 +66,13 @@ def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
 
 
 def _split_words(shape: str) -> list[str]:
-    """Return the words of a shape that is written as words between commas."""
+    """Return the words of a shape, which are separated by commas, without empty ones."""
     return [word.strip() for word in shape.split(",") if word.strip()]
 
 
 def _dimension_of_word(word: str, sizes: Sizes | None = None) -> Dim | None:
-    """Return the dimension that a word stands for, None for a word without a meaning; without
-    `sizes`, None for all but numbers, batches and lengths."""
+    """Return the dimension that a word stands for, a number or a word of `SHAPE_WORDS`; None for a
+    word without a meaning and, without `sizes`, for one whose size a configuration states."""
     if word.isdigit():
         return Dim(int(word))
     meaning = next((name for pattern, name in SHAPE_WORDS if re.search(pattern, word)), None)

@@ -13,11 +13,12 @@ from regraft.verify.child.replay import frames_of
 def statements_of_error(
     error: BaseException, conditions: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a file name and the statement that an error came through there, innermost
-    first; the statement is "" where the source is not available.
+    """Yield pairs of a file name and the source lines of a statement there that an error came
+    through, innermost first; "" where the source is not available.
 
-    Of a compound statement only the lines before its body are given. With `conditions`, a `raise`
-    that begins the body of an `if` comes with that `if`.
+    Of a compound statement only the lines before its body are yielded. With `conditions`, a `raise`
+    that begins the body of an `if` comes with that `if`. Nothing is yielded for an error that did
+    not pass `drop_traceback`, which keeps the frames.
     """
     for frame in reversed(frames_of(error)):
         lines = linecache.getlines(frame.filename)
@@ -29,7 +30,8 @@ def statements_of_error(
 
 @functools.cache
 def _parse_file(filename: str) -> ast.Module:
-    """Return the syntax tree of a file; an empty module where the source is not available."""
+    """Return the syntax tree of a file; an empty module where the source is not available or does
+    not parse."""
     try:
         return ast.parse("".join(linecache.getlines(filename)))
     except SyntaxError:
@@ -38,7 +40,8 @@ def _parse_file(filename: str) -> ast.Module:
 
 @functools.cache
 def _condition_lines(filename: str) -> dict[int, int]:
-    """Return the first line of an `if`, by the line of the `raise` that begins its body."""
+    """Return, by the line of a `raise` that begins the body of an `if`, the first line of that
+    `if`."""
     conditions = (node for node in ast.walk(_parse_file(filename)) if isinstance(node, ast.If))
     return {
         node.body[0].lineno: node.lineno
@@ -49,10 +52,10 @@ def _condition_lines(filename: str) -> dict[int, int]:
 
 @functools.cache
 def _extents(filename: str) -> dict[int, tuple[int, int]]:
-    """Return by line the first and last line of the innermost statement there; a compound statement
-    ends where its body begins."""
+    """Return by line number the first and last line of the innermost statement there; a compound
+    statement ends before its body. Lines without a statement are left out."""
     extent_by_line: dict[int, tuple[int, int]] = {}
-    for node in ast.walk(_parse_file(filename)):  # those inside come later
+    for node in ast.walk(_parse_file(filename)):  # inner statements come after outer ones
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None)
             last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno

@@ -1,4 +1,9 @@
-"""Search for other configurations and calls of models, to reach lines that have not run yet."""
+"""Search for other configurations and calls of models, to reach changed lines that have not run
+yet.
+
+The best `MOST_MODELS` models take turns. A variation that runs lines of the file which no variation
+ran before, changed or not, is a step on the way, and is itself varied.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +25,24 @@ from regraft.verify.child.drivers.candidates import (
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.session import Session, build_seeded, switch_mode
 
+# The implementations of attention that are tried; they need no other package.
 ATTENTIONS = (bringup.EAGER, "sdpa")
-# The number of models, and the seconds, for trying other configurations and calls where lines have
-# not run yet.
-SEARCHED = 3
-SEARCH_SECONDS = 20.0
+MOST_MODELS = 3  # the most models that are varied
+SEARCH_SECONDS = 20.0  # of CPU time, for variations of all these models
 
 
 def explore(
     candidates: list[Candidate], session: Session, hints: source_hints.Hints, source: str
 ) -> Iterator[Candidate]:
-    """Yield other configurations and calls that reach lines which have not run yet, and variations
-    of these.
+    """Yield variations of at most `MOST_MODELS` candidates, with another configuration or other
+    calls, that reach changed lines which have not run yet or contain wanted definitions.
 
-    The models take turns. A field may have no effect without another: a variation that runs new
-    lines of the file is varied further at once, in the fields that the text mentions. Models that
-    neither contain nor lead to a missing definition wait until the other models are exhausted.
+    Those with most wanted definitions are chosen. A field may have no effect without another: a
+    variation that runs new lines of the file is varied further at once, in the fields that the text
+    of the hints mentions. Models that neither contain nor lead to a missing definition wait until
+    the other models are exhausted. `source` is the text of the original file. Nothing is yielded
+    where the session misses no run or its time is up. The search ends after `SEARCH_SECONDS`, in
+    which comparisons of the yielded candidates do not count.
     """
     if not session.is_finished():
         yield from _Exploration(candidates, session, hints, source).variations()
@@ -45,8 +52,9 @@ def explore(
 class _Turn:
     """A model with the searches for its variations.
 
-    `searches` are pairs of a model and its variations that were not tried yet; the last pair is
-    that of the variation that came last.
+    `searches` is a stack of pairs of a model and its variations that were not tried yet: at the
+    bottom those of the model itself, above them those of variations that ran new lines. The last
+    pair is searched first.
     """
 
     model: Candidate
@@ -54,7 +62,12 @@ class _Turn:
 
 
 class _Exploration:
-    """The search for variations of some models, which take turns."""
+    """The search for variations of some models, which take turns.
+
+    `_reached_lines` are all lines of the changed file that these models and their variations ran so
+    far; `_postponed` are the turns of models that can wait, which are taken when no other turn is
+    left (`_has_postponed_only`).
+    """
 
     def __init__(
         self, candidates: list[Candidate], session: Session, hints: source_hints.Hints, source: str
@@ -68,17 +81,18 @@ class _Exploration:
         around = _lines_around(session.wanted_definitions(), source)
         self._hints = replace(hints, text=hints.text + around)
         missing_names = self._missing_names()
-        searched = sorted(candidates, key=lambda model: self._sort_key(model, missing_names))
-        searched = searched[:SEARCHED]
+        models = sorted(candidates, key=lambda model: self._sort_key(model, missing_names))
+        models = models[:MOST_MODELS]
         self._reached_lines = {
-            line for model in searched for line in reach(subject_of(model), session).lines
+            line for model in models for line in reach(subject_of(model), session).lines
         }
-        self._turns = deque(_Turn(model, [(model, self._variants(model))]) for model in searched)
+        self._turns = deque(_Turn(model, [(model, self._variants(model))]) for model in models)
         self._postponed: deque[_Turn] = deque()
         self._has_postponed_only = False
 
     def variations(self) -> Iterator[Candidate]:
-        """Yield the variations that reach new lines, until the session or the time is finished."""
+        """Yield the variations that are of use, until no search is left, no run is missing or the
+        time is over."""
         while (self._turns or self._postponed) and not self._is_over:
             if not self._turns:
                 self._turns, self._postponed = self._postponed, self._turns
@@ -86,8 +100,14 @@ class _Exploration:
             yield from self._take_turn(self._turns.popleft())
 
     def _take_turn(self, turn: _Turn) -> Iterator[Candidate]:
-        """Yield the useful variations of a model while there is time, as long as each runs lines of
-        the file that none did before; then the turn goes to the end of the queue."""
+        """Yield the variations of a model that reach new changed lines or contain more wanted
+        definitions than the model that they vary.
+
+        The turn goes on while variations run lines of the file that none did before, and each of
+        these also gets a turn of its own; the first other variation ends it, and the turn goes to
+        the end of the queue. A turn without variations left is dropped, and one that can wait is
+        postponed. At the end of the session or of the time `_is_over` is set.
+        """
         while turn.searches:
             if not self._has_postponed_only and self._can_wait(turn.model):
                 self._postponed.append(turn)
@@ -105,9 +125,9 @@ class _Exploration:
             if new_names & self._session.wanted_definitions() or reached.news:
                 started = time.process_time()
                 yield variant
-                self._deadline += time.process_time() - started  # comparing it is no search
+                self._deadline += time.process_time() - started  # its comparison is no search
             if not reached.lines - self._reached_lines:
-                self._turns.append(turn)  # the other models' turn
+                self._turns.append(turn)  # the other models come first
                 return
             # a step on the way, even where it reaches no changed line
             self._reached_lines |= reached.lines
@@ -116,18 +136,19 @@ class _Exploration:
             turn.searches.append((variant, mentioned))
 
     def _variants(self, model: Candidate) -> Iterator[Candidate]:
-        """Return the variations of a model."""
+        """Return the variations of a model, which are built as they are asked for."""
         return _variants(model, self._session, self._hints)
 
     def _missing_names(self) -> frozenset[str]:
-        """Return the names of the definitions that are unfinished or wanted."""
+        """Return the names of the definitions that miss a run and of those that are wanted."""
         changes = self._session.unfinished_changes()
         names = frozenset(change.definition for change in changes)
         return names | self._session.wanted_definitions()
 
     def _sort_key(self, model: Candidate, missing_names: frozenset[str]) -> tuple[Any, ...]:
-        """Return a key that puts models first which contain wanted definitions, then those that
-        lead to them, then small ones."""
+        """Return a key that puts models first that contain most wanted definitions; among equals
+        those that lead to missing definitions, then those that contain most of these, then small
+        ones."""
         return (
             -wanted_count(model, self._session),
             model.cls not in self._names_leading_to(missing_names),
@@ -144,10 +165,7 @@ class _Exploration:
 
 def _lines_around(names: frozenset[str], source: str) -> str:
     """Return the lines of a source that contain one of some names, each with the three lines before
-    it.
-
-    The lines before may hold the condition that chooses it.
-    """
+    it, which may be the condition that chooses it; "" where no line contains one."""
     lines = source.splitlines()
     line_numbers = [
         number for number, line in enumerate(lines) if any(name in line for name in names)
@@ -160,7 +178,9 @@ def _lines_around(names: frozenset[str], source: str) -> str:
 def _variants(
     candidate: Candidate, session: Session, hints: source_hints.Hints
 ) -> Iterator[Candidate]:
-    """Yield other configurations, other calls, and longer inputs, in turn."""
+    """Yield a candidate with another configuration, with other calls and with longer inputs, in
+    turn; the original builds and accepts them, but for calls that are not run beforehand
+    (`further_calls.more_calls`)."""
     reconfigured = built_variants(
         candidate, overrides_of(candidate.values, candidate.attention, hints), session
     )
@@ -177,7 +197,8 @@ def _variants(
 def _with_longer_inputs(
     candidate: Candidate, session: Session, hints: source_hints.Hints
 ) -> Iterator[Candidate]:
-    """Yield a candidate with longer inputs, also with its inputs divided into shorter blocks."""
+    """Yield a candidate with longer inputs, then with longer inputs and fields that divide these
+    into shorter blocks."""
     block_overrides = (
         (candidate.attention, override)
         for override in config_variations.shorter_blocks(candidate.values, hints)
@@ -196,7 +217,8 @@ def _with_longer_inputs(
 def _mentioned_variants(
     candidate: Candidate, session: Session, hints: source_hints.Hints
 ) -> Iterator[Candidate]:
-    """Yield the variations of fields that the text mentions."""
+    """Yield the candidate with another value of each field that the text of the hints mentions, if
+    the original is built and runs with it."""
     overrides = (
         (candidate.attention, override)
         for override in config_variations.mentioned_variations(candidate.values, hints)
@@ -205,15 +227,16 @@ def _mentioned_variants(
 
 
 def _build_original(candidate: Candidate, session: Session) -> Any:
-    """Return the original's model of a candidate, in evaluation mode."""
+    """Return the original's model of a candidate, built with seed 0 and in evaluation mode."""
     return switch_mode(build_seeded(0, subject_of(candidate).build, session.original), False)
 
 
 def overrides_of(
     values: Mapping[str, Any], attention: str, hints: source_hints.Hints
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield pairs of an attention implementation and overrides of fields, of which one differs from
-    what is given."""
+    """Yield pairs of an attention implementation and overrides of the fields in `values`: first the
+    other implementations without an override, where the file chooses between them; then the present
+    implementation with each override."""
     yield from (
         (other_attention, {})
         for other_attention in ATTENTIONS

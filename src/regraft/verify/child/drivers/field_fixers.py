@@ -1,4 +1,8 @@
-"""Repairs of a shrunk configuration that set, restore or cut fields."""
+"""Repairs of a shrunk configuration that set, restore or cut fields.
+
+Each function that takes a problem is the fixer of a row of `config_repairs`: it yields whole
+changed configurations, or nothing, and leaves the problem as it is. A field is unset if it is None.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +33,17 @@ from regraft.verify.child.drivers.field_tables import (
 )
 from regraft.verify.child.drivers.size_fixers import Change, Config, ConfigProblem
 
-_REPEATED = (2, 4)  # the lengths of tuples that are tried
-# The messages about a value that should be a list.
+_TUPLE_LENGTHS = (2, 4)  # the lengths of tuples that are tried in place of a number
+# The messages about an unset value that should be a list.
 _WANTS_LIST = re.compile(r"'NoneType' object is not (subscriptable|iterable)|'NoneType' has no len")
 
 
 def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     """Yield other values for fields that the error names, then for those that its line names; unset
-    fields and long names come first.
+    fields come first, then long names.
 
-    Unset fields that only make sense together, by their names, get values together; a list of
-    strings has one string for each layer.
+    After the single fields of a text come its unset fields together, since some only make sense
+    together. At the end come lists with a string for each layer.
     """
     small = problem.small
     wants_list = bool(_WANTS_LIST.search(problem.text))
@@ -53,8 +57,11 @@ def change_named_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Ch
 
 
 def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) -> tuple[Any, ...]:
-    """Return values for a field that an error names, likely ones first; an unset one may hold a
-    list, or a name that another field lists."""
+    """Return values for a field that an error names, likely ones first.
+
+    For an unset field they include lists where the error wants one (then these come first) or the
+    name is a plural, and otherwise the names that other fields list.
+    """
     value = problem.small[name]
     alternatives = _alternatives(name, value, problem.original.get(name))
     if value is not None:
@@ -67,8 +74,8 @@ def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) 
 
 
 def _set_fields_together(small: Config, names: list[str], wants_list: bool) -> Iterator[Change]:
-    """Yield values for all unset fields of `names` together; then for all unset fields that begin
-    as they do. Groups of a single field are skipped."""
+    """Yield the configuration with a value for each unset field of `names`; then with one for each
+    unset field whose first word is that of such a field. A group of a single field is skipped."""
     unset = [name for name in names if small[name] is None]
     stems = {name.partition("_")[0] for name in unset}
     related = [
@@ -80,8 +87,9 @@ def _set_fields_together(small: Config, names: list[str], wants_list: bool) -> I
 
 
 def _list_strings_by_layer(problem: ConfigProblem) -> Iterator[Change]:
-    """Yield a list with a string for each layer, for each unset field whose elements the line of
-    the error reads: the strings that the file compares the field with, in turn."""
+    """Yield the configuration with a list of a string for each layer, for each unset field of which
+    the line of the error reads an element: the strings that the file compares the field with, in
+    turn. Nothing is yielded without a number of layers."""
     small = problem.small
     counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
     for name, value in small.items():
@@ -93,23 +101,24 @@ def _list_strings_by_layer(problem: ConfigProblem) -> Iterator[Change]:
 
 
 def _listed_names(small: Config) -> tuple[str, ...]:
-    """Return the first name of each list of names, since an unset field may be one of them."""
+    """Return the first string of each field that lists strings, since an unset field may be one of
+    them."""
     lists = (value for value in small.values() if isinstance(value, list) and value)
     return tuple(value[0] for value in lists if all(isinstance(element, str) for element in value))
 
 
 def _first_value(name: str, wants_list: bool) -> Any:
-    """Return the first value to try for an unset field; a list where the error wants one and the
-    name is a plural."""
+    """Return the first value to try for an unset field by its name; a list of it where the error
+    wants a list and the name is a plural."""
     number = 1 if name in UNSET_KEY_VALUE_FIELDS else UNSET_VALUES[0]
     value = UNSET_SIZE_VALUES[0] if name in UNSET_SIZE_FIELDS else number
     return [value] if wants_list and name in PLURAL_FIELDS else value
 
 
 def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
-    """Return values to try for a field instead of `value`: usual ones where it is None or 0,
-    related numbers for an integer, the opposite of a boolean, else `original`, its value before it
-    was shrunk."""
+    """Return values to try for a field instead of `value`: usual ones where it is None or 0, the
+    opposite of a boolean; for an integer `original`, its value before it was shrunk, then related
+    numbers; for others `original`, or () where that is equal."""
     if isinstance(value, bool):
         return (not value,)
     if value is None or value == 0:
@@ -121,8 +130,9 @@ def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
 
 
 def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield tuples of a number, two and then four times, for a field that the error names, or its
-    line, and that has to be a list; then for all such fields together."""
+    """Yield tuples of an integer, two and then four times, for each field that the error names,
+    since it may have to be a list; then for all these fields together. The same follows for the
+    fields that the line of the error names."""
     small = problem.small
     for text in (problem.text, problem.line):
         names = [
@@ -132,13 +142,13 @@ def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
         ]
         groups = [[name] for name in names] + ([names] if len(names) > 1 else [])
         for group in groups:
-            for count in _REPEATED:
+            for count in _TUPLE_LENGTHS:
                 yield {**small, **{name: (small[name],) * count for name in group}}
 
 
 def lengthen_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a list or tuple with its elements twice over, for each that the line of the error
-    names."""
+    """Yield the configuration with the elements of a list or tuple twice over, for each such field
+    that the line of the error names and that is not empty."""
     for name, value in problem.small.items():
         is_list = isinstance(value, list | tuple) and bool(value)
         if is_list and re.search(rf"\b{re.escape(name)}\b", problem.line):
@@ -146,19 +156,19 @@ def lengthen_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield values for an attribute that the error says the configuration lacks; none if it has a
-    value already."""
+    """Yield `MISSING_ATTRIBUTE_VALUES` for an attribute that the error says the configuration
+    lacks; nothing if it has a value already: then the error is about another configuration."""
     name = match[1] or match[2]
     if problem.small.get(name) is None:
         yield from ({**problem.small, name: value} for value in MISSING_ATTRIBUTE_VALUES)
 
 
 def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield the configuration with a list of as many numbers as the error asks for, and with at
-    least as many layers; nothing for a field that the original does not have.
+    """Yield the configuration with the list of integers that the error asks for, of the length that
+    it names, and with at least as many layers; nothing for a field that the original does not have.
 
-    The numbers are those of layers, from 1 on. Fields that the configuration computes (`DERIVED`)
-    are dropped.
+    The integers are numbers of layers, from 1 on. Fields that the configuration computes
+    (`DERIVED`) are dropped, since they depend on the list.
     """
     if match[1] not in problem.original:
         return
@@ -173,8 +183,8 @@ def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[C
 
 
 def restore_stages(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield the configuration with the original's lists, numbers of layers and derived fields, for
-    a backbone that returns several stages."""
+    """Yield the configuration with the original's lists, numbers of layers and derived fields,
+    where the original returns several stages (`STAGES_FIELD`), as a backbone does."""
     original, small = problem.original, problem.small
     if len(original.get(STAGES_FIELD) or ()) > 1:
         lists = {
@@ -186,20 +196,22 @@ def restore_stages(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def derived_fields(original: Config) -> Change:
-    """Return the fields of a configuration that it computes from others, without private ones."""
+    """Return by name the fields of `DERIVED`, which a configuration computes from others, that it
+    has, without private ones."""
     names = sorted(DERIVED & set(original))
     return {name: original[name] for name in names if name not in PRIVATE_FIELDS}
 
 
 def invert_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a change for each flag, which inverts it."""
+    """Yield the configuration with each of its flags inverted by itself."""
     for name, value in problem.small.items():
         if isinstance(value, bool):
             yield {**problem.small, name: not value}
 
 
 def give_plain_backbone(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a backbone that needs no other package, where the error is about one."""
+    """Yield the configuration with `BACKBONE`, which needs no other package, as its backbone, where
+    the error mentions a backbone."""
     small = problem.small
     for name in small if "backbone" in problem.text.lower() else ():
         if name in BACKBONE_FIELDS:
@@ -208,22 +220,23 @@ def give_plain_backbone(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Ch
 
 
 def fill_empty_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a list with a 1, as an integer and then as a float, for each empty list."""
+    """Yield the configuration with [1], then with [1.0], for each empty list."""
     for name, old in problem.small.items():
         if old == []:
             yield from ({**problem.small, name: value} for value in ([1], [1.0]))
 
 
 def set_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a number for each unset field that has the name of one: 8 for sizes, 1 for others."""
+    """Yield the configuration with a number for each unset field that has the name of one: 8 for
+    sizes, 1 for others."""
     for name in _unset_names(problem.small):
         if name in UNSET_NUMBER_FIELDS:
             yield {**problem.small, name: 8 if name in UNSET_SIZE_FIELDS else 1}
 
 
 def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield an empty mapping for an unset configuration, or for any unset field where the error
-    wants a mapping."""
+    """Yield the configuration with an empty mapping for each unset field that has the name of a
+    nested configuration; for every unset field where the error wants a mapping."""
     wants_mapping = re.search(r"no attribute '(get|items|keys|values)'", problem.text)
     for name in _unset_names(problem.small):
         if wants_mapping or name in CONFIG_FIELDS:
@@ -231,21 +244,21 @@ def set_mappings(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 
 
 def invert_kind_flags(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield a change for each flag for the kind of a model, such as `is_decoder`, which inverts
-    it."""
+    """Yield the configuration with each flag for the kind of a model, such as `is_decoder`,
+    inverted by itself."""
     for name, value in problem.small.items():
         if isinstance(value, bool) and name in KIND_FLAGS:
             yield {**problem.small, name: not value}
 
 
 def _unset_names(small: Config) -> list[str]:
-    """Return the names of unset fields that are not private."""
+    """Return the names of unset fields that do not begin with an underscore."""
     return [name for name, value in small.items() if value is None and name not in PRIVATE_FIELDS]
 
 
 def restore_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that give one shrunk field its old value back; lists and numbers of layers come
-    first."""
+    """Yield the configuration with one shrunk field restored to its original value; lists and
+    numbers of layers come first."""
     small = problem.small
 
     def comes_later(name: str) -> bool:
@@ -256,8 +269,8 @@ def restore_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def restore_groups(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that give groups of shrunk fields their old values back: lists, layers, heads,
-    all."""
+    """Yield the configuration with a group of shrunk fields restored: all lists, all numbers of
+    layers, all fields of heads, then all fields. An empty group changes nothing."""
     small, shrunk = problem.small, problem.shrunk_names
     lists = [name for name in shrunk if isinstance(small[name], list)]
     layers = [name for name in shrunk if is_layers(name)]
@@ -267,7 +280,8 @@ def restore_groups(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def cut_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield smaller versions: all floats cut, all lists cut, then each field cut by itself."""
+    """Yield smaller configurations: with all floats cut, with all lists cut, then with each field
+    cut by itself (`_cut_value`)."""
     small = problem.small
     for kind in (float, list):
         cut = {n: _cut_value(value) for n, value in small.items() if isinstance(value, kind)}

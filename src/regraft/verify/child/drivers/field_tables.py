@@ -15,7 +15,8 @@ from typing import Any
 
 
 class Names:
-    """A group of field names: those in which `pattern` is found and `but` is not."""
+    """A group of field names: those in which the regular expression `pattern` is found and `but`,
+    if it is not empty, is not."""
 
     def __init__(self, pattern: str, but: str = "") -> None:
         self._pattern = re.compile(pattern)
@@ -31,8 +32,8 @@ class Names:
 class Limit:
     """The largest number that some fields keep in a small configuration.
 
-    `largest` is a number, or the name of a rule of `config_shrinking` that depends on the scale. A
-    number of at most `above`, or of more than `up_to`, is no case of this limit.
+    `largest` is a number, or the name of a rule of `config_shrinking` that depends on the scale or
+    the layers. The limit applies to numbers larger than `above` and not larger than `up_to`.
     """
 
     fields: Names
@@ -41,11 +42,12 @@ class Limit:
     up_to: float = math.inf
 
     def applies(self, name: str, value: int) -> bool:
-        """Return whether a field with a value is a case of this limit."""
+        """Return whether the limit applies to a field of this name with this value."""
         return self.above < value <= self.up_to and name in self.fields
 
 
-# Sizes of a small model: its width, its heads, its layers, its vocabulary and its positions.
+# Sizes of a small model: its width, its heads, its layers, its vocabulary and its positions. They
+# are also the guesses where a configuration does not state a size.
 HIDDEN = 32
 HEADS = 4
 LAYERS = 2
@@ -53,16 +55,17 @@ VOCABULARY = 99
 POSITIONS = 64
 # The most kinds of layers, where a configuration names them, of which a model keeps a layer each.
 KINDS = 4
-FRAMES = 4
+FRAMES = 4  # of a video
 # The queries of a detector: no more than a small image has positions.
 QUERIES = 8
 # The window of attention: shorter than the inputs, so that it has an effect.
 WINDOW = 4
 # Positions that are processed together, and that inputs are padded to; longer than the inputs.
 BLOCK = 16
-# The longest such block; longer ones are of sound.
+# The longest block that is shortened; longer ones are of samples of sound.
 LONGEST = 1024
-# Sizes of layers: the narrowest and widest that are adapted, and the smallest that is shrunk.
+# Sizes of layers: the narrowest and the widest that are read from an error or chosen, and the
+# smallest that is shrunk.
 NARROWEST, WIDEST = 8, 4096
 SIZED = 48
 
@@ -122,7 +125,7 @@ CONFIG_CLASSES = Names(r"(Config|Cfg|Args|Arguments|Params|HParams|Options|Setti
 ROTARY_FIELDS = Names(r"^rope")
 ROTARY_SECTIONS_FIELD = "mrope_section"
 
-# Numbers that every scale cuts; the first row that applies decides.
+# Numbers that every scale limits; the first row that applies decides.
 COUNT_LIMITS = (
     Limit(Names(r"token_(id|index)$"), "token id"),
     Limit(Names(r"_id$"), "token id", above=VOCABULARY - 1),
@@ -132,7 +135,8 @@ COUNT_LIMITS = (
     Limit(LAYER_PERIOD_FIELDS, "layers"),
     Limit(Names(r"(image|input|img)_size$"), "image side"),
 )
-# Numbers that a mild scale leaves alone, and so is 0, for which a component is left out.
+# Numbers that a mild scale does not limit; the first row that applies decides. 0 stays 0, since it
+# leaves a component out.
 SIZE_LIMITS = (
     Limit(Names(r"position|n_ctx|max_seq|max_length|context_length"), POSITIONS, above=POSITIONS),
     Limit(KEY_VALUE_HEAD_FIELDS, "half of the heads"),
@@ -159,7 +163,7 @@ SIZE_LIMITS = (
 NEEDED: Mapping[str, int] = {"vocab_size": VOCABULARY, "prediction_length": 4, "pad_token_id": 1}
 # Fields that the configuration computes from its other fields.
 DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_features", "_out_indices"})
-# The stages that a backbone returns.
+# The field with the stages that a backbone returns.
 STAGES_FIELD = "out_features"
 # Fields with the name of a model of timm, those with keywords for it, and the model with stages
 # that timm has for tests.
@@ -194,12 +198,12 @@ MISSING_ATTRIBUTE_VALUES = (0.02, 1, HIDDEN, False, WINDOW)
 # Flags for the kind of a model, which an error about a missing attribute may ask to invert.
 KIND_FLAGS = Names(r"^is_")
 
-# Numbers that stay with the vocabulary, and names of private fields.
+# Numbers that go with the vocabulary, which repairs leave alone, and names of private fields.
 VOCABULARY_FIELDS = Names(r"vocab")
 PRIVATE_FIELDS = Names(r"^_")
-# Fields of heads, which get their old values back together.
+# Fields of heads, which are restored together.
 HEAD_FIELDS = Names(r"head")
-# Rates with which code drops values.
+# Rates of chance, such as that with which dropout drops values.
 CHANCE_FIELDS = Names(r"drop|prob|^p$")
 
 # Fields with the name of an activation, the names to try, and those of a field that a file compares
@@ -208,7 +212,7 @@ ACTIVATION_FIELDS = Names(r"act|_fn$|activation")
 ACTIVATION_OR_PROJECTION_FIELDS = Names(r"act|_fn$|activation|proj$")
 ACTIVATION_PARAMETERS = Names(r"act")
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
-# Numbers of positions in a block that is processed together.
+# The number of positions in a block that is processed together.
 BLOCK_FIELDS = Names(r"(block|chunk)_(size|len|length)$")
 # Second values of unset fields: of sizes, and of others.
 SECOND_SIZE_FIELDS = Names(r"(^|_)(dim|size|width)$")

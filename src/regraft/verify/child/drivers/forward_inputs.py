@@ -14,8 +14,8 @@ from regraft.verify.child.drivers.field_tables import HEADS, HIDDEN, Names
 
 Dimensions = tuple[str | int, ...]
 
-# A parameter's pattern, the kind of its value (see `slots.Slot`) and its shape; the first pattern
-# that is found in the name decides.
+# A pattern for the names of parameters, the kind of the value (see `slots.Slot`) and its shape; the
+# first pattern that is found in the name decides.
 INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     # masks of heads, and rows and columns of the patches of each image
     (r"head_mask$", "ones", ("layers", "heads")),
@@ -55,12 +55,14 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"mask$", "mask", ("batch", "length")),
     (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
 )
-# An annotation that tells the kind of a tensor, with the upper bound of its numbers.
+# A part of an annotation that tells the kind of a tensor, with the number that its integers are
+# below.
 INPUTS_BY_ANNOTATION: tuple[tuple[str, str, int], ...] = (
     ("LongTensor", "ids", 2),
     ("BoolTensor", "bool", 0),
 )
-# The shape of an input without a row; the masks of a layer are added to its scores.
+# The shape of an input that no row of `INPUTS` is for, and that of a layer's mask, which is added
+# to the scores of attention.
 UNNAMED_INPUT: Dimensions = ("batch", "length", "hidden")
 LAYER_MASK: Dimensions = ("batch", 1, "length", "length")
 # Images that become several where the configuration has a number of frames.
@@ -68,11 +70,12 @@ VIDEO_INPUTS = frozenset({"pixel_values"})
 # Types of tokens are counted from 0 and have a size of their own.
 TYPE_INPUTS = Names(r"type")
 TOKEN_TYPE_INPUTS = Names(r"type_ids$")
-# Kinds whose shape is as their name says, and kinds that hold a number for each position.
+# Kinds whose shape follows from their meaning, and kinds that hold a number for each position.
 FIXED_SHAPE_KINDS = frozenset({"grid", "bounds"})
 POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
 
-# Parameters that are no tensors, and the value of a dimension.
+# Types and names of parameters that are no tensors, and the parameter that is the number of a
+# dimension, with its value.
 PLAIN_TYPES = frozenset({"int", "float", "bool", "str"})
 PLAIN_INPUTS = Names(
     r"^(eps|epsilon|dim|p|dropout|training|scale|scaling|n_rep)$"
@@ -97,10 +100,12 @@ SENSE_INPUTS = (
 )
 FUTURE_INPUTS = ("future_values", "future_time_features")
 USUAL_INPUTS = (*TEXT_INPUTS, *SENSE_INPUTS, *FUTURE_INPUTS, "bbox")
-# The main input of a model that does not name it, and what it is tried with.
+# The main input of a model that does not name its own (`main_input_name`), and the inputs one of
+# which is tried beside the main one.
 TOKENS_INPUT = "input_ids"
 BESIDE_MAIN_INPUT = ("attention_mask", "decoder_input_ids")
-# An input of layers, unless a model is asked for a time.
+# The input by whose name a module is a layer, and the input of models of diffusion, which have the
+# former, too, and are no layers.
 LAYER_INPUT, TIME_INPUT = "hidden_states", "timestep"
 # A grid of patches, and the inputs that then hold the patches of all images in one row.
 GRID_INPUTS = Names(r"grid_thw$")
@@ -110,14 +115,15 @@ MASK_INPUTS = Names(r"mask")
 # Labels of a model's loss.
 LABEL_INPUTS = frozenset({"labels", "start_positions", "mask_labels"})
 
-# Outputs that a call can ask for, and a cache with the words that tell that a text is about it.
+# Flags with which a call asks for further outputs; the input and the flag of a cache, and a pattern
+# for texts that are about it.
 REQUESTS = ("output_attentions", "output_hidden_states", "use_cache")
 CACHE_INPUT, CACHE_FLAG = "past_key_values", "use_cache"
 CACHE_WORDS = r"past|cache"
 # The beginnings of a name that a text about the input may leave out.
 SIDE_PREFIX = r"^(encoder|decoder)_"
 
-# Words for a dimension in documentation and messages, by pattern.
+# Patterns for words in documentation and messages, each with the dimension that it stands for.
 SHAPE_WORDS: tuple[tuple[str, str], ...] = (
     (r"batch|^bsz?$|^b$|^num_(images|videos|audios)", "batch"),
     (r"length|^seq|tokens", "length"),
@@ -128,5 +134,5 @@ SHAPE_WORDS: tuple[tuple[str, str], ...] = (
     (r"hidden|embed|dim", "hidden"),
     (r"mel|feature_size", "mels"),
 )
-# The kind of value by the type of tensor in documentation; others hold real numbers.
+# The kind of a value by the type of its tensor in documentation; other types hold real numbers.
 KINDS_BY_TENSOR: Mapping[str, str] = {"LongTensor": "ids", "IntTensor": "ids", "BoolTensor": "bool"}

@@ -26,16 +26,21 @@ from regraft.verify.child.drivers.inputs import AcceptedInputs, Calls
 from regraft.verify.child.drivers.slots import Spec, make_call
 from regraft.verify.child.tree import Call
 
-# where the length decides what runs; no more than a small model has positions
+# Pairs of (batch, length) for code that runs for long inputs only; the length is no more than a
+# shrunk model has positions.
 LONG = ((1, 48), (2, 48))
 
 
 def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
-    """Yield functions that make further calls: with optional inputs (those that `text` mentions
-    first), requested outputs, cached keys, or no mask.
+    """Yield functions that make further calls from a seed, in this order: with an optional input
+    that `text` mentions, with a changed flag, with cached keys, without masks, with another
+    optional input.
 
-    The model accepts all but perhaps those without masks, which are not run. `width` is passed for
-    layers, with the meaning that it has in `find`.
+    Calls with optional inputs were accepted at all sizes, and calls with flags in the first call of
+    seed 0, in the model's present mode. Calls without masks and calls that continue from a cache
+    were not run: the original may refuse them. `width` is that of a layer, as for `inputs.find`,
+    and 0 for a model. Raises LookupError where a required parameter cannot be guessed. Where
+    training is tried, the model is left in evaluation mode.
     """
     parameter_names = set(signature_of(model).parameters)
     slots = inputs.guess_slots(model, width > 0, width)
@@ -58,31 +63,40 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
 
 
 def _is_mentioned(text: str, name: str) -> bool:
-    """Return whether a text contains a parameter's name, leaving out `encoder_` or `decoder_` at
-    its start."""
+    """Return whether a text contains a parameter's name as a word, without the `encoder_` or
+    `decoder_` at its start."""
     return bool(re.search(rf"\b{re.sub(SIDE_PREFIX, '', name)}\b", text))
 
 
 def _accepted_calls(model: Any, spec: Spec) -> Iterator[Calls]:
-    """Yield the calls of a specification if the model accepts it."""
+    """Yield the function that makes the calls of a specification; nothing where the model does not
+    accept it."""
     accepted = inputs.accepted_or_failed(model, spec)
     if isinstance(accepted, AcceptedInputs):
         yield accepted.calls(model)
 
 
 def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
-    """Yield calls with more tokens, where a model takes them."""
+    """Yield a function that makes calls at the sizes `LONG`, if the model accepts those of seed 0.
+
+    Nothing is yielded for a model without a dimension that depends on the length, and for one in
+    which a position has several numbers, such as samples of sound.
+    """
     calls = replace(accepted, sizes=LONG).calls(model)
     lengths = [dim for slot in accepted.spec.values() for dim in slot.dims if dim.of == "length"]
-    # samples of sound are long already
+    # samples of sound, many for each unit of length, are long already
     are_tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)
     if are_tokens and all(inputs.is_accepted(model, call) for call in calls(0)):
         yield calls
 
 
 def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) -> Iterator[Calls]:
-    """Yield calls with each flag changed that the model accepts, flags that `text` mentions first;
-    where a flag fails alone, those that the error names are changed with it."""
+    """Yield a function that makes `calls` with one flag changed, for each flag with which the model
+    accepts the first call of seed 0; flags that `text` mentions come first.
+
+    Flags are the boolean parameters, inverted, and those of `REQUESTS` that are in
+    `parameter_names`. Where a flag fails alone, the flags that the error names are changed with it.
+    """
     flags = [
         p
         for p in signature_of(model).parameters.values()
@@ -107,8 +121,8 @@ def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) 
 
 
 def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
-    """Return a function that makes the calls of `calls` with other keyword arguments, which their
-    labels name."""
+    """Return a function that makes the calls of `calls` with further or other keyword arguments,
+    which are appended to the labels."""
     label = "".join(f", {name}={value}" for name, value in values.items())
     return lambda seed: tuple(
         Call(call.args, {**call.kwargs, **values}, f"{call.label}{label}") for call in calls(seed)
@@ -116,16 +130,21 @@ def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
 
 
 def _is_flag(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is a boolean by default, or a boolean left to the
-    configuration."""
+    """Return whether a parameter's default is a boolean, or is None for a parameter annotated as a
+    boolean, whose value then comes from the configuration."""
     return isinstance(parameter.default, bool) or (
         parameter.default is None and inputs.annotation(parameter) == "bool"
     )
 
 
 def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
-    """Yield calls that continue a call with the keys and values that this call leaves, for as many
-    more positions; nothing where it leaves none."""
+    """Yield a function that makes calls which continue from the cached keys and values of an
+    earlier call, for as many further positions; nothing where the model fails in the earlier call
+    or leaves no cache.
+
+    The function runs the earlier calls itself, and raises their errors for a later seed. The calls
+    that it returns were not run.
+    """
 
     def continue_calls(seed: int) -> tuple[Call, ...]:
         return tuple(
@@ -134,14 +153,18 @@ def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
 
     try:
         continue_calls(0)
-    except Exception:  # noqa: BLE001 - a model that leaves none, or not with these inputs, has no such call
+    except Exception:  # noqa: BLE001 - without a cache, or with inputs that do not go with it, there is no such call
         return
     yield continue_calls
 
 
 def _continue_call(model: Any, call: Call) -> Call:
-    """Run a call, without its masks, that returns its cache; return the call that goes on from
-    it."""
+    """Run a call without its masks and without gradients, and return the call that continues from
+    the cache in its result: with the same inputs, which then stand for the next positions.
+
+    Raises the error of the model, and AttributeError where the result has no cache. Masks are left
+    out since they would have to cover the cached positions, too.
+    """
     kwargs = {name: value for name, value in call.kwargs.items() if name not in MASK_INPUTS}
     with torch.no_grad():
         results = model(**kwargs, **{CACHE_FLAG: True, RESULT_TYPE_FLAG: True})
@@ -150,7 +173,7 @@ def _continue_call(model: Any, call: Call) -> Call:
 
 
 def _without_mask(calls: Calls) -> Calls:
-    """Return a function that makes the calls of `calls` without their masks."""
+    """Return a function that makes the calls of `calls` without their masks (`MASK_INPUTS`)."""
 
     def unmasked_calls(seed: int) -> tuple[Call, ...]:
         return tuple(

@@ -1,4 +1,5 @@
-"""Guess small values for parameters and attributes from usual names of sizes, rates and flags."""
+"""Guess small values for parameters and attributes from their names and types, by the tables of
+`field_tables`."""
 
 from __future__ import annotations
 
@@ -7,17 +8,18 @@ from typing import Any
 
 from regraft.verify.child.drivers.field_tables import FLAG_FIELDS, GUESSES, GUESSES_BY_TYPE
 
-_MISSING = object()
+_NO_DEFAULT = object()  # None is a default
 
 
-def value_for(name: str, annotation: str = "", default: Any = _MISSING) -> Any:
-    """Return a value for a constructor parameter or a configuration attribute: `default` if it is
-    passed, else False for a flag, else what the name suggests, else what the annotated type
-    suggests.
+def value_for(name: str, annotation: str = "", default: Any = _NO_DEFAULT) -> Any:
+    """Return a value for a constructor parameter or a configuration attribute.
 
-    Raises LookupError where no guess fits.
+    It is `default` if that is passed, None included; else False for a flag, by its type or its
+    name; else the value of the first pattern of `GUESSES` that is found in the name, of a pair its
+    first number where `annotation` is "int"; else the value for the annotated type
+    (`GUESSES_BY_TYPE`). Raises LookupError where none of these applies.
     """
-    if default is not _MISSING:
+    if default is not _NO_DEFAULT:
         return default
     if annotation == "bool" or name in FLAG_FIELDS:
         return False

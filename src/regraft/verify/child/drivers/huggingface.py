@@ -1,5 +1,5 @@
-"""Bring the models of a file that follows the Hugging Face conventions to life, from their
-configuration classes."""
+"""Build and call the models of a file that follows the Hugging Face conventions, with
+configurations of their configuration classes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from regraft.verify.child.drivers.reach import class_names_in, reach
 from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.session import Session
 
-# Seconds for repairing all models that a shrunk configuration does not bring to life.
+# Seconds of CPU time for repairing the configurations of all models that do not run with a shrunk
+# one.
 REPAIR_SECONDS = 30.0
 
 
 def _model_classes(module: ModuleType) -> tuple[str, ...]:
     """Return the names of the file's subclasses of `nn.Module` that have a configuration class and
-    get `forward` from a class of the file."""
+    get `forward` from a class of the file; others run no `forward` of the file."""
     names = []
     for name, value in vars(module).items():
         is_own_module = (
@@ -53,7 +54,8 @@ def _model_classes(module: ModuleType) -> tuple[str, ...]:
 
 
 def _names_in_file(cls: Any) -> set[str]:
-    """Return the names of the attributes that a class gets from classes of its own file."""
+    """Return the names of the attributes that a class, or a base of it in the same file,
+    defines."""
     bases = (base for base in cls.__mro__ if base.__module__ == cls.__module__)
     return {name for base in bases for name in vars(base)}
 
@@ -64,7 +66,8 @@ class HuggingFaceDriver:
     name: ClassVar[str] = "huggingface"
 
     def applies(self, task: Task) -> bool:
-        """Return whether the file defines models that name their configuration class."""
+        """Return whether the file defines models that name their configuration class, and
+        transformers is installed."""
         has_transformers = importlib.util.find_spec("transformers") is not None
         return has_transformers and bool(_model_classes(task.session.original))
 
@@ -72,8 +75,11 @@ class HuggingFaceDriver:
         """Yield models until every change was compared and every changed line and every relative
         ran.
 
-        Configurations that build models are appended to those of the task, and at the end those
-        that do not: the parts of such models may be small all the same.
+        These are models with shrunk and repaired configurations, models as others call them, parts
+        of models, variations of models as light subjects, and parts of variations. Configurations
+        that build models are appended to those of the task, and at the end those that do not: the
+        parts of such models may be small all the same. Reasons for models that do not run are
+        recorded in the ledger.
         """
         session, ledger, configs = task.session, task.session.ledger, task.configs
         failed_trials: dict[str, Trial] = {}
@@ -121,10 +127,12 @@ def _default_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield the models that their default configurations bring to life, shrunk and then repaired.
+    """Yield the models that run with their default configurations, shrunk, and then those that run
+    with repaired ones.
 
-    Among those that need no repair, models with wanted definitions and small ones come first;
-    `candidates` are those that were yielded, and trials that fail are noted in `failed_trials`.
+    Models that need no repair are all built before the first is yielded: those with most wanted
+    definitions come first, then small ones. The caller appends what it gets to `candidates`, whose
+    values the repairs read. Trials that fail are stored in `failed_trials` by class.
     """
     quick_candidates = sorted(
         _quick_candidates(session, failed_trials),
@@ -143,8 +151,8 @@ def _is_useful(candidate: Candidate, session: Session) -> bool:
 
 
 def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield the model classes that a shrunk configuration builds, while there is time; note the
-    trials of the others in `failed_trials`."""
+    """Yield the model classes that run with a shrunk configuration, while there is time; store the
+    trials of the others in `failed_trials`, and record errors in the ledger."""
     for cls in _model_classes(session.original):
         if session.ledger.is_late():
             return
@@ -156,8 +164,8 @@ def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iter
 def _quick_candidate(
     cls: str, session: Session, failed_trials: dict[str, Trial]
 ) -> Iterator[Candidate]:
-    """Yield a model class if a shrunk configuration builds it; otherwise note its trial in
-    `failed_trials`."""
+    """Yield a model class if it runs with a shrunk configuration; otherwise store its trial in
+    `failed_trials`, or record in the ledger that it has no default configuration."""
     defaults = _defaults(cls, session)
     if defaults is not None:
         trial = bringup.try_scales(cls, config_class_of(cls, session), defaults, session)
@@ -173,11 +181,11 @@ def _repaired_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield the models that repairs bring to life, those with most wanted definitions first and
-    while there is time, and remove them from `failed_trials`; those without wanted definitions are
-    skipped.
+    """Yield the models that run with repaired configurations, those with most wanted definitions
+    first, and remove them from `failed_trials`; for at most `REPAIR_SECONDS`.
 
-    Values that work for one model are tried for the next.
+    Models without wanted definitions are skipped. Values with which one model runs are tried for
+    the next.
     """
     working_values = {
         candidate.values.get("model_type"): candidate.values for candidate in candidates
@@ -206,11 +214,11 @@ def _repaired_candidate(
     working_values: dict[Any, Mapping[str, Any]],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield a model class if a repair brings it to life, and remove it from `failed_trials`;
-    otherwise note the last trial there.
+    """Yield a model class if it runs with a repaired configuration, and remove it from
+    `failed_trials`; otherwise store the trial that came furthest there.
 
-    `working_values` are the values, by model type, with which other models run; those of this model
-    are added.
+    `defaults` is the default configuration. `working_values` are the values, by model type, with
+    which other models run; those of this model are added if it runs.
     """
     first_trial, config_class = failed_trials[cls], config_class_of(cls, session)
     trials = [first_trial]
@@ -230,8 +238,8 @@ def _repaired_candidate(
 def _with_working_values(
     values: Mapping[str, Any], working_values: Mapping[Any, Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return a configuration with its values, or those of configurations inside it, taken from
-    models that run."""
+    """Return the values with which another model of the same model type runs; where there is none,
+    the configuration with nested configurations replaced in this way."""
     model_type = values.get("model_type")
     if model_type and model_type in working_values:
         return working_values[model_type]
@@ -242,8 +250,8 @@ def _with_working_values(
 
 
 def _wanted_in_failed(trial: Trial, session: Session) -> int:
-    """Return how many of the still wanted definitions a failed trial's model has instances of; 1
-    without a model."""
+    """Return how many of the definitions that are still wanted a failed trial's model has instances
+    of; 1 without a model, which may have some."""
     return (
         1
         if trial.model is None
@@ -252,8 +260,8 @@ def _wanted_in_failed(trial: Trial, session: Session) -> int:
 
 
 def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
-    """Return the configuration that a model class has by default, as a dictionary; None, with the
-    reason recorded, where there is none."""
+    """Return the default configuration of a model class as a dictionary; None where its class
+    cannot be called without arguments, and then the reason is recorded in the ledger."""
     try:
         values: dict[str, Any] = config_class_of(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
@@ -267,10 +275,11 @@ def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
 def _whole_models(
     candidates: list[Candidate], failed_trials: Mapping[str, Trial], session: Session
 ) -> Iterator[parts.WholeModel]:
-    """Yield every model that is built.
+    """Yield every model that can be built, for a search of its parts.
 
-    Those that do not run to their end come first, with the inputs that they came furthest with. The
-    others come without inputs, unless the original does not run them in some mode.
+    Models that accept no inputs come first, with the inputs that they came furthest with. The
+    others come without inputs, since they are compared as a whole, unless the original
+    does not run them in some mode (`subjects_not_run`).
     """
     for cls, trial in failed_trials.items():
         if trial.model is not None:
@@ -288,10 +297,10 @@ def _whole_models(
 def _borrowing_subjects(
     candidates: list[Candidate], failed_trials: dict[str, Trial], session: Session
 ) -> Iterator[Subject]:
-    """Yield models that take no generated inputs, with the calls that another model makes of them,
-    where they are of use.
+    """Yield models that accept no generated inputs, with the calls that another model makes of
+    them, where they contain wanted definitions or reach new lines.
 
-    All that another model calls are removed from `failed_trials`.
+    All models that another model calls are removed from `failed_trials`, of use or not.
     """
     for caller in candidates:
         whole_model = whole_model_of(caller.cls, caller, caller.accepted.spec)
@@ -311,8 +320,9 @@ def _borrowing_subjects(
 def _varied_whole_models(
     whole_models: tuple[parts.WholeModel, ...], session: Session, hints: source_hints.Hints
 ) -> Iterator[parts.WholeModel]:
-    """Yield models with other configurations, of those that have inputs and do not run to their
-    end, for `SEARCH_SECONDS`."""
+    """Yield models with another configuration, for a search of their parts, of those models that
+    have inputs: these do not run to their end in some mode. The search ends after
+    `SEARCH_SECONDS`."""
     deadline = session.ledger.deadline_within(SEARCH_SECONDS)
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]

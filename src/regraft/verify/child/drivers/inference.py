@@ -1,5 +1,5 @@
-"""Bring plain classes and functions to life by guessing constructor values and inputs from names
-and errors."""
+"""Build plain classes, and call functions, with values of constructors and inputs that are guessed
+from names and errors."""
 
 from __future__ import annotations
 
@@ -54,16 +54,20 @@ from regraft.verify.child.session import Session, build_seeded
 
 CONTAINERS = 2  # the most classes that are tried because they contain several definitions
 CALLERS = 4  # the most classes that are tried for a definition that they use
-# Seconds for the search for inputs of a class, with all the values that build it.
+# Seconds of CPU time for a class: the search for values that build it and for inputs.
 SEARCH_SECONDS = 20.0
-MENDING_SECONDS = 8.0  # of these, for the mending of one guess
-# Seconds for bringing up all models that functions of the file build.
+MENDING_SECONDS = 8.0  # of these, for the repair of the values of one guess
+# Seconds of CPU time for all models that functions of the file build.
 BUILT_SECONDS = 40.0
 
 
 class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A module whose `forward` is a function of a file, so that it can be run, recorded and
-    compared as a model."""
+    """A module whose `forward` is the function `name` of a version of a file, so that the function
+    can be run, recorded and compared as a model.
+
+    The function is looked up at each call, so that a replacement in the file is called. A copy
+    keeps the version, which cannot be copied.
+    """
 
     def __init__(self, module: ModuleType, name: str) -> None:
         super().__init__()
@@ -72,7 +76,7 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """Return the function, whose signature stands for that of `forward`."""
+        """Return the function; `signature_of` takes its signature for that of `forward`."""
         return getattr(self._module_of_function[0], self._name_of_function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -92,12 +96,14 @@ class InferenceDriver:
         return True
 
     def subjects(self, task: Task) -> Iterator[Subject]:
-        """Yield a subject for every definition and relative that still needs one and for which
-        values can be guessed.
+        """Yield subjects for every definition and relative that still misses a run, where values
+        can be guessed with which it runs.
 
-        An invented configuration has the attributes that the source reads from `config`. The
-        configurations of the task built whole models of the file; after them come those of models
-        that cannot be built.
+        First come models that functions of the file build, then classes that contain several
+        missing definitions, then the changed definitions and classes that use them, then relatives.
+        The configurations of the task, with which other drivers built models of the file or tried
+        to, are tried for classes that take one. An error ends the subjects of one definition only;
+        errors, and the reasons for definitions that do not run, are recorded in the ledger.
         """
         session, ledger = task.session, task.session.ledger
         facts = FileFacts(
@@ -120,7 +126,8 @@ class InferenceDriver:
 
 
 def model_classes_of(module: ModuleType) -> dict[str, type]:
-    """Return by name the classes of modules that a file defines itself."""
+    """Return by name the subclasses of `nn.Module` that a file defines itself, without imported
+    ones."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -129,16 +136,14 @@ def model_classes_of(module: ModuleType) -> dict[str, type]:
 
 
 def _is_model_class(value: Any) -> TypeGuard[type]:
-    """Return whether a value is a class of modules."""
+    """Return whether a value is a subclass of `nn.Module`."""
     return isinstance(value, type) and issubclass(value, nn.Module)
 
 
 def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
-    """Return the classes that take a configuration and lead to several missing definitions, at most
-    `CONTAINERS`, those that lead to most first: all of these run in one model.
-
-    None where configurations built models of the file already.
-    """
+    """Return the classes that take a configuration and use several missing definitions, directly or
+    through others, at most `CONTAINERS`, those that use most first: all of these may run in one
+    model. [] where the task has configurations, since another driver has built models then."""
     if facts.configs:
         return []
     counts = Counter(name for names in _names_above_missing(facts, session) for name in names)
@@ -153,8 +158,9 @@ def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
 
 
 def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[str]]:
-    """Return, for each changed definition and relative that has not run, a set of names: its own,
-    and those of everything in the file that uses it, directly or through others."""
+    """Return, for each changed definition and relative that misses a run, in the order of their
+    names, a set of names: its own, and those of everything in the file that uses it, directly or
+    through others."""
     missing = {change.definition for change in session.uncovered_changes()}
     missing |= {relative.name for relative in session.relatives_to_run()}
     return [
@@ -163,7 +169,8 @@ def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[s
 
 
 def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield a changed definition, and then classes that use it, while runs of it are missing."""
+    """Yield subjects of a changed definition, then of classes that use it, as long as it misses a
+    run; nothing of its own for a definition that is neither a function nor a module class."""
     name = change.definition
     value = getattr(session.original, name, None)
     if change not in session.uncovered_changes():
@@ -180,8 +187,8 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
 
 
 def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield the first `CALLERS` classes of the file whose methods name a definition: they call it
-    with arguments that it expects."""
+    """Yield subjects of the first `CALLERS` classes of the file whose methods name a definition,
+    until it is complete: they call it with arguments that it expects."""
     callers = [
         (name, cls)
         for name, cls in model_classes_of(session.original).items()
@@ -195,17 +202,20 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
 def _relative_subjects(
     name: str, cls: type, facts: FileFacts, session: Session
 ) -> Iterator[Subject]:
-    """Yield a class that is related to a changed one as the first values that fit build it."""
+    """Yield a class that is related to a changed one, as the first values build it with which it
+    accepts inputs; nothing, with the reason recorded, where no values do."""
     instance = _first_instance(name, cls, facts, session)
     if instance is not None:
         yield subject_of(instance)
 
 
 def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
-    """Yield the models that functions of the file build, where they are of use, and parts of those
-    that do not run, for `BUILT_SECONDS`.
+    """Yield the models that functions of the file build, where they are of use, and their
+    variations; then parts of the models that do not run.
 
-    Lists and dictionaries that these functions give their classes are added to `facts.noted`.
+    The search ends after `BUILT_SECONDS`, in which comparisons of full subjects do not count.
+    Lists, tuples and dictionaries that these functions give their classes are added to
+    `facts.noted`.
     """
     session = task.session
     deadline = session.ledger.deadline_within(BUILT_SECONDS)
@@ -224,7 +234,7 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
             started = time.process_time()
             yield subject
             if not subject.light:
-                deadline += time.process_time() - started  # comparing it is no search
+                deadline += time.process_time() - started  # its comparison is no search
     if inputless_models and not session.is_finished():
         yield from parts.PartsDriver(inputless_models).subjects(task)
 
@@ -232,8 +242,8 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
 def _builder_subjects(
     builder: Builder, facts: FileFacts, inputless_models: list[parts.WholeModel], session: Session
 ) -> Iterator[Subject]:
-    """Yield the model that a function builds, if it is of use, and its variations; append one that
-    takes no inputs to `inputless_models`."""
+    """Yield the model that a function builds, if it contains wanted definitions or reaches new
+    lines, and its variations; append a model that accepts no inputs to `inputless_models`."""
     instance, inputless_model = _instance_from_builder(builder, session)
     if instance is not None:
         wanted_names = (
@@ -250,10 +260,11 @@ def _builder_subjects(
 def _instance_from_builder(
     builder: Builder, session: Session
 ) -> tuple[Instance | None, parts.WholeModel | None]:
-    """Return a small version of the model that a function builds, or else one that is built and
-    takes no inputs.
+    """Return (a small version of the model that a function builds, None); where none accepts
+    inputs, (None, one that is built), and (None, None) where none is built.
 
-    Both are None where nothing is built. The reason is recorded where the first is None.
+    All scales are tried with guesses of inputs, then again with a search for them, up to the first
+    scale that builds the model. The reason is recorded in the ledger where no model accepts inputs.
     """
     inputless_model = None
     tried_values: list[dict[str, Any]] = []
@@ -284,8 +295,9 @@ def _instance_from_builder(
 def _try_without_blamed(
     builder: Builder, values: dict[str, Any], session: Session, seconds: float
 ) -> tuple[dict[str, Any], Instance | Failure]:
-    """Call a function with values, without those that an error names, which the function sets by
-    itself; return the values that it is called with at last, and the outcome."""
+    """Call a function with values and return them and the outcome. Where it builds nothing and the
+    error names one of the values, call it again without that one, which the function may set by
+    itself, and so on; the values of the last call are returned."""
     while True:
         outcome = try_values(builder.name, values, session, seconds, function_values=builder.values)
         if isinstance(outcome, Instance) or outcome.built:
@@ -297,18 +309,16 @@ def _try_without_blamed(
 
 
 def _blamed_parameter(reason: str, values: Mapping[str, Any]) -> str:
-    """Return the first of the given parameters that an error names; "" for none.
-
-    An underscore in the name may be a space in the error.
-    """
+    """Return the first name of `values` that the error in a reason (`not_built_message`) contains
+    as a word; "" for none. An underscore in the name may be a space in the error."""
     error = reason.removeprefix(not_built_message(values))
     blamed = (key for key in values if re.search(rf"\b({key}|{key.replace('_', ' ')})\b", error))
     return next(blamed, "")
 
 
 def _class_subjects(name: str, cls: type, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield the class as it is brought to life, then variations that reach lines which have not run
-    yet."""
+    """Yield a class as the first values build it with which it accepts inputs, then variations that
+    reach lines which have not run yet; nothing, with the reason recorded, where no values do."""
     instance = _first_instance(name, cls, facts, session)
     if instance is not None:
         yield subject_of(instance)
@@ -316,8 +326,8 @@ def _class_subjects(name: str, cls: type, facts: FileFacts, session: Session) ->
 
 
 def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) -> Instance | None:
-    """Return the class as the first values that fit build it; None, with the reason recorded, where
-    none do."""
+    """Return a class as the first values build it with which it accepts inputs; None, with the
+    reason recorded in the ledger, where no values do."""
     outcome = instance_or_failure(name, cls, facts, session)
     if isinstance(outcome, Instance):
         return outcome
@@ -328,11 +338,12 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
 def instance_or_failure(
     name: str, cls: type, facts: FileFacts, session: Session
 ) -> Instance | tuple[Failure, Guess]:
-    """Return the class as the first values that fit build it; where none do, the failure that came
-    furthest, with its values.
+    """Return a class as the first values build it with which it accepts inputs; where no values do,
+    the failure of the first guess that built the class, else of the first guess, with that guess.
 
-    Where none fit at once, inputs are searched for, and the values are changed as the errors
-    suggest.
+    All guesses are first tried with guessed inputs. Then, from the guess that came furthest on,
+    inputs are searched for, and the values are changed as the errors suggest. No further guess is
+    tried after `SEARCH_SECONDS`.
     """
     deadline = time.process_time() + SEARCH_SECONDS
     failures: list[tuple[Failure, Guess]] = []
@@ -361,10 +372,11 @@ def instance_or_failure(
 def _repaired_instance(
     name: str, guess: Guess, failure: Failure, facts: FileFacts, session: Session, deadline: float
 ) -> Instance | Failure:
-    """Change the values as the error suggests, as long as each change leads further, for
-    `MENDING_SECONDS`; then search for inputs once more.
+    """Change the values of a guess as the error suggests, as long as each change leads further,
+    until the deadline or for `MENDING_SECONDS`; return the instance that accepts inputs.
 
-    Return the failure that came furthest where nothing helps.
+    Where the changes end before the deadline with a class that is built, inputs are searched for
+    once more. Otherwise the failure that came furthest is returned.
     """
     deadline = min(deadline, time.process_time() + MENDING_SECONDS)
     values: Mapping[str, Any] = guess.values
@@ -395,8 +407,9 @@ def _value_repairs(
     facts: FileFacts,
     session: Session,
 ) -> Iterator[dict[str, Any]]:
-    """Yield other values for a constructor that an error suggests: plain ones, then configurations
-    with other fields."""
+    """Yield changes of a constructor's values that an error suggests: all plain values, some of
+    them changed, then one configuration with other fields. `original` are the values before they
+    were shrunk. Configurations with a `to_dict` are not changed."""
     line, text = raising_statements(error, session.original), shorten_error(error, 2000)
     plain_values = {key: value for key, value in values.items() if not is_config(value)}
     yield from config_repairs.constructor_repairs(
@@ -415,8 +428,9 @@ def _value_repairs(
 
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
-    """Yield a function of the file with inputs that it accepts, then with further inputs that reach
-    new lines; nothing, with the reason recorded, where it accepts none."""
+    """Yield a function of the file with inputs that it accepts, then, as light subjects, with
+    further inputs that reach new lines; nothing, with the reason recorded, where it accepts
+    none."""
 
     def build(module: ModuleType) -> Any:
         return FunctionModule(module, name)

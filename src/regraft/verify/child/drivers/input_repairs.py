@@ -1,8 +1,8 @@
 """Find inputs that a model accepts, in a loop: guess, run, read the error, change the guess.
 
-The search keeps the guess that came furthest, counted in operations of torch before the error, and
-tries what the error message suggests: the rows of `COMPLETIONS` and `SUGGESTIONS`. Another message
-is a row of a table, with its example, and a case in `tests/verify/test_repairs.py`.
+The search continues from the guess that came furthest, counted in operations of torch before the
+error, and tries what the error message suggests: the rows of `COMPLETIONS` and `SUGGESTIONS`.
+Another message is a row of a table, with its example, and a case in `tests/verify/test_repairs.py`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from regraft.verify.child.drivers.input_fixers import InputProblem, with_changed
 from regraft.verify.child.drivers.repair_table import ANY_ERROR, Repair, changes
 from regraft.verify.child.drivers.slots import Dim, Spec
 
-RUNS = 120
-SECONDS = 6.0
-# the most elements of all inputs together; larger inputs would exhaust the memory
-_ELEMENTS = 1 << 24
-_MISSING = r"None|UnboundLocal|missing|specify"
-_RANK = (
+RUNS = 120  # the most runs of a model in one search
+SECONDS = 6.0  # of CPU time, for one search
+# The most elements of all inputs together; larger inputs would exhaust the memory.
+_MOST_ELEMENTS = 1 << 24
+# The texts of errors about an absent input, and about the number of dimensions of an input.
+_MISSING_ERROR = r"None|UnboundLocal|missing|specify"
+_RANK_ERROR = (
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out"
     r" of bounds|permute|"
     r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript"
@@ -83,7 +84,8 @@ COMPLETIONS: _Table = (
 
 
 def _complete_first(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield the first change that follows from the message alone."""
+    """Yield the first change that follows from the message alone (`COMPLETIONS`), if there is
+    one."""
     yield from itertools.islice(changes(COMPLETIONS, problem, problem.failed.text), 1)
 
 
@@ -100,7 +102,7 @@ SUGGESTIONS: _Table = (
         "TypeError: Layer.forward() missing 1 required positional argument: 'scores'",
     ),
     Repair(
-        _MISSING,
+        _MISSING_ERROR,
         fixers.give_arguments_of_statements,
         "TypeError: cannot unpack non-iterable NoneType object",
     ),
@@ -153,12 +155,12 @@ SUGGESTIONS: _Table = (
         "ValueError: not enough values to unpack (expected 5, got 3)",
     ),
     Repair(
-        _RANK,
+        _RANK_ERROR,
         shape_fixers.change_ranks,
         "ValueError: too many values to unpack (expected 2)",
     ),
     Repair(
-        _MISSING,
+        _MISSING_ERROR,
         fixers.give_each_optional,
         "ValueError: You have to specify either input_ids or inputs_embeds",
     ),
@@ -176,23 +178,31 @@ SUGGESTIONS: _Table = (
 
 
 def complete_spec(failed: Attempt, optional: Spec, config: Any) -> Spec | None:
-    """Return inputs with the argument, attribute, tokens, length or channels that the error says
-    are missing; None where it says none."""
+    """Return inputs with what the error of an attempt says is missing: an argument, attribute,
+    tokens, length or channels; None where no row of `COMPLETIONS` yields a change.
+
+    `optional` are the slots of all parameters that may be passed, `config` is the configuration of
+    the model, or None.
+    """
     problem = InputProblem(failed, optional, config)
     return next(changes(COMPLETIONS, problem, failed.text), None)
 
 
 def suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
-    """Yield changes of a failed attempt's inputs that its error suggests, likely ones first."""
+    """Yield changes of a failed attempt's inputs that its error suggests, likely ones first; they
+    may repeat. `optional` are the slots of all parameters that may be passed."""
     return changes(SUGGESTIONS, InputProblem(failed, optional), failed.text)
 
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
-    """Return the first attempt without error, or the one that came furthest within `seconds` of CPU
-    and `RUNS` attempts.
+    """Search from the inputs `start`; return the first attempt without an error, or else the one
+    that came furthest within `seconds` of CPU time and `RUNS` runs after the first.
 
-    `optional` are parameters that may be given where the model misses something. Larger inputs are
-    skipped that would take a quarter of the time if the time grows with the square of their size.
+    This is a best-first search: the attempt that came furthest is changed next, and as soon as one
+    of its changes comes further, that one is. `optional` are the slots of all parameters that may
+    be passed. Larger inputs are skipped if they would take a quarter of the time, provided that the
+    time grows with the square of their size, and if they exceed `_MOST_ELEMENTS`. The model runs in
+    its present mode.
     """
     deadline = time.process_time() + seconds
     order = itertools.count()
@@ -206,11 +216,11 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
             elements = _element_count(spec)
             growth = elements / max(_element_count(node.spec), 1)
             is_slow = growth > 1 and node.took * growth**2 > seconds / 4
-            if is_slow and not is_timed_again:  # what runs first is slow for once
+            if is_slow and not is_timed_again:  # the first run of some code is slower
                 is_timed_again = True
                 node = replace(node, took=min(node.took, attempt(model, node.spec).took))
                 is_slow = node.took * growth**2 > seconds / 4
-            if is_slow or elements > _ELEMENTS or _spec_key(spec) in tried_keys:
+            if is_slow or elements > _MOST_ELEMENTS or _spec_key(spec) in tried_keys:
                 continue
             if runs >= RUNS or time.process_time() > deadline:
                 return best
@@ -222,29 +232,31 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
             best = max(best, outcome, key=lambda candidate: candidate.rank)
             heapq.heappush(heap, (_heap_key(outcome), next(order), outcome))
             if outcome.rank > node.rank:
-                # the rest of its suggestions, later
+                # the remaining suggestions of the node come after those of the better attempt
                 heapq.heappush(heap, (_heap_key(node), next(order), node))
                 break
     return best
 
 
 def _heap_key(candidate: Attempt) -> tuple[int, int]:
-    """Return a key that puts the attempt which came furthest first."""
+    """Return a key that is smallest for the attempt which came furthest (`Attempt.rank`)."""
     progress, error_rank = candidate.rank
     return -progress, -error_rank
 
 
 def is_inner_width_mismatch(failed: Attempt) -> bool:
-    """Return whether a layer was given a width that it does not take and that no input has."""
+    """Return whether the error is that a layer got a width which it does not take and no dimension
+    of an input has: then the layers of the model do not fit each other."""
     mismatch = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and \d+x\d+\)", failed.text)
     widths = {dim.at(failed.size) for slot in failed.spec.values() for dim in slot.dims}
     return mismatch is not None and int(mismatch[1]) not in widths
 
 
 def specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
-    """Yield specifications in which one more dimension follows the batch.
+    """Yield specifications in which one fixed dimension depends on the batch instead.
 
-    The dimension is fixed, and a multiple of the batch at the size of the search.
+    The dimension is twice the batch at the size of the search, or a larger multiple of it: the
+    search may have found this number in an error message.
     """
     for name, slot in spec.items():
         for axis, dim in enumerate(slot.dims):
@@ -258,7 +270,8 @@ def specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
 
 
 def _element_count(spec: Spec) -> int:
-    """Return the number of elements of all inputs at the size of the search."""
+    """Return the number of elements of all inputs at the size of the search; inputs without
+    dimensions, plain values among them, count as one each."""
     return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 
 

@@ -1,5 +1,9 @@
 """Make inputs for a model from the names in its forward signature, the sizes in its configuration
-and its errors."""
+and its errors.
+
+`find` first tries guesses (`guess_slots`), completed as the errors say, and then searches for
+changes of the guesses (`input_repairs.search`).
+"""
 
 from __future__ import annotations
 
@@ -48,19 +52,19 @@ from regraft.verify.child.drivers.slots import (
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
-# Pairs of (batch, length) that are used together; the first pair of sizes that a model accepts is
-# used. The later ones are for models whose batch statistics need two rows, and for those that take
-# one length only.
+# Pairs of sizes, each (batch, length); a model is called at both sizes of the first pair that it
+# accepts. The later pairs are for models whose batch statistics need two rows, and for those that
+# take one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
 IMAGE = 32  # the height and width of images where a model does not state them
-Calls = Callable[[int], tuple[Call, ...]]
+Calls = Callable[[int], tuple[Call, ...]]  # makes the calls of a seed
 
 
 class NoInputs(ValueError):
     """The error that a model accepted no inputs.
 
-    The message gives the error of the first attempt; `furthest` is the attempt that ran most
-    operations before its error.
+    The message has the first 160 characters of the error of the first attempt; `furthest` is the
+    attempt that ran most operations before its error.
     """
 
     def __init__(self, first_attempt: Attempt, furthest: Attempt) -> None:
@@ -72,8 +76,8 @@ class NoInputs(ValueError):
 class AcceptedInputs:
     """The inputs that a model accepts.
 
-    `spec` describes them, `sizes` are the pairs of (batch, length) that they work at, `labels` the
-    kinds of labels that the model takes.
+    `spec` describes them, `sizes` are the pairs of (batch, length) that they work at, the smallest
+    first, `labels` the kinds of labels (`labels.KINDS`) with which the model is also called.
     """
 
     spec: Spec
@@ -81,8 +85,8 @@ class AcceptedInputs:
     labels: tuple[str, ...] = ()
 
     def calls(self, model: Any) -> Calls:
-        """Return a function that makes the calls of a seed: one of each size, and one with labels
-        of each kind."""
+        """Return a function that makes the calls of a seed: one of each size, and at the last size
+        one with labels of each kind. Labels depend on the configuration of `model`."""
 
         def make_calls(seed: int) -> tuple[Call, ...]:
             plain_calls = tuple(make_call(self.spec, size, seed) for size in self.sizes)
@@ -104,12 +108,18 @@ def find(
     seconds: float = input_repairs.SECONDS,
     first_spec: Spec | None = None,
 ) -> AcceptedInputs:
-    """Return inputs that the model accepts in evaluation and, where that is possible, in training.
+    """Return inputs that the model accepts in its present mode, which should be evaluation.
 
-    `inner` models are layers: their masks are added to scores; `width` is their last dimension,
-    `image` the side or sides of images where it is known; `first_spec` is tried before all guesses,
-    and with 0 `seconds` there is no search beyond the guesses. Raises NoInputs where none is found,
-    and LookupError where no value for a plain parameter can be guessed.
+    Inputs with a batch of one row are accepted in training, too; where the model is only called
+    with larger batches, training is not tried. The model is left in evaluation mode.
+
+    `inner` models are layers: their masks are added to scores. `width` is the last dimension of a
+    layer's inputs, 0 for a model; `image` is the side, or the sides, of images in pixels, None
+    where they are not known. `first_spec` is tried before all guesses. `seconds` of CPU time are
+    for a search beyond the guesses; with 0 there is none.
+
+    Raises NoInputs where the model accepts none, and LookupError where no value can be guessed for
+    a required parameter that is no tensor.
     """
     slots = guess_slots(model, inner, width, image)
     failures: list[Attempt] = []
@@ -127,8 +137,11 @@ def find(
 def _accepted_when_completed(
     model: Any, start: Spec, slots: Spec, failures: list[Attempt]
 ) -> AcceptedInputs | None:
-    """Return the inputs that a model accepts once they are completed as its errors say, or None.
-    Attempts that failed are appended to `failures`."""
+    """Run a model on inputs, and complete them as its errors say until it accepts them; return
+    them, or None where an error does not say what is missing or a completion was tried before.
+
+    Attempts that failed are appended to `failures`.
+    """
     candidate: Spec | None = start
     tried: list[Spec] = []
     while candidate is not None and candidate not in tried:
@@ -144,8 +157,12 @@ def _accepted_when_completed(
 def _accepted_after_search(
     model: Any, slots: Spec, seconds: float, failures: list[Attempt]
 ) -> AcceptedInputs | None:
-    """Return the inputs that a search finds within `seconds` from one of the failed attempts, the
-    furthest first, or None. Further attempts that failed are appended to `failures`."""
+    """Search from each of the failed attempts, those that came furthest first; return the first
+    inputs that the model accepts, or None where there are none within `seconds` of CPU time.
+
+    One search takes at most 0.6 of the time, so that another start has some. Further attempts that
+    failed are appended to `failures`.
+    """
     deadline = time.process_time() + seconds
     for start in sorted(failures, key=lambda attempt: -attempt.progress):
         limit = min(deadline - time.process_time(), 0.6 * seconds)
@@ -167,11 +184,11 @@ def _accepted_after_search(
 
 
 def width_of(model: Any) -> int:
-    """Return the last dimension that most of a layer's matrices have: its inputs are probably as
-    wide.
+    """Return the probable width of a layer's inputs: the last dimension that most of its matrices
+    have.
 
-    Without a matrix it is that of the first vector that is no bias; `HIDDEN` where there is none
-    either.
+    Without a matrix it is the length of the first vector that is no bias; `HIDDEN` where there is
+    none either.
     """
     weights = [weight for name, weight in model.named_parameters() if not name.endswith("bias")]
     widths = Counter(int(weight.shape[-1]) for weight in weights if weight.dim() == 2)
@@ -181,7 +198,13 @@ def width_of(model: Any) -> int:
 
 def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Return by name a guess for every parameter that holds a tensor, and for the plain ones that
-    have no default."""
+    have no default; the other parameters keep their defaults.
+
+    A guess is by the parameter's name and annotation (`slot_for`), or by the docstring of `forward`
+    where the name tells nothing. A first layer that is a convolution or a table of embeddings
+    decides the first parameter whose name tells nothing. The arguments are those of `find`. Raises
+    LookupError where no value can be guessed for a plain parameter.
+    """
     sizes = Sizes(config_of(model), width)
     names = signature_of(model).parameters
     is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
@@ -196,7 +219,8 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
 
 
 def _is_guessed(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter needs a guess: it has no default, or holds a tensor."""
+    """Return whether a parameter needs a guess: it has no default, or holds a tensor by its name
+    and annotation."""
     if parameter.default is parameter.empty:
         return True
     is_plain_default = isinstance(parameter.default, bool | int | float | str)
@@ -204,17 +228,18 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
 
 
 def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
-    """Return by name the slot of images for the first parameter whose name tells nothing, of a
-    model without a configuration whose first layer is a convolution; {} for others."""
+    """Return by name the slot of images for the first parameter whose name tells nothing; {} where
+    the first layer of the model is no convolution, or the model has the configuration of a library
+    that names its inputs."""
     dims = () if hasattr(getattr(model, "config", None), "to_dict") else _image_dims(model, side)
     name = _first_unnamed(slots) if dims else None
     return {} if name is None else {name: replace(slots[name], dims=dims)}
 
 
 def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return by name the slot of token ids for the first parameter whose name tells nothing, of a
-    model whose first layer is a table of embeddings; {} for others, and for models of a library
-    that names its inputs."""
+    """Return by name the slot of token ids for the first parameter whose name tells nothing; {}
+    where the first layer of the model is no table of embeddings, where the parameter is
+    `hidden_states`, or where the model has the configuration of a library that names its inputs."""
     first_layer, name = _first_layer(model), _first_unnamed(slots)
     is_of_library = hasattr(getattr(model, "config", None), "to_dict")
     if name is None or name == LAYER_INPUT or is_of_library:
@@ -225,7 +250,8 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
 
 
 def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:
-    """Return the first parameter whose name tells nothing; None for none."""
+    """Return the name of the first parameter with the guess for names that tell nothing, real
+    numbers of (batch, length, ...); None for none."""
     return next(
         (
             name
@@ -237,15 +263,16 @@ def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:
 
 
 def _first_layer(model: Any) -> Any:
-    """Return the first module with parameters and without submodules; None for none."""
+    """Return the first module of a model that has parameters of its own and no submodules; None
+    where there is none."""
     return next(
         (part for part in model.modules() if part._parameters and not [*part.children()]), None
     )
 
 
 def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
-    """Return by name slots with the patches of all images in one row, where a model takes a grid;
-    {} for others."""
+    """Return by name the slots of `PACKED_INPUTS` as the patches of all images in one row; {} where
+    the model takes no grid of patches, and so its images are apart."""
     if not any(name in GRID_INPUTS for name in slots):
         return {}
     images = [name for name in slots if name in PACKED_INPUTS]
@@ -254,9 +281,10 @@ def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
 
 def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
     """Return the dimensions of the images that a model takes; () for models whose first layer is no
-    convolution.
+    convolution over images (`Conv2d`).
 
-    `side` is the side or sides of the images where it is known.
+    `side` is the side of the images in pixels, or a sequence that ends with height and width. Where
+    it is None, a module of the model may state it, otherwise it is `IMAGE`.
     """
     first_layer = _first_layer(model)
     if not isinstance(first_layer, nn.Conv2d):
@@ -282,8 +310,8 @@ def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
 
 
 def annotation(parameter: inspect.Parameter) -> str:
-    """Return the annotation of a parameter as text, without `Optional`, `None` and the module of a
-    class."""
+    """Return the annotation of a parameter as text, without spaces, an `Optional` around it and
+    `| None`; for a class itself its name without the module, and "_empty" for no annotation."""
     note = parameter.annotation
     text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
     text = str(note) if text == "Optional" else text
@@ -293,10 +321,11 @@ def annotation(parameter: inspect.Parameter) -> str:
 
 
 def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
-    """Yield specifications to begin with, each with the required parameters: all usual inputs,
-    text, images and sound, the main input alone.
+    """Yield different specifications to begin with, each with the required parameters.
 
-    For layers the only one consists of the required parameters.
+    They add all usual inputs, the future of a time series if the model takes it, text, images and
+    sound, the model's main input with one of `BESIDE_MAIN_INPUT`, or the main input alone. For a
+    layer (`inner`) the only specification consists of the required parameters.
     """
     required = {p.name for p in parameters(signature_of(model)) if p.default is p.empty}
     main = getattr(model, "main_input_name", TOKENS_INPUT)
@@ -318,17 +347,18 @@ def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
 
 
 def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
-    """Return the inputs with the sizes at which a specification works, or the first attempt that
-    failed.
+    """Return the inputs with the first pair of `SIZES` at which the model accepts a specification,
+    or the first attempt that failed.
 
-    A specification that works with one row has to work in training too, else larger batches are
-    tried.
+    A specification that works with one row has to work in training, too, else larger batches are
+    tried. Pairs after one that fails earlier than the first pair did are not tried. The model is
+    run in its present mode; where training was tried, it is left in evaluation.
     """
     first_failure: Attempt | None = None
     tried_shapes = []
     for sizes in SIZES:
         shapes = [[dim.at(sizes[0]) for dim in slot.dims] for slot in spec.values()]
-        if shapes in tried_shapes:  # what these sizes differ in is no dimension of any argument
+        if shapes in tried_shapes:  # no argument depends on what these sizes differ in
             continue
         tried_shapes.append(shapes)
         failure = next(
@@ -354,7 +384,8 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
 
 
 def _training_failure(model: Any, spec: Spec, size: tuple[int, int]) -> Attempt | None:
-    """Return the attempt in training mode if it fails, otherwise None."""
+    """Return the attempt at one size in training mode if it fails, otherwise None; the model is
+    left in evaluation mode."""
     with _training_mode(model):
         attempt = attempts.attempt(model, spec, size)
     return attempt if attempt.error else None
@@ -371,8 +402,9 @@ def _training_mode(model: Any) -> Iterator[None]:
 
 
 def _label_kinds(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
-    """Return the first kind of labels that the model takes, in training too, as a tuple; () where
-    it takes none or has no configuration."""
+    """Return the first kind of labels with which the model accepts a call, in training, too, as a
+    tuple of one; () where it accepts none or has no configuration. The model is left in evaluation
+    mode."""
     parameter_names = set(signature_of(model).parameters)
     if not parameter_names & LABEL_INPUTS or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others
@@ -386,10 +418,11 @@ def _label_kinds(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ..
 
 
 def is_accepted(model: Any, call: Call) -> bool:
-    """Return whether a call of the model ends without an error."""
+    """Return whether a call of the model, in its present mode, ends without an error."""
     return run_error(model, call) is None
 
 
 def run_error(model: Any, call: Call) -> BaseException | None:
-    """Run a call without gradients; return the error that ends it, or None."""
+    """Run a call of the model in its present mode and without gradients; return the error that ends
+    it, or None. The model's state is restored."""
     return execute(Target(model), call, Plan(gradients=False)).error

@@ -1,4 +1,5 @@
-"""Build a class or function of the file from values, and look for inputs that it accepts."""
+"""Build a class of the file from values, or call a function that builds one, and look for inputs
+that the module accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from regraft.verify.child.drivers import configuration_objects, inputs
-from regraft.verify.child.drivers.attempts import Counter
+from regraft.verify.child.drivers.attempts import OperationCounter
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
 from regraft.verify.child.drivers.configuration_objects import is_config
@@ -24,10 +25,11 @@ from regraft.verify.child.tree import adopt_classes
 @dataclass(frozen=True, slots=True)
 class Instance:
     """A class, or a function that builds one, with the values that it is called with and the inputs
-    that it accepts.
+    that the module accepts.
 
-    flags: those of `module_flags` that are changed. function_values: values that a function gives
-    the class by itself.
+    name: that of the class or function. values: its keyword arguments. calls: makes the calls of a
+    seed. flags: those of `module_flags` that are changed. function_values: the values that a
+    function gives the class by itself; {} for a class.
     """
 
     name: str
@@ -38,16 +40,18 @@ class Instance:
     function_values: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, module: ModuleType) -> Any:
-        """Build the model from one version of the file, with the changed flags."""
+        """Return the module that one version of the file builds, with the changed flags. Raises
+        what the constructor raises."""
         return with_flags(builder_of(self.name, self.values), self.flags)(module)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why values do not bring a class to life.
+    """The reason why a class does not run with some values.
 
-    The class is not `built`, or takes no inputs; `spec` are then the inputs that came furthest. The
-    `error`, which a change of the values may mend, came after so many `operations` of torch.
+    The class is not `built`, or accepts no inputs; then `spec` are the inputs that came furthest.
+    `error` came after so many `operations` of torch; it is None where no change of the values would
+    mend it, as where no input could be guessed. `reason` is for the ledger.
     """
 
     built: bool
@@ -64,7 +68,8 @@ class Failure:
 
 
 def not_built_message(values: Mapping[str, Any]) -> str:
-    """Return the beginning of the message that a class cannot be built from some values."""
+    """Return the beginning of the reason that a class cannot be built from some values; the error
+    follows it."""
     return f"cannot be built from {show_values(values)}: "
 
 
@@ -76,13 +81,15 @@ def try_values(
     first_spec: Spec | None = None,
     function_values: Mapping[str, Any] = MappingProxyType({}),
 ) -> Instance | Failure:
-    """Build the class and look for inputs; return the reason where that fails.
+    """Build the original of a class, or call a function that does, with some values, and look for
+    inputs; return the instance, or the failure where it is not built or accepts no inputs.
 
-    `first_spec` is tried before all other inputs; `function_values` are the values that a function
-    gives the class by itself.
+    `seconds` of CPU time are for a search of inputs; with 0 only guesses are tried. `first_spec` is
+    tried before all other inputs; `function_values` are the values that a function gives the class
+    by itself. A model with too many parameters (`bringup.LARGEST`) is a failure.
     """
     all_values = {**function_values, **values}
-    counter = Counter()
+    counter = OperationCounter()
     try:
         with session.ledger.step("original", "", f"build {name}"):
             refuse_large(builder_of(name, values), session.original)
@@ -116,26 +123,27 @@ def try_values(
 
 
 def _image_side(values: Mapping[str, Any]) -> Any:
-    """Return the side of images among the values of a constructor; None where it has none."""
+    """Return the value of a constructor that is the side of images, or their sides, in pixels; None
+    where it has none."""
     names = [name for name in IMAGE_SIDE_FIELDS if name in values]
     return values[names[0]] if names else None
 
 
 def builder_of(name: str, values: Mapping[str, Any]) -> Any:
-    """Return a function that calls a class or function of either version with copies of the
-    values."""
+    """Return a function that calls a class or function of a version with copies of the values, in
+    which objects get the classes of that version."""
     return lambda module: getattr(module, name)(
         **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
     )
 
 
 def show_values(values: Mapping[str, Any]) -> str:
-    """Return values as they are written in a call, without configurations."""
+    """Return values as keyword arguments of a call are written, without configurations."""
     return ", ".join(f"{key}={value!r}" for key, value in values.items() if not is_config(value))
 
 
 def subject_of(instance: Instance) -> Subject:
-    """Return the subject of an instance, named by its values and changed flags."""
+    """Return the subject of an instance; its name has the values and the changed flags."""
     description = ", ".join(
         filter(
             None,

@@ -1,4 +1,4 @@
-"""A model of the caller's process: the child loads it with the classes of either version."""
+"""Load a model of the caller's process in the child, with the classes of either version."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ import torch
 def load_model(file: Path, name: str, module: ModuleType) -> tuple[Any, list[Any]]:
     """Return a pickled model and its calls, with the definitions of a version of a file.
 
-    file: written by `torch.save`. name: the name that the file's module had in the process that
-    wrote it. module: the version, which stands in for that module.
+    file: a pair of the model and the calls, written by `torch.save`. name: the name that the file's
+    module had in the process that wrote it. module: the version, which stands in for that module.
+
+    Unpickling runs the code that the file names, so the file has to be trusted. Raises
+    AttributeError where the version lacks a definition, and what `torch.load` raises.
     """
 
     class Unpickler(pickle.Unpickler):
-        """Looks the names of one module up in another one."""
+        """Looks the names of the module `name` up in `module`."""
 
         def find_class(self, module_name: str, qualified_name: str) -> Any:
-            """Return the object that a pickle names."""
+            """Return the object that a pickle names by its module and its qualified name."""
             if module_name == name:
                 return functools.reduce(getattr, qualified_name.split("."), module)
             return super().find_class(module_name, qualified_name)

@@ -18,13 +18,13 @@ from regraft.verify.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.session import Session, build_seeded, switch_mode
 
-MODELS = 3  # that are tried for each method
-SECONDS = 5.0  # of search for the inputs of a method of one model
+MODELS = 3  # the most models that are tried for each method
+SECONDS = 5.0  # of CPU time, for the search for the inputs of a method of one model
 
 
 class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A module whose `forward` is a method of a model, so that the method can be compared as a
-    model is."""
+    """A module whose `forward` is the method `name` of a model, so that the method can be compared
+    as a model is. The model is a submodule, and its `config` is also that of this module."""
 
     def __init__(self, model: Any, name: str) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """Return the method, whose signature stands for that of `forward`."""
+        """Return the bound method; `signature_of` takes its signature for that of `forward`."""
         return getattr(self.model, self.called)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,8 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 class MethodsDriver:
     """The driver for the changed methods of a model that another driver yielded.
 
-    `tried` counts the attempts for each pair of a class and a method, over all models.
+    `tried` counts the models that were tried for each pair of a class and a method; the drivers of
+    all models share and change it.
     """
 
     model: Subject
@@ -53,12 +54,13 @@ class MethodsDriver:
     name: ClassVar[str] = "methods"
 
     def applies(self, _: Task) -> bool:
-        """Return whether the model was run in full, and so its `forward` left methods out."""
+        """Return whether the model was compared in full: what its `forward` calls has run then."""
         return not self.model.light
 
     def subjects(self, task: Task) -> Iterator[Subject]:
-        """Yield changed methods of the model that were never entered, where inputs are found for
-        them; each is tried on at most `MODELS` models."""
+        """Yield methods of changed classes in the model that were never entered, where inputs are
+        found for them; each is tried on at most `MODELS` models. An error ends the subjects of its
+        method only, and is recorded in the ledger."""
         session = task.session
         for change in session.uncovered_changes():
             cls = getattr(session.original, change.definition, None)
@@ -75,8 +77,9 @@ class MethodsDriver:
 
 
 def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
-    """Yield the names of methods of the changed class, other than `forward` and special ones, that
-    have lines which never ran, and that were never called."""
+    """Yield the names of methods that the changed class defines itself, other than `forward` and
+    special ones, that were never called and have changed lines which never ran. Properties, and
+    static and class methods, are left out."""
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
         method = inspect.unwrap(value) if isinstance(value, FunctionType) else None
@@ -94,10 +97,11 @@ def _method_subjects(
     text: str,
     tried: Counter[tuple[str, str]],
 ) -> Iterator[Subject]:
-    """Yield a method of the first part of a model that is of `cls`, with inputs found for it, or
-    else record the reason; the attempt is counted in `tried`.
+    """Yield the method `name` of the first part of a model that is an instance of `cls`, with
+    inputs found for it, if it reaches new lines; then, as light subjects, further calls that do.
 
-    Further calls follow that reach new lines.
+    The attempt is counted in `tried`. Nothing is yielded for a model without such a part, and where
+    no inputs are found: then the reason is recorded in the ledger.
     """
     model = switch_mode(build_seeded(0, owner.build, session.original), False)
     path = next((path for path, part in model.named_modules() if isinstance(part, cls)), None)
@@ -128,7 +132,8 @@ def _method_subjects(
 def _subject(
     owner: Subject, path: str, name: str, description: str, calls: inputs.Calls
 ) -> Subject:
-    """Return the method `name` of the submodule at `path` as a subject."""
+    """Return, as a subject with some calls, the method `name` of the submodule at `path` in the
+    model of `owner`."""
 
     def build(module: ModuleType) -> Any:
         return Method(owner.build(module).get_submodule(path), name)

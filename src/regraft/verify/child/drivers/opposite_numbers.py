@@ -1,4 +1,5 @@
-"""Values on the other side of zero, and zero, for numbers that are positive in usual calls."""
+"""Choose values on the other side of zero, and zero, for numbers that are positive in usual calls:
+code may treat them differently."""
 
 from __future__ import annotations
 
@@ -7,16 +8,18 @@ from typing import Any
 from regraft.verify.child.drivers import config_shrinking
 from regraft.verify.child.drivers.field_tables import CHANCE_FIELDS, HEAD_FIELDS
 
-_EPSILON = 1e-3  # floating point numbers below this are added to avoid a division by zero
-_LARGEST = 8  # the largest whole number that may be a shift, a dimension or an index
-_FRACTION, _STEP = 0.2, 1  # the numbers whose opposites stand in for that of zero
+_EPSILON = 1e-3  # smaller floats are added to a divisor, and keep their value
+_LARGEST = 8  # the largest integer that may be a shift, a dimension or an index
+_FRACTION, _STEP = 0.2, 1  # the float and the integer whose opposites stand in for that of zero
 
 
 def opposite_numbers(name: str, value: Any) -> tuple[float, ...]:
-    """Return the opposite of a number, then zero, as values for a parameter or field.
+    """Return the opposite of a number, then zero, as values for a parameter or field with a name;
+    for zero, only a negative number (`_FRACTION`, `_STEP`).
 
-    Whole numbers above 8, sizes and numbers of heads have none, because -1 stands for a size that
-    is computed; a number of layers may become zero only. Epsilons and rates of chance have none.
+    () is returned for booleans and values that are no numbers; for integers larger than `_LARGEST`
+    in either direction, sizes and numbers of heads, since -1 may stand for a size that is computed;
+    and for epsilons and rates of chance. A number of layers may become zero only.
     """
     if type(value) is float and name not in CHANCE_FIELDS:
         if value == 0:

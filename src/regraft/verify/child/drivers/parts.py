@@ -1,4 +1,4 @@
-"""Bring parts of models to life where the model takes no inputs, or never calls the parts.
+"""Build and call parts of models where the model takes no inputs, or never calls the parts.
 
 A model that is built but fails half way, or in training only, has run some of its parts already:
 these are run again on the inputs that they got. Other parts get inputs of their own, as any layer
@@ -25,19 +25,21 @@ from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, switch_mode
 from regraft.verify.child.tree import Call
 
-SIZES = ((3, 8), (1, 5), (3, 7))  # (batch, length); inputs are searched for at the last
-CALLS = 2  # of a part, and of each class in one run
-SECONDS = 3.0  # of search for the inputs of one part
+# The (batch, length) at which models are run for the calls of their parts. The last is the size of
+# the search for inputs (`attempts.SIZE`): a model may run at no other.
+SIZES = ((3, 8), (1, 5), (3, 7))
+CALLS = 2  # the most calls of a part, and the most parts of a class that are recorded in a run
+SECONDS = 3.0  # of CPU time, for the search for the inputs of one part
 Build = Callable[[ModuleType], Any]
 _Part = tuple[Any, Subject]  # the original's module, and what either version builds of it
 
 
 @dataclass(frozen=True, slots=True)
 class WholeModel:
-    """A model that either version builds.
+    """A model that either version builds, with the recipe from which a reproducer builds it.
 
-    `spec` are the inputs that it takes, or that it came furthest with where it takes none; without
-    them it is not run.
+    `spec` are the inputs that it takes, or that it came furthest with where it takes none; None
+    where they are not known or it is not to be run, and then only parts of it are.
     """
 
     name: str
@@ -48,7 +50,8 @@ class WholeModel:
 
 @dataclass(frozen=True, slots=True)
 class PartsDriver:
-    """The driver for parts of models that are built, as other drivers find them."""
+    """The driver for parts of models that other drivers have built; `models` is read once, as far
+    as runs are missing."""
 
     models: Iterable[WholeModel]
     name: ClassVar[str] = "parts"
@@ -58,8 +61,11 @@ class PartsDriver:
         return True
 
     def subjects(self, task: Task) -> Iterator[Subject]:
-        """Yield parts that definitions without a comparison need: first parts that ran inside of a
-        model, then parts for which inputs are found. An error ends the parts of its model only."""
+        """Yield parts that contain wanted definitions or reach new lines: first, for each model,
+        parts that ran inside of it, then parts for which inputs are found.
+
+        An error ends the parts of its model only, and is recorded in the ledger.
+        """
         session, ledger = task.session, task.session.ledger
         built_models: list[_BuiltModel] = []
         for model in self.models:
@@ -77,15 +83,15 @@ class PartsDriver:
 def _completed_parts(
     model: WholeModel, built_models: list[_BuiltModel], session: Session
 ) -> Iterator[Subject]:
-    """Yield the useful parts of a model that ran to their end; the model is appended to
-    `built_models`."""
+    """Build a model, append it to `built_models`, and yield those of its parts that ran to their
+    end and are of use. Raises what the constructor raises."""
     built_models.append(_BuiltModel(model, session))
     yield from _useful_subjects(built_models[-1].completed_parts(), session)
 
 
 def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Iterator[Subject]:
-    """Yield the parts that ran of models that are built to reach lines which have not run yet, as
-    light subjects."""
+    """Yield the parts of some models that ran to their end and are of use, as light subjects: the
+    models are variations, which are run for the lines that they reach."""
     for model in models:
         for subject in yield_until_error(
             _completed_parts(model, [], session), session.ledger, f"{model.name} (parts)"
@@ -96,11 +102,11 @@ def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Itera
 def borrow_calls(
     model: WholeModel, names: Collection[str], session: Session
 ) -> Iterator[tuple[Any, inputs.Calls]]:
-    """Yield the first part of each of the named classes that a model calls, with the calls that it
-    gets.
+    """Yield the first part of each of the named classes that a model calls, with the function that
+    makes the calls that the part gets; classes that the model does not call are left out.
 
-    A model that is built by its name in a registry holds the original's classes in both versions:
-    these classes take the inputs with which it calls them.
+    A model that builds such a part by its name in a registry holds the original's class in both
+    versions, so the part has to be compared by itself.
     """
     built_model = _BuiltModel(model, session)
     for path, part in built_model.model.named_modules():
@@ -112,8 +118,8 @@ def borrow_calls(
 
 
 def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[Subject]:
-    """Yield the subjects of parts that contain wanted definitions or reach new lines, until nothing
-    is missing."""
+    """Yield the subjects of parts that contain wanted definitions or reach new lines, until no run
+    is missing or time is up."""
     for part, subject in candidates:
         if session.is_finished():
             return
@@ -135,9 +141,8 @@ def _subject(model: WholeModel, path: str, calls: inputs.Calls) -> Subject:
 
 @dataclass(slots=True)
 class _Run:
-    """The first calls of parts in a run by path, the number of calls by class, and the paths that
-    came to their end.
-    """
+    """A run of a model: by path, the first calls of its parts; by class, the number of parts with a
+    call; and in `ended` the paths of parts that came to their end, in that order."""
 
     calls: dict[str, Call] = field(default_factory=dict)
     counts: dict[type, int] = field(default_factory=dict)
@@ -145,16 +150,19 @@ class _Run:
 
 
 class _BuiltModel:
-    """The original of a model, and the calls that its parts get where it runs."""
+    """The original of a model, built with seed 0, and the calls that its parts get where it
+    runs."""
 
     def __init__(self, source: WholeModel, session: Session) -> None:
+        """Build the model in evaluation mode. Raises what its constructor raises."""
         self.source, self._session = source, session
         with session.ledger.step("original", "", f"build {source.name} for its parts"):
             self.model = switch_mode(build_seeded(0, source.build, session.original), False)
         self._run_by_size_and_seed: dict[tuple[tuple[int, int], int], _Run] = {}
 
     def completed_parts(self) -> Iterator[_Part]:
-        """Yield the outermost parts that came to their end, with the calls that they got."""
+        """Yield the outermost parts that came to their end at one of `SIZES`, as subjects with the
+        calls that they got; those that do not run alone in both modes are left out."""
         for path in dict.fromkeys(
             path for size in SIZES for path in _outermost_parts(self._run_model(size, 0))
         ):
@@ -163,8 +171,9 @@ class _BuiltModel:
                 yield self.model.get_submodule(path), _subject(self.source, path, calls)
 
     def calls_of(self, path: str) -> inputs.Calls | None:
-        """Return a function that makes at most `CALLS` calls a part gets, at sizes at which it runs
-        alone; None for no size."""
+        """Return a function that makes, from a seed, the first calls that the part at `path` gets
+        at the first `CALLS` of the sizes at which it runs alone in both modes; None where there is
+        no such size."""
         sizes = tuple(
             size
             for size in SIZES
@@ -178,7 +187,8 @@ class _BuiltModel:
         return make_calls if sizes else None
 
     def _call_in_run(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
-        """Return the call that a part gets in a run of the model; None where it is not called."""
+        """Return the first call that a part gets in a run of the model at (batch, length); None
+        where it is not called or recorded."""
         call = self._run_model(size, seed).calls.get(path)
         return (
             replace(call, label=f"as within, batch {size[0]}, length {size[1]}")
@@ -187,8 +197,8 @@ class _BuiltModel:
         )
 
     def _run_model(self, size: tuple[int, int], seed: int) -> _Run:
-        """Run the model until it fails or ends, once for each size and seed; return what ran, which
-        is nothing for a model without inputs."""
+        """Run the model at (batch, length) until it fails or ends, and return which parts ran; none
+        for a model without inputs. A run in which a part was called is not repeated."""
         run = self._run_by_size_and_seed.setdefault((size, seed), _Run())
         if not run.calls and self.source.spec is not None:
             with (
@@ -204,7 +214,8 @@ class _BuiltModel:
 
 
 def _runs_in_both_modes(part: Any, call: Call | None) -> bool:
-    """Return whether a part runs on a call in both modes; a call of None does not run."""
+    """Return whether a part runs on a call in training and in evaluation; False for None. The part
+    is left in evaluation mode."""
     if call is None:
         return False
     try:
@@ -217,7 +228,8 @@ def _runs_in_both_modes(part: Any, call: Call | None) -> bool:
 
 
 def _outermost_parts(run: _Run) -> list[str]:
-    """Return the paths of parts that came to their end, but for those inside another such part."""
+    """Return the paths of parts that were recorded and came to their end, without those inside of
+    another part that did."""
     return [
         path
         for path in run.calls
@@ -228,8 +240,8 @@ def _outermost_parts(run: _Run) -> list[str]:
 
 @contextmanager
 def _record_run(model: Any, run: _Run, session: Session) -> Iterator[None]:
-    """Record in `run` which parts of the file's classes are called and which end, within the
-    context."""
+    """Record in `run`, within the context, which parts of the original file's classes are called
+    and which of them come to their end; the model itself is no part."""
     with ExitStack() as hooks:
         for path, part in model.named_modules():
             if path and type(part).__module__ == session.original.__name__:
@@ -243,7 +255,8 @@ def _record_run(model: Any, run: _Run, session: Session) -> Iterator[None]:
 def _record_call(
     run: _Run, path: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Record a part's call unless the path or enough parts of its class are recorded."""
+    """Record a copy of a part's call in `run`, unless a call of the part, or of `CALLS` parts of
+    its class, is recorded."""
     count = run.counts.get(type(part), 0)
     if path not in run.calls and count < CALLS:
         run.counts[type(part)] = count + 1
@@ -251,13 +264,14 @@ def _record_call(
 
 
 def _record_end(run: _Run, path: str, *_: Any) -> None:
-    """Record that a part came to its end."""
+    """Record in `run` that the part at `path` came to its end."""
     run.ended[path] = None
 
 
 def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
-    """Yield a part of each class that is still wanted, or that calls a wanted function, with inputs
-    found for it; the reason is recorded where none are."""
+    """Yield the first part of each class of the file that is still wanted, or whose methods name a
+    wanted definition, with inputs found for it in `SECONDS`; where none are found, the reason is
+    recorded in the ledger."""
     tried_classes = set()
     for path, part in model.named_modules():
         cls = type(part)
@@ -289,8 +303,9 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
 
 
 def names_in_methods(cls: type) -> set[str]:
-    """Return the names of globals and attributes that the methods of a class use, also inside
-    functions and comprehensions."""
+    """Return the names of globals and attributes that the methods of a class use, also inside of
+    their functions and comprehensions. Inherited methods, properties, and static and class methods
+    are left out."""
     return {
         name
         for method in vars(cls).values()

@@ -1,5 +1,4 @@
-"""Find out which classes a subject contains and which changed lines it would reach, without
-comparing anything yet."""
+"""Find out which classes a model contains and which lines a subject runs, without a comparison."""
 
 from __future__ import annotations
 
@@ -15,19 +14,20 @@ from regraft.verify.child.session import Session, build_seeded, switch_mode
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The lines of the changed file that ran of a subject; `news` tells that changed lines ran for
-    the first time."""
+    """The lines of the changed file that a subject ran; `news` tells that it would be of use to
+    compare the subject, since changed lines ran for the first time or the changed version
+    failed."""
 
     news: bool = False
     lines: frozenset[int] = frozenset()
 
 
 def reach(subject: Subject, session: Session) -> Reach:
-    """Run the last call on both versions in each mode; return the lines of the changed file that
-    ran, none where the original fails.
+    """Run the last call of a subject on both versions, in evaluation and in training, and return
+    what it reached; no lines and no news where the original fails.
 
     A subject of which only the changed version fails counts as news: the comparison then finds and
-    reports the cause.
+    reports the cause. The lines count as run only when the subject is compared.
     """
     older, newer = session.probes()
     with session.ledger.step("original", "probe", subject.name), older:
@@ -39,8 +39,9 @@ def reach(subject: Subject, session: Session) -> Reach:
 
 
 def class_names_in(model: Any, session: Session) -> frozenset[str]:
-    """Return the names of the changed classes, and of the file's other classes, that a model has
-    instances of."""
+    """Return the names of the changed classes that a model of the original has instances of, also
+    instances of their subclasses, and of all classes of the file to which one of its modules
+    belongs."""
     values = (getattr(session.original, change.definition, None) for change in session.changes)
     changed_classes = [value for value in values if isinstance(value, type)]
     parts = tuple(model.modules())
@@ -56,8 +57,8 @@ def class_names_in(model: Any, session: Session) -> frozenset[str]:
 
 
 def _run_error(subject: Subject, module: ModuleType) -> BaseException | None:
-    """Build a subject, run its last call in evaluation and in training; return the error that ended
-    it, or None."""
+    """Build a subject from one version with seed 0 and run its last call in evaluation, then in
+    training with a positive rate of dropout (`weights.RATE`); return the first error, or None."""
     try:
         model = build_seeded(0, subject.build, module)
         for training in (False, True):

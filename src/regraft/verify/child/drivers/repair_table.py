@@ -1,4 +1,5 @@
-"""Tables of repairs: rows with the errors that a repair answers, its function, and an example."""
+"""Tables of repairs: each row has a pattern for errors, a function that yields changes which may
+solve the problem, and an example of such an error."""
 
 from __future__ import annotations
 
@@ -12,15 +13,17 @@ P = TypeVar("P")  # the problem: what failed, and how
 C = TypeVar("C")  # a change that may solve it
 Fixer = Callable[[P, "re.Match[str]"], Iterator[C]]
 
-ANY_ERROR = r""
+ANY_ERROR = r""  # the pattern of a repair that is tried for every error
 
 
 @dataclass(frozen=True, slots=True)
 class Repair(Generic[P, C]):
     """A row of a table of repairs.
 
-    `fixer(problem, match)` yields changes for an error in whose text, its class and message on a
-    line, `pattern` is found. `example` is such a text as PyTorch, Python or a library prints it.
+    `pattern` is a regular expression that is searched for in the text of an error, its class and
+    message on one line. `fixer(problem, match)` yields changes for such an error; it leaves the
+    problem as it is, and yields nothing where it knows no change. `example` is the text of an error
+    that the row answers, as PyTorch, Python or a library prints it; a test applies the row to it.
     """
 
     pattern: str
@@ -29,12 +32,12 @@ class Repair(Generic[P, C]):
 
     @property
     def name(self) -> str:
-        """Return the name of the fixer."""
+        """Return the name of the fixer function; its repr where it has none."""
         return getattr(self.fixer, "__name__", repr(self.fixer))
 
 
 def call_fixer(fixer: Fixer[P, C], problem: P, match: re.Match[str]) -> Iterator[C]:
-    """Return the changes that a fixer yields for a problem."""
+    """Return the changes that a fixer yields for a problem: the plain `apply` of `changes`."""
     return fixer(problem, match)
 
 
@@ -44,9 +47,13 @@ def changes(
     text: str,
     apply: Callable[[Fixer[P, C], P, re.Match[str]], Iterator[C]] = call_fixer,
 ) -> Iterator[C]:
-    """Yield the changes of all rows that answer an error with a text, in the order of the table.
+    """Yield the changes for a problem by all rows whose pattern is in `text`, the text of its
+    error, in the order of the table.
 
-    A fixer that raises an error is left with a warning, and the rows after it are tried.
+    Nothing is yielded where no row answers the error. A change may be equal to an earlier one, and
+    may solve nothing: the caller tries it. `apply(fixer, problem, match)` calls a fixer; another
+    function than `call_fixer` may apply it to further parts of the problem. A fixer that raises an
+    error is left with a RuntimeWarning, its changes so far stay, and the rows after it are tried.
     """
     for repair in table:
         match = re.search(repair.pattern, text)

@@ -1,4 +1,8 @@
-"""Repairs of inputs that try other shapes: those of a message, other ranks, other lengths."""
+"""Repairs of inputs that try other shapes: those of a message, other ranks, other lengths.
+
+Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
+Numbers in a message are sizes at (batch, length) = `attempts.SIZE`, the size of the search.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +31,29 @@ _ADDITIVE = (BATCH, Dim(1), LENGTH, LENGTH)
 
 
 def take_described_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of a shape that the error gives in words."""
+    """Yield inputs of which one has a shape that the error states in words."""
     for name, slot in problem.spec.items():
         for reshaped in described_shapes.slots_from_message(problem.failed.text, slot):
             yield {**problem.spec, name: reshaped}
 
 
 def take_named_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one has another shape that the error names beside its own."""
+    """Yield inputs of which one has another shape that the error names beside its own; of a shape
+    of more dimensions also the first ones, since a mask has those of what it selects from."""
     texts = re.findall(SHAPE, problem.failed.text)
     shapes = [tuple(map(int, re.findall(r"\d+", text))) for text in texts]
     for name, slot in problem.spec.items():
         own_shape = _shape(slot)
         for shape in shapes if own_shape and own_shape in shapes else ():
-            if len(shape) > len(own_shape):  # a mask and what it selects from
+            if len(shape) > len(own_shape):  # the shape that a mask selects from
                 yield _with_shape(problem.spec, name, shape[: len(own_shape)])
             if shape != own_shape:
                 yield _with_shape(problem.spec, name, shape)
 
 
 def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one fills a shape, which the error names with a number of elements that
-    does not fill it."""
+    """Yield inputs with as many elements as a shape has that the error names together with another
+    number of elements: one dimension is changed in an input that has that other number."""
     wanted_count, element_count = math.prod(map(int, match[1].split(","))), int(match[2])
     if not wanted_count:
         return
@@ -63,8 +68,8 @@ def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
 
 
 def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with a number of the error in place of another: in all dimensions of an input
-    that have it together, and in each."""
+    """Yield inputs in which a size that the error names is replaced by another number of the error,
+    of at most `LARGEST`: in all dimensions of one input that have the size, and in each of them."""
     numbers = dict.fromkeys(map(int, re.findall(r"\d+", problem.failed.text)))
     sizes = [number for number in numbers if 0 < number <= LARGEST]
     for number in sizes:
@@ -76,17 +81,16 @@ def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def _exchanged_dims(dims: Dims, axes: list[int], sizes: list[int]) -> Iterator[Dims]:
-    """Yield the dimensions with each of some sizes at all of the axes, and at each of them."""
+    """Yield the dimensions with each of some sizes at all of the axes, and at each of them by
+    itself."""
     for size in sizes:
         for changed_axes in {tuple(axes), *((axis,) for axis in axes)}:
             yield _with_dim(dims, changed_axes, _dim_of_number(size))
 
 
 def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one has the missing dimensions, of size 1, behind the batch.
-
-    They are missing where a shape is unpacked and lacks two sizes or more.
-    """
+    """Yield inputs of which one has further dimensions of size 1 behind the first, as many as were
+    missing where a shape was unpacked; nothing where fewer than two were (`change_ranks` does)."""
     expected_rank, rank = int(match[1]), int(match[2])
     if expected_rank - rank < 2:
         return
@@ -98,10 +102,8 @@ def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Itera
 
 
 def change_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of other shapes, first for all inputs of one shape together, then for each.
-
-    Masks also become additive ones.
-    """
+    """Yield inputs with shapes that are common for their kinds: first for all inputs of an equal
+    shape together, then for each input by itself. Masks also become additive ones."""
     spec = problem.spec
     for names in _names_of_equal_shape(spec):  # as queries, keys and values are
         for dims in _common_shapes(spec[names[0]]):
@@ -122,7 +124,7 @@ def change_any_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Sp
 
 
 def _names_of_equal_shape(spec: Spec) -> list[list[str]]:
-    """Return, for each shape that several inputs of real numbers share, the names of these
+    """Return, for each shape that two inputs of real numbers or more share, the names of these
     inputs."""
     names_by_dims: dict[Dims, list[str]] = {}
     for name, slot in spec.items():
@@ -132,8 +134,8 @@ def _names_of_equal_shape(spec: Spec) -> list[list[str]]:
 
 
 def _common_shapes(slot: Slot) -> Iterator[Dims]:
-    """Yield shapes that an input of its kind often has, perhaps its own among them; none for a kind
-    whose shape is fixed or an input without dimensions."""
+    """Yield shapes that inputs of a slot's kind often have, perhaps its own among them; nothing for
+    a kind whose shape is fixed and for an input without dimensions."""
     if not slot.dims or slot.kind in FIXED_SHAPE_KINDS:
         return
     if slot.kind in POSITION_KINDS:
@@ -164,8 +166,8 @@ def _common_shapes(slot: Slot) -> Iterator[Dims]:
 
 
 def _derived_shapes(dims: Dims) -> Iterator[Dims]:
-    """Yield shapes that follow from another: flat patches as images, one dimension more, one less,
-    frames as images of a larger batch."""
+    """Yield shapes that follow from a shape: flat patches of three channels as images, a dimension
+    of 1 or 2 behind the first, one dimension fewer, frames as images of a larger batch."""
     side = math.isqrt(dims[-1].factor // 3)
     if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
         yield (dims[0], Dim(3), Dim(side), Dim(side))
@@ -175,13 +177,14 @@ def _derived_shapes(dims: Dims) -> Iterator[Dims]:
     if len(dims) > 3:
         yield (dims[0], *dims[2:])
     if len(dims) > 4 and dims[0].of and not dims[1].of:
-        # the frames of a batch, one by one
+        # all frames of a batch as a batch of images
         yield (Dim(dims[0].factor * dims[1].factor, dims[0].of), *dims[2:])
 
 
 def _stretched_specs(spec: Spec) -> Iterator[Spec]:
-    """Yield inputs with lengths 2, 4 and 16 times as large, then inputs in which a fixed size
-    from 8 to 512 of a parameter is twice or half as large, at all of its axes and at fewer."""
+    """Yield inputs with all lengths 2, 4 and 16 times as large; then inputs of which one has a
+    fixed size from 8 to 512 doubled or halved, at all axes that have it, then at fewer of the
+    last."""
     for factor in (2, 4, 16):
         longer = with_changed_dims(spec, functools.partial(_stretched_length, factor=factor))
         if longer != spec:
@@ -195,12 +198,12 @@ def _stretched_specs(spec: Spec) -> Iterator[Spec]:
 
 
 def _stretched_length(dim: Dim, factor: int) -> Dim:
-    """Return a dimension of the length, some times larger; other dimensions unchanged."""
+    """Return a dimension that depends on the length, `factor` times larger; others unchanged."""
     return Dim(factor * dim.factor, dim.of) if dim.of == "length" else dim
 
 
 def _stretched_factors(dim: Dim) -> tuple[int, ...]:
-    """Return twice and half of a fixed size that is neither small nor large; () for others."""
+    """Return twice and half of a fixed size from 8 to 512; () for other dimensions."""
     is_stretched = not dim.of and 8 <= dim.factor <= 512
     return (2 * dim.factor, dim.factor // 2) if is_stretched else ()
 
@@ -211,16 +214,16 @@ def _shape(slot: Slot) -> tuple[int, ...]:
 
 
 def _with_shape(spec: Spec, name: str, shape: tuple[int, ...]) -> Spec:
-    """Return inputs of which one has a shape of numbers."""
+    """Return a copy of inputs of which one has a shape that an error names in numbers."""
     return with_changed_slot(spec, name, dims=tuple(map(_dim_of_number, shape)))
 
 
 def _with_dim(dims: Dims, axes: Iterable[int], new_dim: Dim) -> Dims:
-    """Return the dimensions with another at some axes."""
+    """Return the dimensions with `new_dim` at some axes."""
     return tuple(new_dim if axis in axes else dim for axis, dim in enumerate(dims))
 
 
 def _dim_of_number(number: int) -> Dim:
-    """Return the dimension that a number in an error message stands for, at the size of the
-    search."""
+    """Return the dimension that a number in an error message stands for: the batch or the length if
+    it has their number at the size of the search, else a fixed one."""
     return {SIZE[0]: BATCH, SIZE[1]: LENGTH}.get(number, Dim(number))

@@ -1,4 +1,8 @@
-"""Repairs of a shrunk configuration that change sizes which do not fit each other."""
+"""Repairs of a shrunk configuration that change sizes which do not fit each other.
+
+Each function that takes a problem is the fixer of a row of `config_repairs`: it yields whole
+changed configurations, or nothing, and leaves the problem as it is.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ from regraft.verify.child.drivers.source_hints import Choices
 
 Config = Mapping[str, Any]
 Change = dict[str, Any]
-# Two sizes of layers that had to be equal, each with a message that says so.
+# Patterns for messages that two sizes of layers, the groups, had to be equal; each with such a
+# message.
 SIZE_MISMATCHES = (
     (
         r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
@@ -42,7 +47,7 @@ SIZE_MISMATCHES = (
         " input of size[1, 5, 32]",
     ),
 )
-_DIVIDED = 8  # smaller numbers are counts
+_SMALLEST_DIVIDED = 8  # the smallest number that may be divided; smaller ones are counts
 ANY_MISMATCH = "|".join(pattern for pattern, _ in SIZE_MISMATCHES)
 
 
@@ -50,8 +55,9 @@ ANY_MISMATCH = "|".join(pattern for pattern, _ in SIZE_MISMATCHES)
 class ConfigProblem:
     """A shrunk configuration that leads to an error.
 
-    `original` is the configuration before it was shrunk, `text` the error's class and message,
-    `line` the source that raised it, and `choices` the strings that its file compares names with.
+    `original` is the configuration before it was shrunk, `small` the shrunk one, `text` the error's
+    class and message, `line` the source that raised it ("" for none), and `choices` the strings
+    that its file compares names with. `small` may also be the values of a constructor.
     """
 
     original: Config
@@ -61,12 +67,14 @@ class ConfigProblem:
     choices: Choices
 
     def within(self, name: str) -> ConfigProblem:
-        """Return the problem for the configuration in a field."""
+        """Return the same problem for the nested configuration in a field that both have; KeyError
+        is raised where one lacks it."""
         return replace(self, original=self.original[name], small=self.small[name])
 
     @property
     def shrunk_names(self) -> list[str]:
-        """Return the names of the fields that differ from the original's and are no mappings."""
+        """Return the names of the fields whose values differ from the original's and are no
+        mappings; fields that the original lacks are left out."""
         return [
             name
             for name, value in self.small.items()
@@ -77,8 +85,8 @@ class ConfigProblem:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the numbers in the error that may be sizes of a layer; smaller ones are batches,
-        channels and ranks."""
+        """Return the numbers in the error from `NARROWEST` to `WIDEST`, which may be sizes of a
+        layer; smaller ones are batches, channels and ranks."""
         numbers = map(int, dict.fromkeys(re.findall(r"\b\d+\b", self.text)))
         return [number for number in numbers if NARROWEST <= number <= WIDEST]
 
@@ -94,10 +102,8 @@ class ConfigProblem:
 
 
 def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes of one field so that a layer takes the size that it was given.
-
-    The error names two sizes that had to be equal; a field that has one of them gets the other.
-    """
+    """Yield the configuration with one size changed so that a layer takes what it gets: where the
+    error names two sizes that had to be equal, a size that is one of them becomes the other."""
     small, unlike = problem.small, problem.mismatched_sizes
     for old, new in (unlike[::-1], unlike) if unlike else ():
         names = [name for name, value in small.items() if value == old and is_size(name)]
@@ -105,10 +111,9 @@ def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 
 
 def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes of one field by the difference of the two sizes that had to be equal.
-
-    A layer may take a concatenation of which the field is the size of one part.
-    """
+    """Yield the configuration with one size changed by the difference of the two that had to be
+    equal: a layer may take a concatenation, and the field be the size of one of its parts. Results
+    that are not positive or exceed `WIDEST` are left out."""
     small, unlike = problem.small, problem.mismatched_sizes
     if unlike is None:
         return
@@ -121,12 +126,13 @@ def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Chan
 
 
 def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield configurations in which sizes that were equal in several configurations, and were
-    shrunk by different factors, are equal again: to the first of the small sizes, then to the
-    last."""
+    """Yield the configuration with sizes equal again that were equal in the original, in it and in
+    nested configurations, and were shrunk by different factors: all equal to the first of the small
+    sizes, then all equal to the last. Nothing is yielded where there are no such sizes."""
     new_sizes_by_old: dict[int, list[int]] = {}
 
     def record_size(old: int, new: int) -> int:
+        """Record a shrunk size by its original, and return it unchanged."""
         new_sizes_by_old.setdefault(old, []).append(new)
         return new
 
@@ -141,16 +147,15 @@ def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def _chosen_or_present_size(new_size_by_old: Mapping[int, int], old: int, new: int) -> int:
-    """Return the size that is chosen for an old size; the present one where none is."""
+    """Return the size that is chosen for the original size `old`; the present size `new` where none
+    is."""
     return new_size_by_old.get(old, new)
 
 
 def _map_sizes(original: Config, small: Config, change: Callable[[int, int], int]) -> Change:
-    """Return a configuration with each size of a layer replaced by `change(original size, present
-    size)`.
-
-    Sizes in lists and in nested configurations are replaced too.
-    """
+    """Return a copy of the configuration `small` with each size of a layer replaced by
+    `change(original size, present size)`, also in lists and in nested configurations; `change` is
+    called in the order of the fields."""
     changed = dict(small)
     for name, present in small.items():
         old = original.get(name)
@@ -164,8 +169,8 @@ def _map_sizes(original: Config, small: Config, change: Callable[[int, int], int
 
 
 def _map_list(old: list[Any], present: list[Any], change: Callable[[int, int], int]) -> list[Any]:
-    """Return a list with each size replaced, as long as the shorter of the two; `present` unchanged
-    where not all elements are integers."""
+    """Return a list with each size replaced, as long as the shorter of the two lists; `present`
+    itself where not all elements are integers."""
     pairs = list(zip(old, present, strict=False))
     if all(type(number) is int for pair in pairs for number in pair):
         return [change(*pair) for pair in pairs]
@@ -173,8 +178,8 @@ def _map_list(old: list[Any], present: list[Any], change: Callable[[int, int], i
 
 
 def exchange_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes of one field: a shrunk one that has a size of the error gets the error's other
-    sizes."""
+    """Yield the configuration with one shrunk field, whose value is a size in the error, set to
+    each other size in the error."""
     small, sizes = problem.small, problem.sizes
     for name, value in small.items():
         is_shrunk = value in sizes and problem.original.get(name) != value
@@ -183,8 +188,8 @@ def exchange_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
 
 
 def enlarge_fields(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that enlarge fields with the size that an index, perhaps written into the code,
-    lies beyond."""
+    """Yield the configuration with one field enlarged to hold an index that the error says is
+    beyond its size; such an index may be written into the code."""
     index, size = int(match[1]), int(match[2])
     for name, value in problem.small.items():
         if value == size and not isinstance(value, bool):
@@ -192,8 +197,12 @@ def enlarge_fields(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Cha
 
 
 def widen_heads(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
-    """Yield wider heads, then a wider model, where a head, or half of it, is cut into sections
-    whose sizes the code contains."""
+    """Yield the configuration with wider heads, then with a wider model, where a head, or half of
+    it, is split into sections whose sizes the code contains.
+
+    Widths grow by the ratio of the sum of the sections to the size that was split. A kind of width
+    that the configuration does not state is left out.
+    """
     width, wanted_width = int(match[1]), sum(map(int, match[2].split(",")))
     for is_wide in (is_head_size, is_hidden) if width else ():
         wider_sizes = {
@@ -206,17 +215,18 @@ def widen_heads(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change
 
 
 def enlarge_divided_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that each make a size larger, of which a fixed part became zero."""
+    """Yield the configuration with one integer twice, then four times as large, since a fixed
+    fraction of it became zero; numbers below `_SMALLEST_DIVIDED` and vocabularies stay."""
     for name, value in problem.small.items():
-        if type(value) is int and value >= _DIVIDED and name not in VOCABULARY_FIELDS:
+        if type(value) is int and value >= _SMALLEST_DIVIDED and name not in VOCABULARY_FIELDS:
             yield from ({**problem.small, name: factor * value} for factor in (2, 4))
 
 
 def double_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield changes that each double one shrunk size or count; vocabularies and numbers of layers
-    stay.
+    """Yield the configuration with one shrunk size or count doubled; vocabularies and numbers of
+    layers stay.
 
-    Sizes of which one is a product of others may have been shrunk by different factors.
+    A size that is a product of others may have been shrunk by another factor than these.
     """
     small = problem.small
     for name in problem.shrunk_names:

@@ -1,4 +1,7 @@
-"""Read from the source of a file which values of configurations matter to it."""
+"""Read from the source of a file which values of configurations matter to it.
+
+Every function that takes a `source` raises SyntaxError where it does not parse. Nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compa
 class Hints:
     """Hints of a file about values that matter.
 
-    `text` is searched for names of fields; `choices` are the strings that the file compares names
-    with; `optional` are fields that it reads with a default, which a configuration may not have;
-    `compared` are names whose equality it tests. `dispatches` tells that the file chooses between
-    implementations of attention.
+    `text` is the part of the source that is searched for names of fields. `choices` are the strings
+    that the file compares names with (`compared_strings`). `optional` are the defaults, by name, of
+    fields that the file reads with a default and a configuration may lack. `compared` are the names
+    that the file tests for equality with other names. `dispatches` tells that the file chooses
+    between implementations of attention.
     """
 
     text: str = ""
@@ -32,10 +36,11 @@ class Hints:
 
 
 def hints(text: str, source: str) -> Hints:
-    """Return the hints of a source.
+    """Return the hints of a file with the text `source`, about the part of it that is `text`.
 
-    Their `text` is the argument `text`, a part of the source, with the expressions that the source
-    assigns to the attributes of `self` that this part reads; the others are of the source.
+    The `text` of the hints is that part, followed by the expressions that the source assigns to the
+    attributes of `self` which the part reads, one a line: they may name fields that the part does
+    not. The other hints are those of the whole source. `text` itself need not parse.
     """
     dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
     extended_text = "\n".join((text, *_assigned_expressions(text, source)))
@@ -49,7 +54,8 @@ def hints(text: str, source: str) -> Hints:
 
 
 def _assigned_expressions(text: str, source: str) -> Iterator[str]:
-    """Yield the expressions that a source assigns to attributes of `self` that a text reads."""
+    """Yield, as text, the expressions of plain assignments in a source (`self.name = ...`) to
+    attributes of `self` that a text mentions."""
     read_attributes = set(re.findall(r"\bself\.(\w+)", text))
     for node in ast.walk(_parse(source)):
         match node:
@@ -61,14 +67,16 @@ def _assigned_expressions(text: str, source: str) -> Iterator[str]:
 
 @functools.cache
 def _parse(source: str) -> ast.Module:
-    """Return the syntax tree of a source."""
+    """Return the syntax tree of a source; the same tree for the same source."""
     return ast.parse(source)
 
 
 def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
-    """Return the names, and the names that lead to one of them, directly or through others:
-    functions and classes at the top level by what they use, and all names of any other top-level
-    statement by one another."""
+    """Return some names together with all names that use one of them, directly or through others.
+
+    A function or class at the top level of the source uses the names in it. In any other statement
+    at the top level, such as a registry of classes, every name uses all names there.
+    """
     names_by_user: dict[str, set[str]] = {}
     for node in _parse(source).body:
         used = used_names(node)
@@ -82,8 +90,13 @@ def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
 
 
 def compared_strings(source: str) -> Choices:
-    """Return by name the strings that a file compares names and attributes with, as in `self.kind
-    == "a"`; () for a name that it compares with other values only."""
+    """Return by name the strings that a file compares names and attributes with, without
+    duplicates, in the order of the source.
+
+    For `self.kind == "a"` and `self.kind[0] in ("a", "b")` the name is `kind`; all strings on
+    either side of a comparison count. A name that the file compares with other values only has ();
+    names that it does not compare are left out.
+    """
     strings_by_name: dict[str, dict[str, None]] = {}
     for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Compare):
@@ -104,8 +117,8 @@ def compared_strings(source: str) -> Choices:
 
 
 def _compared_names(source: str) -> frozenset[str]:
-    """Return the names and attributes that a file tests for equality with each other, as in
-    `self.windows == self.length`."""
+    """Return the names and attributes that a file tests for equality with each other, as `windows`
+    and `length` in `self.windows == self.length`. Comparisons with any other value do not count."""
     compared: set[str] = set()
     for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
@@ -119,7 +132,8 @@ def _compared_names(source: str) -> frozenset[str]:
 
 def _optional_fields(source: str) -> dict[str, Any]:
     """Return by name the defaults of fields that a file reads by `getattr(config, "name",
-    constant)`."""
+    constant)`, where the name of the object ends with "config"; of several defaults for a field,
+    the last in the order of `ast.walk`."""
     defaults = {}
     for node in ast.walk(_parse(source)):
         match node:

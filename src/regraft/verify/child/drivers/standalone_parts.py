@@ -1,5 +1,5 @@
-"""Build a class of the file by itself: from the arguments that a model gives its constructor, or
-from other values."""
+"""Build an instance of a class of the file by itself, without the model that contains it: from the
+arguments that the model gives its constructor, or from other values."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An instance of a changed class in a model: the arguments of its constructor, the calls that
-    it got, and the flags that the model changes (`module_flags`)."""
+    """An instance of a class in a model, so that it can be built and called by itself.
+
+    `definition` is the changed class, `cls` the class of the instance, which may inherit from it.
+    `arguments` are those of the constructor by name, `calls` those that the instance got,
+    `flags` those that the model changes (`module_flags`).
+    """
 
     definition: str
     cls: str
@@ -44,11 +48,12 @@ class Part:
     flags: Mapping[str, bool] = field(default_factory=dict)
 
     def build(self, module: ModuleType) -> Any:
-        """Build the instance from the classes of one version of the file, with its flags."""
+        """Return a new instance of the class of one version of the file, with the changed flags.
+        Raises what the constructor raises."""
         return with_flags(self._construct, self.flags)(module)
 
     def _construct(self, module: ModuleType) -> Any:
-        """Call the constructor of one version of the class."""
+        """Return what the constructor of one version makes of copies of the arguments."""
         arguments = {
             name: _in_version(copy.deepcopy(value), module)
             for name, value in self.arguments.items()
@@ -56,8 +61,8 @@ class Part:
         return getattr(module, self.cls)(**arguments)
 
     def subject(self, description: str) -> Subject:
-        """Return the part as a model that is compared once; `description` becomes part of
-        its name."""
+        """Return the part as a light subject that is compared once, with the same calls for every
+        seed; `description` becomes part of its name."""
         calls = self.calls
         return Subject(
             f"{self.cls} alone, {description}",
@@ -72,19 +77,25 @@ class Part:
 
 @dataclass(slots=True)
 class Parts:
-    """The instances of changed classes in a model that can be built by themselves, at most `PARTS`
-    of each definition, and in `built`, for all instances, the definition and the arguments."""
+    """The instances of changed classes in a model.
+
+    `parts` are those that can be built by themselves, at most `PARTS` of each definition. `built`
+    has a pair for every instance of a changed class: the name of this class and the constructor's
+    arguments.
+    """
 
     parts: list[Part] = field(default_factory=list)
     built: list[tuple[str, Arguments]] = field(default_factory=list)
 
 
 def parts_of(subject: Subject, session: Session) -> Parts:
-    """Build a subject's original model and run its last call; return how instances of changed
-    classes are built and called.
+    """Build a subject's original model with seed 0 and run its last call in evaluation; return how
+    instances of changed classes were built and called.
 
     An instance becomes a part if it was called, its arguments differ from those of earlier parts
-    and hold no module or tensor.
+    and hold no module or tensor, and there are fewer than `PARTS` of its definition. Without a
+    changed class that is not refuted nothing is built. Raises what the constructor of the model
+    raises; an error in the call ends the call only.
     """
     parts = Parts()
     names_by_class = _changed_classes(session)
@@ -94,7 +105,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
     with ExitStack() as stack:
         for cls in names_by_class:
             stack.enter_context(
-                mock.patch.object(cls, "__init__", _noting_constructor(cls, construction_by_id))
+                mock.patch.object(cls, "__init__", _recording_constructor(cls, construction_by_id))
             )
         model = switch_mode(build_seeded(0, subject.build, session.original), False)
     calls = _calls_by_path(model, subject, session)
@@ -125,8 +136,12 @@ def parts_of(subject: Subject, session: Session) -> Parts:
 
 
 def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
-    """Return whether the original of a part is built, and runs on all its calls in evaluation and
-    in training, with `finite` so that its results are finite; an error means that it does not."""
+    """Return whether the original accepts a part: it is built with seed 0 and runs on all calls of
+    the part, without gradients, in training and in evaluation.
+
+    With `finite`, all tensors in the results have to be finite, too. False is returned where the
+    constructor or a call raises an error: values that nobody chose may be refused.
+    """
     try:
         model = build_seeded(0, part.build, session.original)
         outcomes = (
@@ -142,13 +157,14 @@ def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
 
 
 def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
-    """Return the part with each of its calls changed."""
+    """Return a copy of the part whose calls are `change` of each of its calls."""
     return replace(part, calls=tuple(map(change, part.calls)))
 
 
 def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
-    """Return the file's classes that are changed, or inherit from changed ones, with the names of
-    the changed ones; refuted changes do not count."""
+    """Return the classes of the original file that are changed, or inherit from changed classes,
+    each with the names of these changed classes. Only module classes whose change is not refuted
+    count as changed; {} for none."""
     values = {name: getattr(session.original, name, None) for name in session.ledger.unrefuted()}
     changed = {
         name: cls
@@ -164,9 +180,13 @@ def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
     return names_by_class
 
 
-def _noting_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Arguments]]) -> Any:
-    """Return a constructor that notes in `construction_by_id`, by id, the instances of exactly that
-    class and their arguments."""
+def _recording_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Arguments]]) -> Any:
+    """Return a constructor for a class that adds to `construction_by_id`, by the id of the
+    instance, the instance and its arguments, and then calls the constructor of the class.
+
+    Instances of subclasses are left out: they have a constructor of their own. The instance is kept
+    so that no other object gets its id.
+    """
     init: Any = vars(cls).get("__init__", getattr(cls, "__init__"))  # noqa: B009 - mypy: unsound on an instance
     signature = inspect.signature(init)
 
@@ -184,7 +204,8 @@ def _noting_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Argu
 def _bound_arguments(
     signature: inspect.Signature, owner: Any, args: tuple[Any, ...], kwargs: Arguments
 ) -> Arguments | None:
-    """Return copies of arguments by name, defaults included; None where they do not bind or some
+    """Return copies of a constructor's arguments by name, defaults included and `owner`, the
+    instance, left out. None where they do not fit the signature, or where `*args` takes some, which
     have no name."""
     try:
         bound = signature.bind(owner, *args, **kwargs)
@@ -201,16 +222,20 @@ def _bound_arguments(
 
 
 def _can_be_copied(arguments: Arguments) -> bool:
-    """Return whether the arguments contain no module or tensor, which would belong to one version
-    only."""
+    """Return whether the arguments contain no module and no tensor, which would belong to one
+    version only or have no place in a recipe."""
     return not any(
         isinstance(value, nn.Module | torch.Tensor) for value in iterate_leaves(dict(arguments))
     )
 
 
 def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, list[Call]]:
-    """Return the calls that the parts of a model get in its last call, by path; those that refer to
-    modules of the model are left out."""
+    """Run the last call of a subject on its model; return by path the calls that modules of changed
+    classes got.
+
+    Calls that refer to modules of the model are left out; an error of the model ends the run, and
+    the calls before it count.
+    """
     calls: dict[str, list[Call]] = {}
     with recording(session.original, session.ledger.unrefuted(), model) as recorder:
         for call in subject.calls(0)[-1:]:
@@ -223,13 +248,13 @@ def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, 
 
 
 def _has_module_reference(call: Call) -> bool:
-    """Return whether a call refers to modules of the model."""
+    """Return whether an argument of a call is, or contains, a module of the model."""
     return any(isinstance(leaf, ModuleRef) for leaf in tree.argument_leaves(call))
 
 
 def _in_version(value: Any, module: ModuleType) -> Any:
-    """Return an argument with the classes and functions of one version of the file in the place of
-    the other's."""
+    """Return an argument with the classes and functions of one version of the file (`module`) in
+    the place of the other's; objects of the other's classes in it are changed in place."""
     if isinstance(value, type | FunctionType):
         own_value = getattr(module, value.__name__, None)
         return (
@@ -242,17 +267,16 @@ def _in_version(value: Any, module: ModuleType) -> Any:
 
 
 def _show_arguments(arguments: Arguments) -> str:
-    """Return a text that is the same for equal arguments."""
+    """Return a text of the arguments, in their order, that is the same for equal arguments and
+    shows configurations by their fields."""
     return " ".join(
         str(fields_of(value)) if is_config(value) else repr(value) for value in arguments.values()
     )
 
 
 def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
-    """Return the description from which a reproducer builds the class.
-
-    It has plain values, configurations, and classes and functions by module and name.
-    """
+    """Return the description from which a reproducer builds the class: plain values, recipes of
+    configurations, and classes and functions by module and name."""
     configs = {name: value for name, value in arguments.items() if is_config(value)}
     named = {
         name: value for name, value in arguments.items() if isinstance(value, type | FunctionType)
