@@ -273,6 +273,9 @@ def test_reads_of_the_process_are_named_where_they_are_new(tmp_path: Path) -> No
     )
 
 
+STRIDED = torch.zeros(4, dtype=torch.bfloat16)[::2][:1]  # one element with a stride of 2
+
+
 def outcome(**outputs: object) -> Outcome:
     """Return an outcome with outputs."""
     return Outcome(outputs)
@@ -289,6 +292,7 @@ def outcome(**outputs: object) -> Outcome:
         (torch.tensor([True]), torch.tensor([False]), "y differs"),
         (torch.ones(2).to_sparse(), torch.ones(2), "another structure"),
         (torch.empty(0, 3), torch.empty(3, 0), "y has shape"),
+        (STRIDED, STRIDED + 1, "y differs by up to 1"),
     ],
 )
 def test_the_judge_sees_every_difference(before: object, after: object, words: str) -> None:

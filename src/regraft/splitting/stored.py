@@ -73,7 +73,8 @@ def content_of(value: Any) -> Any:
 def content_of_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return the dtype, shape, strides, class and bytes of a tensor."""
     detached = tensor.detach()
-    flat = detached.contiguous() if detached.ndim else detached.reshape(1)
+    # a contiguous tensor of one element may have any stride, of which `view` takes 1 only
+    flat = detached.reshape(-1).clone(memory_format=torch.contiguous_format)
     return (
         str(tensor.dtype),
         tuple(tensor.shape),

@@ -40,6 +40,7 @@ _detach, _reshape, _view, _numpy = (
     torch.Tensor.view,
     torch.Tensor.numpy,
 )
+_clone, _CONTIGUOUS = torch.Tensor.clone, torch.contiguous_format
 _to_dense, _dequantize, _cpu = torch.Tensor.to_dense, torch.Tensor.dequantize, torch.Tensor.cpu
 _resolve_conj, _resolve_neg = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg
 _raw_function = torch._C.DisableTorchFunctionSubclass
@@ -215,7 +216,8 @@ def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
         shape, dtype = list(value.shape), value.dtype
         flat = _reshape(_resolve_neg(_resolve_conj(value)), (-1,))
         if dtype in _WITHOUT_NUMPY:
-            flat = _view(flat.contiguous(), torch.uint8)
+            # a contiguous tensor of one element may have any stride, of which `view` takes 1 only
+            flat = _view(_clone(flat, memory_format=_CONTIGUOUS), torch.uint8)
         return str(dtype), shape, _numpy(flat).tobytes()
 
 
