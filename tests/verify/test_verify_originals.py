@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from regraft.rules import load_rules, page_examples
 from regraft.verify import Verdict, verify
 
 pytest.importorskip("torch")
@@ -309,3 +310,19 @@ def test_results_that_are_less_precise_in_half_precision_are_not_proved(
     assert outcome.status == status, outcome.reason
     if status == "unproven":
         assert "results in bfloat16 are less precise: they are" in outcome.reason
+
+
+@pytest.mark.parametrize("rule", ["adopter/gpt2-attention", "torch/exp-softmax"])
+def test_rewrites_on_pages_are_proved(
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Biases of -100 enlarge roundings of attention, one of whose lines needs a mask and a flag; an
+    infinite exponent gives NaN at one place only, unlike the kernel."""
+    (loaded,), _ = load_rules([rule])
+    example = next(
+        example for example in reversed(page_examples(loaded.page)) if example.kind == "rewrite"
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(example.before)
+    (outcome,) = verify(tmp_path / "model.py", example.after.encode(), by_rules=True)
+    assert outcome.status == "proved", outcome.reason

@@ -22,6 +22,7 @@ from regraft.verify.child.compare import (
 )
 from regraft.verify.child.judgement import unsteady_paths, without_paths
 from regraft.verify.child.ledger import Record
+from regraft.verify.child.modes import AUTOCAST
 from regraft.verify.child.observe import first_reordered_pair
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.record import Recorded
@@ -217,17 +218,21 @@ class _Comparison:
     def jittered(self) -> Outcome:
         """Return the original's outcome for inputs that are off by one rounding.
 
-        For a module with a result in half precision, also run it `_JITTERED` times with parameters
-        that are off by one rounding, and return by path the values that lie farthest from its own.
-        The parameters are restored.
+        For a module with a result in half precision, under autocast, or with other parameters than
+        its own (biases of -100, say, enlarge roundings), also run it `_JITTERED` times with
+        parameters that are off by one rounding, and return by path the values that lie farthest
+        from its own. The parameters are restored.
         """
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
-        if original.module is None or not _is_half_precision(self.original_outcome):
+        dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
+        is_half = dtype is not None or _is_half_precision(self.original_outcome)
+        is_rounded = is_half or is_altered(self.call)
+        if original.module is None or not is_rounded:
             return farthest
-        for seed in range(_JITTERED):  # in half precision layers round, too
+        for seed in range(_JITTERED):
             with weights.change_parameters(
-                original.module, weights.parameters_off_by_rounding(seed)
+                original.module, weights.parameters_off_by_rounding(seed, dtype)
             ):
                 rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
             farthest = _farther_outcome(self.original_outcome, farthest, rounded)

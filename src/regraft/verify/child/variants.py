@@ -118,11 +118,11 @@ def inputs_off_by_rounding(call: Call) -> Call:
     return _map_tensors(call, call.label, lambda tensor: move_by_rounding(tensor, generator))
 
 
-def move_by_rounding(tensor: Any, generator: Any) -> Any:
-    """Return a tensor of floats with every number multiplied by 1 + eps or 1 - eps of its format,
-    chosen at random."""
+def move_by_rounding(tensor: Any, generator: Any, dtype: Any = None) -> Any:
+    """Return a tensor of floats with every number multiplied by 1 + eps or 1 - eps, chosen at
+    random; eps is that of `dtype`, by default of the tensor's own format."""
     signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
-    return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)
+    return tensor * (1 + signs * torch.finfo(dtype or tensor.dtype).eps)
 
 
 def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:

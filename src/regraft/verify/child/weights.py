@@ -107,10 +107,10 @@ def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterato
             parameter.data = saved_value
 
 
-def parameters_off_by_rounding(seed: int) -> Callable[[str, Any], Any]:
+def parameters_off_by_rounding(seed: int, dtype: Any = None) -> Callable[[str, Any], Any]:
     """Return a change for `change_parameters` that moves every number by about one unit in its last
-    place."""
-    return lambda name, value: move_by_rounding(value, _generator(name, seed))
+    place, in the format `dtype` or its own."""
+    return lambda name, value: move_by_rounding(value, _generator(name, seed), dtype)
 
 
 @contextmanager

@@ -44,7 +44,6 @@ from regraft.verify.syntax import name_of
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
-_GELU = "gelu"  # PyTorch's kernel gives NaN for infinity on CPU
 _HEADS = 2  # the most numbers of heads for which masks are made
 _OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
 
@@ -82,17 +81,20 @@ def domain_of(definition: str, session: Session) -> Domain:
         ]
         cls = getattr(session.changed, definition, None)
         text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
-        changed_calls = [
-            name_of(node.func)
-            for change, module in versions
-            if module is session.changed
-            for node in changed_nodes(change, module)
-            if isinstance(node, ast.Call)
-        ]
+        calls, original_calls = (
+            {
+                name_of(node.func)
+                for change, module in versions
+                if module is version
+                for node in changed_nodes(change, module)
+                if isinstance(node, ast.Call)
+            }
+            for version in (session.changed, session.original)
+        )
         nodes = [node for pair in versions for node in changed_nodes(*pair)]
         names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         takes_finite = any(f"{name}(" in text for name in _FINITE_OPS)
-        not_finite = () if takes_finite else _not_finite_numbers(changed_calls)
+        not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
         attributes = read_attributes(nodes)
         late = _late_stores(versions, attributes)
         domain = Domain(constants_of(tuple(versions)), names, attributes, not_finite, late)
@@ -100,10 +102,17 @@ def domain_of(definition: str, session: Session) -> Domain:
     return domain
 
 
-def _not_finite_numbers(calls: Collection[str]) -> tuple[tuple[str, float], ...]:
-    """Return the numbers that are not finite and are tried where changed lines call functions of
-    some names."""
-    return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and _GELU in calls))
+def _not_finite_numbers(
+    calls: Collection[str], original_calls: Collection[str]
+) -> tuple[tuple[str, float], ...]:
+    """Return the numbers that are not finite and are tried where the changed lines of both versions
+    call functions of some names.
+
+    For infinity PyTorch's GELU gives NaN on CPU, and its softmax more NaN than a quotient of
+    exponentials does (docs/limits.md).
+    """
+    takes_finite = "gelu" in calls or ("softmax" in calls and "exp" in original_calls)
+    return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and takes_finite))
 
 
 def _late_stores(

@@ -33,8 +33,8 @@ LONG = ((1, 48), (2, 48))
 
 def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
     """Yield functions that make further calls from a seed, in this order: with an optional input
-    that `text` mentions, with a changed flag, with cached keys, without masks, with another
-    optional input.
+    that `text` mentions, with a changed flag, with both, with cached keys, without masks, with
+    another optional input.
 
     Calls with optional inputs were accepted at all sizes, and calls with flags in the first call of
     seed 0, in the model's present mode. Calls without masks and calls that continue from a cache
@@ -45,15 +45,19 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
     parameter_names = set(signature_of(model).parameters)
     slots = inputs.guess_slots(model, width > 0, width)
     optional = {name: slot for name, slot in slots.items() if name not in accepted.spec}
+    with_optional_input: list[Calls] = []
     for name, slot in optional.items():
         if _is_mentioned(text, name):
             best = input_repairs.search(
                 model, {**accepted.spec, name: slot}, {}, input_repairs.SECONDS / 3
             )
             if best.error is None and name in best.spec:
-                yield from _accepted_calls(model, best.spec)
+                further_calls = list(_accepted_calls(model, best.spec))
+                with_optional_input += further_calls
+                yield from further_calls
     parameter_names |= {*REQUESTS, RESULT_TYPE_FLAG} if hasattr(model, "config_class") else set()
-    yield from _with_flags(model, accepted.calls(model), parameter_names, text)
+    for calls in (accepted.calls(model), *with_optional_input):
+        yield from _with_flags(model, calls, parameter_names, text)
     if {CACHE_INPUT, CACHE_FLAG} <= parameter_names and re.search(CACHE_WORDS, text):
         yield from _with_cache(model, accepted)
     yield _without_mask(accepted.calls(model))
