@@ -154,6 +154,17 @@ def _make_tiny(call: Call) -> Call:
     return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
 
 
+def tenth_of(call: Call) -> Call:
+    """Return a call with all floating point tensors, masks aside, divided by 10: a function that
+    is saturated for the numbers of the call, such as the exponential of distances, may be so no
+    longer."""
+
+    def divide_leaf(leaf: Any) -> Any:
+        return leaf * 0.1 if _has_real_numbers(leaf) else leaf
+
+    return map_call(call, divide_leaf, call.label, call.beyond)
+
+
 def _replace_integers(
     call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
 ) -> Call:
