@@ -311,3 +311,24 @@ def test_infinity_is_tried_except_in_a_gelu(
     before = "x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))"
     (verdict,) = verify(tmp_path / "net.py", HAND_WRITTEN.replace(before, after).encode())
     assert verdict.status == status, verdict.reason
+
+
+GATE = """\
+from torch import nn
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return x * (x > 0.3)
+"""
+
+
+@pytest.mark.parametrize("limit", ["0.3", "0.5"])
+def test_a_limit_is_tried_at_its_exact_value(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = GATE.replace("0.3", limit)
+    (tmp_path / "net.py").write_text(text)
+    (verdict,) = verify(tmp_path / "net.py", text.replace(">", ">=").encode())
+    assert verdict.status == "refuted", verdict.reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,7 @@ def test_a_file_is_imported_as_a_member_of_its_package(
     changed = MODEL.replace("scale(self.linear(x)) + 1", sum_.format("scale(self.linear(x))"))
     (verdict,) = verify(file, changed.encode())
     assert verdict.status == status, verdict.reason
+    if status == "refuted":
+        script = [sys.executable, str(verdict.evidence["reproducer"])]
+        run = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+        assert (run.returncode, run.stderr) == (1, "")

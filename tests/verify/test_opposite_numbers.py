@@ -72,6 +72,29 @@ def test_a_right_change_is_proved_for_negative_numbers(case: str, tmp_path: Path
     assert verdict.status == "proved", verdict
 
 
+KERNEL = """\
+import torch
+from torch import nn
+
+
+class Kernel(nn.Module):
+    def __init__(self, sigma=1.0):
+        super().__init__()
+        self.sigma = sigma
+
+    def forward(self, x):
+        d = ((x[:, None, :] - x[None, :, :]) ** 2).sum(-1)
+        return torch.exp(-d / self.sigma)
+"""
+
+
+def test_attributes_vary_where_the_numbers_of_the_call_saturate(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, KERNEL, "-d / self.sigma", "-d")
+    assert verdict.status == "refuted", verdict
+    verdict = verdict_on(tmp_path, KERNEL, "-d / self.sigma", "d / -self.sigma")
+    assert verdict.status == "proved", verdict
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

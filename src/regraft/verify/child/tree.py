@@ -32,12 +32,15 @@ class Call:
 
     `label` describes the call. `beyond` names the kind of a call that was made from a recorded
     call, and that the original may refuse; "" for a recorded one and its plain variants.
+    `exact_values` are numbers that its tensors hold rounded, because code compares with them: in
+    float64 they are not rounded, and no rounding moves them.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     label: str = ""
     beyond: str = ""
+    exact_values: tuple[float, ...] = ()
 
 
 def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label: str = "") -> Call:
@@ -121,11 +124,9 @@ def thaw(
             private_copy = adopt_classes(duplicate(leaf), scope)
             return private_copy if dtype is None else _cast_inside(private_copy, dtype)
         is_floating = leaf.is_floating_point()
-        base = (
-            leaf.detach().to(dtype).clone()
-            if is_floating and dtype is not None
-            else leaf.detach().clone()
-        )
+        base = leaf.detach().clone()
+        if is_floating and dtype is not None:
+            base = _unrounded(base, dtype, call.exact_values)
         name = f"input {len(passed)}"
         argument = base
         if gradients and is_floating and not is_mask(leaf):
@@ -137,6 +138,20 @@ def thaw(
     args = map_leaves(call.args, revive)
     kwargs = map_leaves(dict(call.kwargs), revive)
     return Live(args, kwargs, leaves, passed)
+
+
+def _unrounded(tensor: Any, dtype: Any, exact_values: tuple[float, ...]) -> Any:
+    """Return a floating tensor in another format; in float64, numbers that are equal to one of
+    `exact_values` after rounding get that value itself."""
+    cast = tensor.to(dtype).clone()
+    for value in exact_values if dtype == torch.float64 else ():
+        cast[holds_value(tensor, value)] = value
+    return cast
+
+
+def holds_value(tensor: Any, value: float) -> Any:
+    """Return where a floating tensor holds a number, rounded to its format."""
+    return tensor == torch.tensor(value, dtype=tensor.dtype, device=tensor.device)
 
 
 def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:

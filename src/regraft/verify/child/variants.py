@@ -112,10 +112,19 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
 
 
 def inputs_off_by_rounding(call: Call) -> Call:
-    """Return the call with every number of its floating inputs, except masks, moved by about one
-    unit in its last place, up or down; the same way in each call."""
+    """Return the call with every number of its floating inputs, except masks and its
+    `exact_values`, moved by about one unit in its last place, up or down; the same way in each
+    call."""
     generator = torch.Generator().manual_seed(0)
-    return _map_tensors(call, call.label, lambda tensor: move_by_rounding(tensor, generator))
+
+    def move(tensor: Any) -> Any:
+        """Return a floating tensor with its numbers moved."""
+        moved = move_by_rounding(tensor, generator)
+        for value in call.exact_values:
+            moved = torch.where(tree.holds_value(tensor, value), tensor, moved)
+        return moved
+
+    return _map_tensors(call, call.label, move)
 
 
 def move_by_rounding(tensor: Any, generator: Any, dtype: Any = None) -> Any:

@@ -35,7 +35,7 @@ from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.single_axes import single_axis_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
-from regraft.verify.child.checks.values import NOT_FINITE, valued_calls
+from regraft.verify.child.checks.values import NOT_FINITE, tenth_of, valued_calls
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
@@ -159,6 +159,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     for optional_call in optional_calls[:_OPTIONAL]:
         yield from single_axis_calls(optional_call, accepts, 2)
     yield from attribute_calls(call, target.module, domain.attributes)
+    yield from attribute_calls(tenth_of(call), target.module, domain.attributes)
     yield from _opposite_calls(call, target, domain)
     yield from late_calls(call, target.module, domain.late, target.scope)
     yield from laid_out_calls(call)

@@ -51,7 +51,8 @@ def valued_calls(
         *((("numbers around constants", numbers_around),) if numbers_around else ()),
         *RARE,
     ):
-        yield _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
+        changed_call = _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
+        yield replace(changed_call, exact_values=values if values is numbers_around else ())
     yield _clear_first_rows(call)
     yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
     for label, value in not_finite:
@@ -157,6 +158,17 @@ def _make_tiny(call: Call) -> Call:
         return leaf * 1e-9 if _has_real_numbers(leaf) else leaf
 
     return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
+
+
+def tenth_of(call: Call) -> Call:
+    """Return a call with all floating point tensors, masks aside, divided by 10: a function that
+    is saturated for the numbers of the call, such as the exponential of distances, may be so no
+    longer."""
+
+    def divide_leaf(leaf: Any) -> Any:
+        return leaf * 0.1 if _has_real_numbers(leaf) else leaf
+
+    return map_call(call, divide_leaf, call.label, call.beyond)
 
 
 def _replace_integers(
