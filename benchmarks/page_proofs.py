@@ -48,7 +48,8 @@ def main() -> int:
             seconds = time.perf_counter() - started
             for verdict in verdicts:
                 counts[verdict.status] += 1
-                reason = f": {verdict.reason[:200]}" if verdict.reason else ""
+                text = verdict.reason.replace(f"{folder}/", "")[:200]
+                reason = f": {text}" if text else ""
                 place = f"{rule.id}, line {example.line}, {verdict.definition}"
                 print(f"{place}: {verdict.status} ({seconds:.0f} s){reason}", flush=True)
     print(", ".join(f"{count} {status}" for status, count in sorted(counts.items())))

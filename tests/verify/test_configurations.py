@@ -133,6 +133,7 @@ def test_required_fields_come_from_the_repository_or_are_guessed(tmp_path: Path)
 
 def test_configurations_come_from_variables_of_the_file(tmp_path: Path) -> None:
     text = """
+import torch
 from torch import nn
 
 class Settings:
@@ -148,6 +149,7 @@ class Settings:
             for name, value in vars(self).items()
         }
 
+namespaces = torch.ops
 PRESETS = {
     "other": Settings(depth=3),
     "large": Settings(hidden_size=768, inner=Settings(num_heads=12, mlp_dim=3072)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,11 +196,11 @@ class DescribedError(Exception):
 
 
 def describe_error(error: BaseException) -> str:
-    """Return "Class: message" on one line, of the message at most 300 characters; the class alone
-    for an empty message, and the text alone of a DescribedError."""
+    """Return "Class: message" on one line, of the message at most 300 characters, without addresses
+    in memory; the class alone for an empty message, and the text alone of a DescribedError."""
     if isinstance(error, DescribedError):
         return str(error)
-    text = " ".join(str(error).split())
+    text = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x…", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 

@@ -203,10 +203,12 @@ def own_configs(
 
 def _configs_in_variables(module: ModuleType) -> Iterator[Any]:
     """Yield the configurations that are values of a module's variables, or stand in a dictionary
-    there."""
+    there. Modules are none: some have any attribute that is asked for."""
     for value in tuple(vars(module).values()):
-        entries = value.values() if type(value) is dict else (value,)
-        yield from (entry for entry in tuple(entries) if is_config(entry))
+        entries = tuple(value.values()) if type(value) is dict else (value,)
+        yield from (
+            entry for entry in entries if not isinstance(entry, ModuleType) and is_config(entry)
+        )
 
 
 def _annotated_class(parameter: inspect.Parameter, module: ModuleType) -> Any:
