@@ -81,25 +81,29 @@ def domain_of(definition: str, session: Session) -> Domain:
         ]
         cls = getattr(session.changed, definition, None)
         text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
-        calls, original_calls = (
-            {
-                name_of(node.func)
-                for change, module in versions
-                if module is version
-                for node in changed_nodes(change, module)
-                if isinstance(node, ast.Call)
-            }
-            for version in (session.changed, session.original)
-        )
         nodes = [node for pair in versions for node in changed_nodes(*pair)]
         names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         takes_finite = any(f"{name}(" in text for name in _FINITE_OPS)
+        calls, original_calls = (
+            _called_names(versions, module) for module in (session.changed, session.original)
+        )
         not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
         attributes = read_attributes(nodes)
         late = _late_stores(versions, attributes)
         domain = Domain(constants_of(tuple(versions)), names, attributes, not_finite, late)
         session.domains[definition] = domain
     return domain
+
+
+def _called_names(versions: list[tuple[Change, ModuleType]], module: ModuleType) -> set[str]:
+    """Return the names of the functions and methods that the changed lines of one version call."""
+    nodes = (
+        node
+        for change, owner in versions
+        if owner is module
+        for node in changed_nodes(change, owner)
+    )
+    return {name_of(node.func) for node in nodes if isinstance(node, ast.Call)}
 
 
 def _not_finite_numbers(
