@@ -17,7 +17,11 @@ from regraft.splitting.sampling.record import to_numpy, to_torch
 
 
 class SplitModel:
-    """A split network, which is called like the original: torch tensors in and out."""
+    """A split network, which is called like the original: torch tensors in and out.
+
+    directory: holds `host.py` and the files beside it; ValueError is raised where it cannot hold a
+    host. scratch: the temporary folder of the directory, which lasts as long as this object.
+    """
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
         self.directory, self.report, self._scratch = directory, report, scratch
@@ -32,6 +36,8 @@ class SplitModel:
         self.host = module.Host(directory)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Return the network's result, with torch tensors, for arguments by position or by name;
+        the host raises ValueError for arguments that the network was not split for."""
         if self.packed is not None:
             args, keywords = (), self.packed.parts(args, keywords)
         return to_torch(
@@ -41,8 +47,9 @@ class SplitModel:
         )
 
     def save(self, directory: str | Path) -> None:
-        """Copy host, sub-networks and manifest into a directory, which then runs without torch,
-        unless a sub-network needs it, and without Regraft."""
+        """Copy host, sub-networks and manifest into a directory, which is made if needed; it then
+        runs without torch, unless a sub-network needs it, and without Regraft. Files of the same
+        names are replaced."""
         shutil.copytree(
             self.directory,
             directory,
@@ -52,7 +59,8 @@ class SplitModel:
 
 
 def write_directory(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:
-    """Write the host's text and the manifest, which holds the report, into the directory."""
+    """Write the host's text as `host.py`, and the manifest, with the host's digest and the report,
+    as `manifest.json` into the directory; files of these names are replaced."""
     (directory / "host.py").write_text(host, "utf-8")
     contents = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
     (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")

@@ -35,7 +35,8 @@ class BatchedArtefact:
         self.compiled, self.host, self.report = compiled, host, report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Compare samples in batches with the original's results for them alone."""
+        """Compare samples in batches with the original's results for them alone. Raises
+        Unsplittable."""
         return check_batches(original, SplitModel(self.compiled.directory, self.report), earlier)
 
     def finish(self, report: Report) -> SplitModel:
@@ -51,7 +52,7 @@ class BatchedArtefact:
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> BatchedArtefact:
     """Compile the regions for batches into a new directory, write the host for them and return the
-    artefact."""
+    artefact; its report counts the compiled parts, and names the regions that run one by one."""
     program, folder = compiled.program, new_directory()
     artifacts = Artifacts(Path(folder.name))
     guard.check()
@@ -78,7 +79,8 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> Batche
 
 
 def allow_any_number(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest with inputs that may have any number of samples."""
+    """Return a copy of the manifest in which the first dimension of each tensor among the inputs,
+    that of the samples, may have any size."""
     open_inputs = {
         key: (
             {**description, "shape": [None, *description["shape"][1:]]}
@@ -91,7 +93,7 @@ def allow_any_number(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def places_run_one_by_one(regions: list[Region], entries: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the places, as text, of the regions without a part for several samples."""
+    """Return the places, as `file:line`, of the regions without a part for several samples."""
     return tuple(
         f"{region.place[0]}:{region.place[1]}"
         for region, entry in zip(regions, entries, strict=True)

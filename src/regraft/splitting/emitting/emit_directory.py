@@ -23,13 +23,14 @@ class DirectoryArtefact:
 
     def finish(self, report: Report) -> SplitModel:
         """Write the host, in which sides that were never checked raise, and the manifest with the
-        report; return the split network."""
+        report; return the split network, which keeps the directory."""
         write_host(self.compiled, report)
         return SplitModel(self.compiled.directory, report, self.compiled.folder)
 
 
 def write_host(compiled: CompiledNetwork, report: Report) -> None:
-    """Write the host of the program, as the program is now, with manifest and report."""
+    """Write the host of the program, as the program is now, and the manifest with the report into
+    the directory of the sub-networks."""
     has_islands = bool(reasons_of_islands(compiled.manifest["regions"]))
     text = host_source(compiled.program, compiled.compiler, has_islands)
     write_directory(compiled.directory, text, compiled.manifest, report)

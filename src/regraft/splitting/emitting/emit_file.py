@@ -26,12 +26,13 @@ class FileArtefact:
         self.compiled, self.model, self.file, self.report = compiled, model, file, report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Compare results with the original's on the inputs that were equal before."""
+        """Compare results with the original's on the inputs that were equal before. Raises
+        Unsplittable."""
         return check_file(original, self.file, earlier)
 
     def finish(self, report: Report) -> SingleFile:
         """Write the complete report into the file's metadata, and the host beside the file; return
-        the split network."""
+        the split network, which keeps the directory."""
         write_host(self.compiled, report)
         arguments = self.compiled.manifest["arguments"]
         add_metadata(self.model, report=dataclasses.asdict(report), arguments=arguments)
@@ -42,7 +43,7 @@ class FileArtefact:
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileArtefact:
     """Write the program as one file and return the artefact; raise Unsplittable where ONNX cannot
-    express it."""
+    express it, or ONNX Runtime cannot load the file."""
     model = build_onnx_model(compiled.program, compiled.directory, compiled.manifest)
     path = compiled.directory / FILE
     onnx.save(model, path)

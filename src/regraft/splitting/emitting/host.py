@@ -11,6 +11,7 @@ from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionSte
 from regraft.splitting.program.results import source
 from regraft.splitting.program.statements import write_statement, write_targets
 
+# the text of host.py up to the sub-networks' methods; `host_head` fills the fields in single braces
 HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
 
 import hashlib
@@ -66,6 +67,7 @@ class Host:
 
 '''  # noqa: E501
 
+# the method for sub-networks that torch runs
 ISLAND = '''    def island(self, entry):
         """Return the function that runs a sub-network with torch."""
         self.read(entry)
@@ -100,8 +102,8 @@ def host_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
 
 
 def host_module(head: str, body: str) -> str:
-    """Return the text of the module, `head` and `body`, which imports `math` where the body calls
-    functions of it."""
+    """Return the text of the module, `head` and `body`, which imports `math` where the text "math."
+    stands in the body."""
     return (
         head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head
     ) + body
@@ -164,7 +166,7 @@ class Writer:
 
     def write_branch(self, step: Branch, depth: int) -> list[str]:
         """Return the lines of an `if`, in which each arm with a number adds that number to the
-        trace first."""
+        trace first; an arm without a number gets none."""
         lines = []
         for number, (test, body) in enumerate(step.arms):
             keyword = "if" if number == 0 else "elif"

@@ -128,7 +128,8 @@ def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> s
 
 
 def unused_name(name: str, occupied: Collection[str]) -> str:
-    """Return the name, with as many underscores behind it as it takes to be unoccupied."""
+    """Return the name, with as many underscores behind it as it takes not to be among
+    `occupied`."""
     while name in occupied:
         name += "_"
     return name

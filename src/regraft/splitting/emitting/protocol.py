@@ -25,9 +25,11 @@ class Artefact(Protocol):
     report: Report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Compare results with the original's, and return the inputs that are equal.
+        """Compare results with the original's, and return what was compared, with the inputs that
+        are equal.
 
-        earlier: the result for the host, whose decisions were compared. Raises Unsplittable.
+        earlier: the result for the host, whose decisions were compared. Raises Unsplittable where
+        the results differ.
         """
 
     def finish(self, report: Report) -> SplitNetwork:

@@ -15,6 +15,7 @@ from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Va
 
 # ends the file name of a wrapper that puts arguments together (nested_arguments.py)
 WRAPPER_SUFFIX = ", arguments"
+# methods that change a list, dictionary or set
 MUTATORS = frozenset(
     {
         "append",
@@ -86,7 +87,8 @@ def holds_number(value: Any) -> bool:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested lists, tuples and dictionaries, in order."""
+    """Return the tensors in nested lists, tuples and dictionaries, in order; a tensor by itself
+    alone."""
     leaves = iterate_leaves(value, is_container=is_builtin_container)
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -107,17 +109,18 @@ def literal_range(value: Value) -> ast.expr:
 
 
 def is_literal(value: Value) -> bool:
-    """Return whether a value is a constant that can be written down."""
+    """Return whether a value's example has a literal, whoever computes the value."""
     return literal(value.example) is not None
 
 
 def is_static_literal(value: Value) -> TypeGuard[StaticValue]:
-    """Return whether a value is known now, and a constant that can be written down."""
+    """Return whether a value is known now, and a constant that has a literal."""
     return isinstance(value, StaticValue) and is_literal(value)
 
 
 def is_static_object(value: Value) -> TypeGuard[StaticValue]:
-    """Return whether a value is known now, but no constant that can be written down."""
+    """Return whether a value is known now, but has no literal, such as a module, a function or
+    NaN."""
     return isinstance(value, StaticValue) and not is_literal(value)
 
 
@@ -148,7 +151,8 @@ def holds_tensor(value: Any) -> bool:
 
 
 def is_torch(function: Any) -> bool:
-    """Return whether a function is one of torch."""
+    """Return whether a function, or the class of a callable object, is defined in torch or a module
+    below it, or torch has the function as an attribute."""
     module = (
         getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
     )
@@ -157,7 +161,8 @@ def is_torch(function: Any) -> bool:
 
 def leaf_expressions(code: ast.expr) -> Iterator[ast.expr]:
     """Yield the expressions whose values a tuple, list, dictionary or record has, at any depth;
-    else `code` itself."""
+    else `code` itself. Any call counts as that of a record, of which only keywords are looked
+    at."""
     field = {ast.Tuple: "elts", ast.List: "elts", ast.Dict: "values", ast.Call: "keywords"}.get(
         type(code), ""
     )

@@ -10,9 +10,10 @@ def expand_comprehension(
     node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str
 ) -> list[ast.stmt]:
     """Return statements that assign a new list or dictionary to `target`, and put the
-    comprehension's elements into it.
+    comprehension's elements into it; `node` stays as it is.
 
-    The comprehension's own variables get the prefix `prefix`.
+    The comprehension's own variables get the prefix `prefix`, except in the first iterable, which
+    Python evaluates outside of the comprehension.
     """
     node = copy.deepcopy(node)
     targets = {

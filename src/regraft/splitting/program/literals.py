@@ -11,7 +11,8 @@ import torch
 
 def literal(value: Any) -> ast.expr | None:
     """Return the expression of None, a truth value, number or string, or of a tuple (a torch.Size,
-    too) or list of these; None if there is none, as for NaN."""
+    too) or list of these; None if there is none, as for NaN, complex numbers and subclasses of
+    these types."""
     if value is None or type(value) in (bool, int, float, str):
         if type(value) is float and not math.isfinite(value):
             return infinity(value)

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 Loop = TypeVar("Loop", bound="ast.For | ast.While")
+# loops and functions, whose exits do not leave the statements around them
 LOOPS = (ast.For, ast.While, ast.FunctionDef, ast.Lambda)
 
 
@@ -32,7 +33,7 @@ def move_exits_to_tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast
     """Return the same statements with `leave` (Return or Continue) only at the ends of their paths.
 
     The statements after an `if` with `leave` in it are copied into its arms that fall through;
-    those after a `leave` are dropped.
+    those after a `leave` are dropped. A `leave` in a `with`, `try` or loop stays where it is.
     """
     for number, statement in enumerate(body):
         if isinstance(statement, leave):
@@ -72,8 +73,8 @@ class WithoutLeavingElses(ast.NodeTransformer):
 
 
 def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
-    """Return a loop without its `else` between two statements that together have the same effect;
-    `node` stays as it is.
+    """Return a loop without its `else`, which has to have statements, between two statements that
+    together have the same effect; `node` stays as it is.
 
     The first sets the variable `exhausted` to True, the last runs the `else` if no `break` has set
     it to False.
@@ -196,7 +197,8 @@ def is_true(test: ast.expr) -> bool:
 
 
 def leaves_outer_loop(body: list[ast.stmt]) -> bool:
-    """Return whether a `break` or `continue` in the else of a loop leaves the loop around it."""
+    """Return whether the statements `body`, the `else` of a loop, hold a `break` or `continue` that
+    leaves the loop around that loop."""
     return any(
         isinstance(statement, leave) or contains(statement, leave)
         for statement in body
@@ -237,7 +239,7 @@ def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
 
 def changed_names(node: ast.AST) -> set[str]:
     """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`: any
-    attribute that ends in `_` counts."""
+    attribute that ends in `_` counts. Methods of lists such as `append` do not."""
     subscripts = (
         part
         for part in ast.walk(node)
@@ -253,8 +255,8 @@ def changed_names(node: ast.AST) -> set[str]:
 
 
 def without_continue(node: ast.stmt) -> ast.stmt:
-    """Return the last statement of an unrolled iteration without its `continue`, which does nothing
-    there."""
+    """Return the last statement of an iteration without the `continue` at the ends of its paths,
+    which does nothing where iterations are unrolled; any other statement itself."""
     if isinstance(node, ast.Continue):
         return ast.copy_location(ast.Pass(), node)
     if isinstance(node, ast.If) and contains(node, ast.Continue):
@@ -264,7 +266,8 @@ def without_continue(node: ast.stmt) -> ast.stmt:
 
 
 def never_falls_through(body: list[ast.stmt]) -> bool:
-    """Return whether control never falls out of the end of the statements."""
+    """Return whether control never falls out of the end of the statements: the last leaves, or is
+    an `if` whose arms both do. False for no statements."""
     if not body:
         return False
     last = body[-1]
@@ -275,7 +278,10 @@ def never_falls_through(body: list[ast.stmt]) -> bool:
 
 def peel_while(node: ast.While, unused: str) -> ast.For:
     """Return the loop with its first iteration apart, as a loop that runs once and that `break`
-    leaves."""
+    leaves.
+
+    unused: the name of that loop's variable, which nothing reads.
+    """
     stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [*node.orelse, ast.Break()], [])
     mark_asked(node.test)
     return run_once(
@@ -287,7 +293,7 @@ def peel_while(node: ast.While, unused: str) -> ast.For:
 
 def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
     """Return a loop over what the variable `items` holds with its first iteration apart, as
-    `peel_while` does; the `else` of `node` is left out."""
+    `peel_while` does; the `else` of `node` is left out. `items` has to have a length and slices."""
     sequence = ast.Name(items, ast.Load())
     empty = ast.Compare(
         ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)]
@@ -314,7 +320,7 @@ def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
 
 
 def run_once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
-    """Return a loop that runs the body once, so that `break` can leave it."""
+    """Return a loop that runs the body once, so that `break` can leave it. unused: its variable."""
     loop = ast.For(
         ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, []
     )

@@ -21,6 +21,7 @@ Constants = tuple[Any, ...]
 TRUTHS: Constants = (False, True)
 MAX_CONSTANTS = 16  # constants that one value may hold
 MAX_COMBINATIONS = 256  # combinations of operand constants that one expression is evaluated on
+# the parts of a test that can be evaluated on a constant without effects
 PURE_NODES = (
     ast.Compare,
     ast.BoolOp,
@@ -47,14 +48,14 @@ def possible_constants(value: Value) -> Constants | None:
 
 
 def is_truth(value: Value) -> bool:
-    """Return whether the value is True or False for every input, of which the example alone says
-    nothing; False where its constants are not known."""
+    """Return whether the value is True or False for every input, by the constants that it may hold;
+    False where these are not known."""
     return all(type(constant) is bool for constant in possible_constants(value) or (None,))
 
 
 def distinct_constants(constants: Iterable[Any]) -> Constants | None:
-    """Return the constants without repetitions; None where there are none or too many, or a NaN or
-    another type."""
+    """Return the constants without repetitions; None where there are none or more than
+    MAX_CONSTANTS, and where one is a NaN, or no truth value, number or string."""
     constant_by_key = {}
     for constant in constants:
         if not isinstance(constant, (bool, int, float, str)) or math.isnan(
@@ -83,7 +84,9 @@ def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Co
     operands.
 
     parts: the operands' expressions in `node`, in the order of `operands`. The result is None where
-    the outcomes are not known or too many, or where one raises.
+    the operands' constants are not known, for an operator that may be slow (`is_quick_operator`),
+    where one outcome raises, for more than MAX_COMBINATIONS combinations or MAX_CONSTANTS outcomes,
+    and for outcomes whose text has 1000 characters or more.
     """
     remainders = remainders_of_modulo(node, operands)
     if remainders is not None:
@@ -128,14 +131,15 @@ def remainders_of_modulo(node: ast.expr, operands: list[Value]) -> Constants | N
 
 
 def is_quick_operator(node: ast.expr) -> bool:
-    """Return whether the expression is one operator or comparison that takes no longer for larger
-    numbers."""
+    """Return whether the expression is one operator or comparison that is fast for all operands: no
+    power, left shift or matrix product."""
     is_slow = isinstance(getattr(node, "op", None), (ast.Pow, ast.LShift, ast.MatMult))
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and not is_slow
 
 
 def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
-    """Compile an operator with names in the place of its operands. names: by id of the operand."""
+    """Compile an operator with names in the place of its operands. names: by id of the operand's
+    expression."""
     expression = copy.copy(node)
     for field, part in ast.iter_fields(node):
         if isinstance(part, ast.expr):
@@ -147,11 +151,13 @@ def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
 
 
 def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
-    """Return what the name `key` of the host holds where a test of that name alone holds, or does
-    not; an example that does not fit is replaced by one that does.
+    """Return what the name `key` of the host holds where a test of that name alone has the outcome
+    `holds`.
 
-    `holds` is the outcome of the test. The value stays as it is where the test says nothing about
-    it.
+    Where the value's constants are known, those that do not fit are dropped; where only the example
+    is known, a whole number that does not fit is replaced by one that does, if one near it or 0 or
+    1 does. The value stays as it is where the test reads other names or calls something, and where
+    no constant fits.
     """
     if (
         not isinstance(value, HostValue)

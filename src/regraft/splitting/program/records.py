@@ -8,12 +8,17 @@ import inspect
 from types import FunctionType
 from typing import Any
 
+# why an assignment is refused
 FIXED = "assigning to a field of a namedtuple, a frozen dataclass or the like is not supported"
 
 
 class Mutable(BaseException):
     """Signals that objects of a dataclass change, or have methods: they have to be followed
-    attribute by attribute."""
+    attribute by attribute. It is a BaseException, so that no `except Exception` on the way stops
+    it.
+
+    kind: the dataclass.
+    """
 
     def __init__(self, kind: type) -> None:
         super().__init__()
@@ -21,7 +26,7 @@ class Mutable(BaseException):
 
 
 def is_namedtuple(kind: type) -> bool:
-    """Return whether a class is one of namedtuples."""
+    """Return whether a class is one of namedtuples: a subclass of `tuple` that has `_fields`."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
@@ -74,9 +79,10 @@ def only_stores_arguments(kind: Any) -> bool:
 
 
 def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any]]:
-    """Write the constructor of a dataclass as it would be written by hand.
+    """Write the constructor of a dataclass as it would be written by hand, with factories,
+    init-only arguments and `__post_init__`.
 
-    Returns the function, its definition and its globals.
+    Returns the function, its definition and its globals, which hold the defaults and factories.
     """
     scope: dict[str, Any] = {}
     signature = inspect.signature(kind.__init__)  # type: ignore[misc]

@@ -111,7 +111,9 @@ Step = TensorStep | HostStep | Branch | Loop | RegionStep
 
 
 def leaves(steps: list[Step]) -> bool:
-    """Return whether control never falls out of the end of these steps."""
+    """Return whether control never falls out of the end of these steps: the last is a statement
+    that leaves, or an `if` with an `else` whose arms all leave. False for no steps, and after any
+    loop."""
     if not steps:
         return False
     last = steps[-1]
@@ -140,13 +142,15 @@ def blocks(steps: list[Step]) -> Iterator[list[Step]]:
 
 
 def append_before_exit(steps: list[Step], step: Step) -> None:
-    """Add a step to the end of a path, in place, but before the step by which the path leaves."""
+    """Add a step to the end of a path, in place, but before the last step if the path leaves by
+    it."""
     steps.insert(len(steps) - leaves(steps), step)
 
 
 def number_sides(steps: list[Step]) -> list[Side]:
     """Number the arms of all branches, in the order of the host's text, and return the sides in
-    this order.
+    this order; the numbers are set in the branches. An arm without a label, or that only raises,
+    gets -1.
 
     A line that was unrolled has several sides.
     """
@@ -171,7 +175,7 @@ def number_sides(steps: list[Step]) -> list[Side]:
 
 def sides_at_infinity(steps: list[Step], regions: list[Region]) -> set[int]:
     """Return the numbers of the sides of decisions that compare with infinity, which no ordinary
-    input takes."""
+    input takes: the test does so itself, or reads the result of such a comparison in a region."""
     statements = [statement for region in regions for statement in region.statements]
     compared = {
         statement.target
@@ -184,7 +188,7 @@ def sides_at_infinity(steps: list[Step], regions: list[Region]) -> set[int]:
 
 
 def has_infinity(node: ast.AST) -> bool:
-    """Return whether infinity is a constant in the code."""
+    """Return whether infinity is a constant in the code, also behind a minus sign."""
     return any(
         isinstance(child, ast.Constant) and child.value == math.inf for child in ast.walk(node)
     )
@@ -207,7 +211,8 @@ def _sides_at_infinity(steps: list[Step], compared: set[str]) -> set[int]:
 
 
 def close_sides(steps: list[Step], taken: set[int]) -> None:
-    """Let every numbered side that is not in `taken` raise an error; the steps are changed."""
+    """Let every numbered side that is not in `taken` raise a RuntimeError; the steps are changed,
+    and such a side gets the number -1."""
     for step in steps:
         if isinstance(step, Loop):
             close_sides(step.body, taken)
@@ -226,8 +231,8 @@ def close_sides(steps: list[Step], taken: set[int]) -> None:
 
 
 def guard_regions(steps: list[Step], regions: list[Region]) -> None:
-    """Let the program raise an error in front of a region that gets sizes beyond its limits; the
-    steps are changed."""
+    """Let the program raise a ValueError in front of a region that gets sizes beyond its limits;
+    the steps are changed."""
     for block in list(blocks(steps)):
         for position, step in reversed(list(enumerate(block))):
             if isinstance(step, RegionStep) and regions[step.number].limits:
@@ -250,10 +255,10 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
-    """Let the program raise an error where a region without a sample stands, in the place of the
-    steps from there on.
+    """Let the program raise a RuntimeError where a region without a sample stands, in the place of
+    the steps from there on.
 
-    Returns the other regions, numbered anew; the steps are changed.
+    Returns the other regions, numbered anew; they and the steps are changed.
     """
     sampled_regions = [region for region in regions if region.samples]
     numbers = {region.number: position for position, region in enumerate(sampled_regions)}

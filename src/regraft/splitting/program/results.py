@@ -15,6 +15,7 @@ from regraft.splitting.program.records import fields_of, is_namedtuple
 # the host's classes by name: the form, and the fields of a namedtuple
 Classes = dict[str, list[str]]
 
+# the text of a host's class, by its form
 TEXTS = {
     "namedtuple": '{name} = collections.namedtuple("{name}", {fields}, rename=True)\n',
     "ordered": "{name} = collections.OrderedDict\n",
@@ -37,6 +38,7 @@ class {name}(dict):
 RESERVED_NAMES = frozenset(
     {"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"}
 )
+# classes of which the host has no class of the form "object"
 NO_OBJECTS = (
     type,
     torch.Tensor,
@@ -49,7 +51,7 @@ NO_OBJECTS = (
 
 def form_of(kind: type) -> str | None:
     """Return the form of the host's class for `kind`, a key of `TEXTS`; None where the host needs
-    no class."""
+    no class, as for tensors, numbers and plain containers, or cannot have one."""
     if is_namedtuple(kind):
         return "namedtuple"
     if issubclass(kind, dict) and kind is not dict:
@@ -61,14 +63,14 @@ def form_of(kind: type) -> str | None:
 
 
 def describe_class(kind: type) -> list[str]:
-    """Return the form of the host's class for `kind` ("" where it needs none), then the fields if
-    it is a namedtuple."""
+    """Return the form of the host's class for `kind` ("" where `form_of` gives none), then the
+    fields if it is a namedtuple."""
     form = form_of(kind) or ""
     return [form, *(fields_of(kind) if form == "namedtuple" else [])]
 
 
 def source(classes: Classes) -> str:
-    """Return the source text of the host's classes; "" where there are none."""
+    """Return the source text of the host's classes and their imports; "" where there are none."""
     texts = [
         TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()
     ]

@@ -87,7 +87,7 @@ def raise_message(name: str, message: str) -> Raise:
 
 
 def reads(code: ast.AST | Statement) -> set[str]:
-    """Return the names that the code reads."""
+    """Return the names that the code reads, also those of functions and of bases of attributes."""
     if not isinstance(code, ast.AST):
         parts = (part for part in vars(code).values() if isinstance(part, ast.AST))
         return {key for part in parts for key in reads(part)}
@@ -99,7 +99,7 @@ def reads(code: ast.AST | Statement) -> set[str]:
 
 
 def writes(code: ast.AST | Statement) -> set[str]:
-    """Return the names that the code assigns."""
+    """Return the names that the code assigns; an element or attribute that it stores to is none."""
     match code:
         case Assign(target):
             return {target}
@@ -124,7 +124,7 @@ def rename(code: ast.expr, new_names: Mapping[str, str]) -> ast.expr:
 
 
 def write_statement(statement: Statement) -> str:
-    """Return the statement as Python source."""
+    """Return the statement as Python source on one line, without indentation."""
     match statement:
         case Assign(target, value):
             return f"{target} = {ast.unparse(value)}"

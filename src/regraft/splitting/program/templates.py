@@ -18,7 +18,8 @@ def make_template(name: str, value: Any, used_names: set[str]) -> Template:
     """Return the template of a value, with new names for its leaves, which are added to
     `used_names`.
 
-    Raises TypeError if the value holds something that is not supported.
+    name: the argument, which names of leaves begin with. Raises TypeError if the value holds
+    anything but tensors, constants, lists, tuples and dictionaries with strings as keys.
     """
     if isinstance(value, torch.Tensor):
         while name in used_names:
@@ -65,8 +66,8 @@ def split_call(templates: dict[str, Template], call: dict[str, Any]) -> dict[str
 
 
 def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str, Any]) -> None:
-    """Add the leaves of a value to `leaf_values`; raise ValueError if the value does not fit the
-    template."""
+    """Add the leaves of a value, tensors or arrays, to `leaf_values` by their names; raise
+    ValueError if the value does not fit the template. name: the value's name in the error."""
     ((kind, inner),) = template.items()
     if kind == "leaf":
         if not isinstance(value, (torch.Tensor, numpy.ndarray)):
@@ -93,7 +94,7 @@ def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str
 
 
 def template_expression(template: Template) -> str:
-    """Return the expression that puts a value together from its leaves."""
+    """Return the expression, as text, that puts a value together from its leaves."""
     ((kind, inner),) = template.items()
     if kind in ("leaf", "value"):
         return str(inner)

@@ -12,8 +12,9 @@ from regraft.splitting.program.worlds import lengthen
 
 
 def type_pattern(example: Any, second_example: Any) -> Any:
-    """Return the type of a value in both worlds: dtype and shape of tensors (None: open), element
-    types of a list."""
+    """Return the type of a value in both worlds, to be compared: dtype and shape of tensors (None:
+    an open size), the set of the element types of a list, the types of all elements of a tuple or
+    dictionary, the class of anything else."""
     if isinstance(example, torch.Tensor) and isinstance(second_example, torch.Tensor):
         sizes = zip(example.shape, second_example.shape, strict=False)
         return (
@@ -43,7 +44,8 @@ def type_pattern(example: Any, second_example: Any) -> Any:
 
 
 def same_type(left: Value, right: Value) -> bool:
-    """Return whether both values fit one variable; an empty list fits every list."""
+    """Return whether both values fit one variable, by their types in both worlds; an empty list
+    fits every list."""
     if (
         isinstance(left.example, list)
         and isinstance(right.example, list)
@@ -57,14 +59,15 @@ def same_type(left: Value, right: Value) -> bool:
 
 
 def open_dimensions(value: Value) -> tuple[int, ...]:
-    """Return the dimensions of a tensor whose sizes differ between the worlds."""
+    """Return the dimensions of a tensor whose sizes differ between the worlds. The value has to be
+    a tensor in both, with as many dimensions."""
     sizes = zip(value.example.shape, value.second_example.shape, strict=True)
     return tuple(dim for dim, (size, second_size) in enumerate(sizes) if size != second_size)
 
 
 def open_differing_sizes(value: Value, other: Value) -> TensorValue | None:
-    """Return `value` with every dimension open in which both differ; None if they differ in more
-    than sizes."""
+    """Return `value` with every dimension open in which both differ, or that is open in `other`;
+    None if they differ in more than sizes, or are not both one tensor."""
     example, other_example = value.example, other.example
     if not (isinstance(value, TensorValue) and isinstance(other_example, torch.Tensor)):
         return None

@@ -22,7 +22,8 @@ class ValueBase:
     """The part that the values of all kinds share: some of them have no second world, and most no
     elements.
 
-    partial: only some of the paths here assign the value.
+    partial: only some of the paths here assign the value. Every kind has an example, the value in
+    the call that is followed, and an expression `code`.
     """
 
     partial: bool = field(default=False, kw_only=True)
@@ -232,15 +233,16 @@ Names: TypeAlias = dict[str, Value]
 
 
 def list_parts(value: Value) -> list[tuple[Any, Any]]:
-    """Return the elements of a tuple, list or tensor in both worlds, without any that only the
-    second has."""
+    """Return the elements of a tuple, list or tensor as pairs of what they are in the example and
+    in the second world (NO_TWIN where that is the example); elements that only one world has are
+    left out."""
     examples = list(value.example)
     twins = [NO_TWIN] * len(examples) if value.twin is NO_TWIN else list(value.second_example)
     return list(zip(examples, twins, strict=False))
 
 
 def has_kind(values: Iterable[Value], value_class: type[ValueBase]) -> bool:
-    """Return whether one of the values is of a kind."""
+    """Return whether any of the values is of the class `value_class`."""
     return any(isinstance(value, value_class) for value in values)
 
 
@@ -256,7 +258,8 @@ def make_value(example: Any, code: ast.expr, twin: Any = NO_TWIN) -> ComputedVal
 
 
 def convert_to_host(value: StaticValue | ComputedValue) -> HostValue:
-    """Return a value as one that the host computes."""
+    """Return a value as one that the host computes, with the same notes; one of the host as it
+    is."""
     if isinstance(value, HostValue):
         return value
     return HostValue(
@@ -284,7 +287,8 @@ def is_independent(value: Value) -> bool:
 
 
 def is_truth_of_operand(value: Value) -> bool:
-    """Return whether a value is the truth of what may be a tensor in the original."""
+    """Return whether a value is the truth of what may be a tensor in the original, as the value of
+    `and` or `or` is; of an EitherValue, whether its alternative is."""
     single = value.alternative if isinstance(value, EitherValue) else value
     return isinstance(single, (StaticValue, HostValue)) and single.truth
 
@@ -305,8 +309,9 @@ def list_lengths(example: Any) -> tuple[int, ...]:
 
 
 def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
-    """Return the names with containers of their own for the values of the host, so that one
-    branch's changes stay out of the other's.
+    """Return the names with copies of the lists and dictionaries that values of the host hold, so
+    that one branch's changes stay out of the other's; a container that two names hold is copied
+    once.
 
     memo: gets the copies, by the ids of the containers that were copied.
     """

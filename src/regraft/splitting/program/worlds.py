@@ -45,7 +45,7 @@ def is_mask(index: torch.Tensor | None) -> bool:
 
 
 def first_shape(result: Any) -> torch.Size:
-    """Return the shape of the result, or of its first tensor."""
+    """Return the shape of the result, or of the first of several tensors."""
     return (result if isinstance(result, torch.Tensor) else result[0]).shape
 
 
@@ -79,7 +79,8 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
 
 def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch.Tensor | None]:
     """Return the indices of an assignment with places instead of masks, as many as there are
-    values: those of the example, or those of the second world."""
+    values: those of the example, also where the values have no dimension or one row, else those of
+    the second world."""
     places = indices(indices_or_masks, 0)
     place_count = next(len(index) for index in places if index is not None)
     fits = values.ndim == 0 or values.shape[0] in (1, place_count)

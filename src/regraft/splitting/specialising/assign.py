@@ -46,7 +46,7 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
     """Assign the elements of a value to the elements of a tuple or list of targets; refuse a value
-    that has not as many."""
+    for which `can_unpack` is False."""
     starred = [
         place
         for place, element_target in enumerate(target.elts)
@@ -71,7 +71,11 @@ def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) ->
 def can_unpack(
     state: Specialisation, value: Value, target_count: int, has_starred_target: bool
 ) -> bool:
-    """Return whether a value has elements for so many targets, one of which may take several."""
+    """Return whether a value has elements for so many targets, one of which may take several.
+
+    False for anything but a tuple, list or tensor, for a value without elements, and, where a
+    target has a star, for a value of the host whose elements are not known one by one.
+    """
     if not isinstance(value.example, (tuple, list, torch.Tensor)):
         return False
     count = len(list_parts(value))
@@ -88,7 +92,8 @@ def can_unpack(
 def split_elements(
     state: Specialisation, target: ast.Tuple | ast.List, value: Value
 ) -> list[Value]:
-    """Return the elements of a value that is unpacked."""
+    """Return the elements of a value that is unpacked into `target`; those that are not known one
+    by one are unpacked by a step, into new names."""
     if isinstance(value, StaticValue):
         return [state.static(part) for part, _ in list_parts(value)]
     if not value.fields:

@@ -22,9 +22,10 @@ from regraft.splitting.specialising.stand_ins import (
 )
 from regraft.splitting.specialising.state import Specialisation
 
+# attributes that are equal in both worlds, so that they are constants
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 
-
+# attributes that an operation of a region computes
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
@@ -56,8 +57,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
 
 
 def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
-    """Return an attribute of a tensor that a region computes; refuse attributes other than shapes
-    and views."""
+    """Return an attribute of a tensor that a region computes, or of a tuple of tensors; refuse
+    attributes of a tensor other than shapes and views."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])
     if node.attr == "shape":

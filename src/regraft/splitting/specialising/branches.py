@@ -29,6 +29,7 @@ from regraft.splitting.specialising.running import is_constant_tensor
 from regraft.splitting.specialising.stand_ins import is_stand_in, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
+# the conditions of the two sides of a branch, as a report shows them
 LABELS = ("the condition holds", "the condition does not hold")
 
 
@@ -39,8 +40,12 @@ def specialise_apart(
     test: ast.expr | None = None,
     holds: bool = True,
 ) -> tuple[list[Step], Names]:
-    """Specialise what `walk` follows apart, where a test holds or not; return its steps and the
-    names after it."""
+    """Specialise what `walk` follows apart from `state.steps` and `state.names`, which are
+    afterwards as before; return its steps and the names after it.
+
+    names: what it starts with, copied. test: the expression that decides whether it runs; None for
+    a path that no test narrows. holds: the outcome of the test on this path.
+    """
     outer_state, state.steps, state.names = (state.steps, state.names), [], state.fork_names(names)
     try:
         if test is not None:
@@ -59,7 +64,11 @@ def decide(
     orelse: Callable[[], None],
     labels: Sequence[str] = LABELS,
 ) -> None:
-    """Branch on a value of the host: follow both sides, and join what they leave."""
+    """Branch on a value of the host: follow both sides, join what they leave, and append the
+    branch.
+
+    labels: the condition on which each side is taken; "" for a side that no input has to show.
+    """
     names = state.names
     sides = [
         specialise_apart(state, walk, names, test.code, walk is body) for walk in (body, orelse)
@@ -80,8 +89,8 @@ def decide_value(
     sides: list[Callable[[], None]],
     labels: Sequence[str] = LABELS,
 ) -> Value:
-    """Follow both sides of a decision, and return the value that both store under `key`; refuse
-    values of different types or shapes."""
+    """Follow both sides of a decision, the true one first, and return the value that both store
+    under `key`; refuse values of different types or shapes."""
     decide(state, node, test, sides[0], sides[1], labels)
     if isinstance(state.names[key], LostValue):
         raise state.refuse(node, "the sides of this expression have different types or shapes")
@@ -115,7 +124,11 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
 
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
     """Return what `if value` tests, as the host tests it: static where it is known, and read by the
-    host from a tensor of one value; refuse tensors of several values."""
+    host from a tensor of one value.
+
+    Refuses tensors of several values, and objects whose class defines its truth. Where the truth is
+    known, the value is True or False; else the host's value itself, of any type, may be returned.
+    """
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))
     if isinstance(value, TensorValue):
@@ -140,12 +153,13 @@ def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostVal
 
 
 def is_truth_asked(node: ast.expr) -> bool:
-    """Return whether only the truth of an expression counts."""
+    """Return whether only the truth of an expression counts, as `mark_uses` has noted."""
     return getattr(node, "asked", False)
 
 
 def is_numeric_tensor(value: Value) -> bool:
-    """Return whether a value is a tensor of anything but truth values."""
+    """Return whether a value that a region computes is anything but a tensor of truth values: a
+    tensor of numbers, or several tensors."""
     return (
         isinstance(value, TensorValue) and getattr(value.example, "dtype", None) is not torch.bool
     )

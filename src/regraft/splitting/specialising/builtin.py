@@ -43,6 +43,7 @@ from regraft.splitting.specialising.running import (
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import index_elements, read_slice_bound
 
+# the built-in functions that are supported
 PURE_BUILTINS = frozenset(
     {
         "int",
@@ -102,7 +103,12 @@ def call_builtin(
     operands: list[Value],
     code: ast.Call,
 ) -> Value:
-    """Evaluate a call of a built-in function of Python; refuse any outside PURE_BUILTINS."""
+    """Evaluate a call of a built-in function of Python: by its handler in BUILTINS, else by running
+    it as it stands, as a constant if all operands are static.
+
+    Refuses functions outside PURE_BUILTINS, and tensors that no handler takes. operands: the
+    positional ones first, then those of the keywords.
+    """
     if function_name not in PURE_BUILTINS:
         raise state.refuse(node, f"{function_name}() is not supported")
     if function_name == "range":
@@ -127,7 +133,8 @@ def call_builtin(
 
 
 def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate len() of a list of known length, or of a tensor; None for other operands."""
+    """Evaluate len() of a list of known length, or of a tensor, of which it is the first size; None
+    for other operands."""
     if has_definite_length(state, call.operands[0]):
         return state.static(len(call.operands[0].example))
     tensors = call.tensors
@@ -135,7 +142,8 @@ def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate list() or tuple() of what is taken element by element; None for other operands."""
+    """Evaluate list() or tuple() of what is taken element by element, and list() of nothing; None
+    for other operands."""
     if call.function_name == "list" and not call.operands:
         return make_list(state, call.node, [])
     if not call.operands or not (call.tensors or call.operands[0].fields):
@@ -147,7 +155,8 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate max() or min() of tensors; None for other operands."""
+    """Evaluate max() or min() of tensors, also in a list, as `reduce_sequence` does; None for other
+    operands."""
     if any(isinstance(operand, (TensorValue, EitherValue)) for operand in call.operands):
         return select_extreme(state, call.node, call.function_name, call.operands)
     return reduce_sequence(state, call)
@@ -184,8 +193,8 @@ def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate zip() or enumerate() of what is taken element by element; None for other
-    operands."""
+    """Evaluate zip() or enumerate() of what is taken element by element, and enumerate() of another
+    tensor as a list; None for other operands, and where all are static."""
     if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
@@ -289,8 +298,12 @@ def test_type_of_number(
 def zip_rows(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value | None:
-    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples; None for other
-    operands. Refuse different lengths with `strict=True`."""
+    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples.
+
+    Returns None where a length is not known, where `enumerate` has a second argument, for a keyword
+    other than `strict`, and for a `strict` known only at run time. Refuses different lengths with
+    `strict=True`.
+    """
     keyword_operands = operands[len(operands) - len(node.keywords) :]
     keywords = {
         keyword.arg: operand
@@ -319,7 +332,8 @@ def zip_rows(
 def list_each_sequence(
     state: Specialisation, node: ast.Call, sequences: list[Value]
 ) -> list[list[Value]] | None:
-    """Return the elements of each sequence; None if the length of one is not known."""
+    """Return the elements of each sequence, one by one; None if the length of any sequence is not
+    known."""
     element_lists = [list_elements(state, node, sequence) for sequence in sequences]
     # the host cannot hold modules, so they are taken one by one
     if any(
@@ -337,8 +351,12 @@ def list_each_sequence(
 def call_math(
     state: Specialisation, node: ast.Call, function_name: str, code: ast.Call, operands: list[Value]
 ) -> Value:
-    """Return the number that the host computes by a function of `math`, static operands included;
-    it reads tensors of one value. Refuse other operands, and a variable of the name `math`."""
+    """Return the number that the host computes by a function of `math`, also of constants, under a
+    new name; the host reads tensors of one value.
+
+    Refuses operands and results that are no numbers, and a variable of the network with the name
+    `math`, which would hide the module in the host.
+    """
     are_tensors = (
         isinstance(operand.example, torch.Tensor) and operand.example.numel() == 1
         for operand in operands

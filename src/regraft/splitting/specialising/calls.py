@@ -59,6 +59,7 @@ from regraft.splitting.specialising.tensor_calls import (
     run_constant_call,
 )
 
+# functions whose result the type of a tensor decides, not its values
 TYPE_TESTS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
 
 
@@ -138,7 +139,8 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
 def call_record_method(
     state: Specialisation, node: ast.Call, base: RecordValue, method_name: str
 ) -> Value | None:
-    """Call a method that the class of a record defines; None if it defines none of this name."""
+    """Call a method that the class of a record defines, or `_replace` of a namedtuple; None if the
+    class defines none of this name."""
     if method_name == "_replace":
         return replace_fields(state, node, base, evaluate_arguments(state, node)[1])
     method = find_record_method(base, method_name)
@@ -264,7 +266,10 @@ def has_tensor(call: Call) -> bool:
 
 def call_torch(state: Specialisation, call: Call) -> Value | None:
     """Call a function of torch as one operation; None for other functions, and for one in Python
-    that reads values."""
+    that reads values, which can be followed.
+
+    Raises ReadInside for one that reads values and is not written in Python.
+    """
     if not is_torch(call.function):
         return None
     check_scalars(state, call.node, call.operands)
@@ -309,8 +314,8 @@ def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
 
 
 def follow_function(state: Specialisation, call: Call) -> Value | None:
-    """Call a function or method written in Python: as one operation if it can be, else followed;
-    None for any other callee."""
+    """Call a function written in Python, or a method of a module or class: as one operation if it
+    can be, else followed; None for any other callee, such as a method of an object from outside."""
     function = call.function
     is_method = inspect.ismethod(function) and isinstance(
         function.__self__, (torch.nn.Module, type)
@@ -328,7 +333,8 @@ def follow_function(state: Specialisation, call: Call) -> Value | None:
 
 
 def has_to_follow(call: Call) -> bool:
-    """Return whether a function written in Python cannot be run as one operation."""
+    """Return whether a function written in Python cannot be run as one operation: it is one of
+    torch, an argument has to be followed, or it changes something outside."""
     needs_source = call.holds_local or call.has_mutable_record or call.has_either
     return is_torch(call.function) or needs_source or changes_outside(call.function)
 

@@ -32,7 +32,7 @@ from regraft.splitting.specialising.variables import bind_number, read_slice_bou
 
 
 def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
-    """Evaluate a tuple display."""
+    """Evaluate a tuple display: a constant if all elements are, else a value of the host."""
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]
@@ -106,7 +106,8 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
-    """Evaluate a slice: static if all its bounds are, else the host's."""
+    """Evaluate a slice: the host's if it computes a bound, else static. The value has None as its
+    example: only its expression is used."""
     bound_nodes = {
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }
@@ -125,8 +126,8 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
 
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
-    """Return a dictionary: an object that forward makes if all keys are known, else one that
-    the host makes."""
+    """Return a dictionary: an object that forward makes if all keys are known, else one that the
+    host makes. Refuses keys that are no constants, and `**` of what has no known keys."""
     keys = [
         state.static(None) if key_node is None else state.evaluate(key_node)
         for key_node in node.keys

@@ -44,7 +44,10 @@ def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
 @dataclass(frozen=True)
 class Followed:
     """An operand that was followed apart: its value, its steps, the names after them and the names
-    that change in it."""
+    that change in it.
+
+    may_fail: whether an operation in it may raise for other inputs.
+    """
 
     value: Value
     steps: list[Step]
@@ -54,7 +57,8 @@ class Followed:
 
 
 def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value) -> Value:
-    """Evaluate `and` or `or`, given the first operand."""
+    """Evaluate `and` or `or`, given the first operand: a constant or an operand where the first is
+    known; else both run if that is safe, or a branch skips the others."""
     remaining = write_remaining_operands(node)
     is_and = isinstance(node.op, ast.And)
     first_truth = evaluate_truth(state, first_operand)
@@ -83,7 +87,8 @@ def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
 def follow_second_operand(
     state: Specialisation, node: ast.BoolOp, remaining: ast.expr, first_truth: HostValue
 ) -> Followed:
-    """Follow the operands after the first where that one does not decide."""
+    """Follow the operands after the first, in the case that the first does not decide, and return
+    what came of them; the state's own steps, names and pending values stay as they are."""
     results: list[Value] = []
     pending = state.pending[-1]
     pending_count, fallible_count = len(pending or ()), state.fallible_operations
@@ -103,7 +108,8 @@ def follow_second_operand(
 
 
 def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: Followed) -> bool:
-    """Return whether the second operand may run where the first decides."""
+    """Return whether the second operand may run where the first decides: only regions compute it,
+    it changes nothing and cannot fail, and the result has the same type."""
     has_only_tensors = all(isinstance(step, TensorStep) for step in second.steps)
     has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.value.example)
     return has_only_tensors and not second.changes and not second.may_fail and has_one_type
@@ -112,7 +118,8 @@ def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: Followed) -> 
 def combine_truths(
     state: Specialisation, node: ast.BoolOp, first_truth: HostValue, followed: Followed
 ) -> Value:
-    """Return `and` or `or` of two operands that both run."""
+    """Return `and` or `or` of two operands that both run; the second's steps are appended, unless a
+    constant second operand makes them needless."""
     is_and, second = isinstance(node.op, ast.And), followed.value
     is_plain_truth = type(second.example) is bool and is_truth(first_truth)
     if isinstance(second, StaticValue) and (is_truth_asked(node) or is_plain_truth):
@@ -197,7 +204,7 @@ def convert_to_bool(state: Specialisation, value: Value) -> Value:
 
 
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
-    """Evaluate `a if c else b`, following both sides where the host decides."""
+    """Evaluate `a if c else b`: the side that is known to run, or both where the host decides."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         return state.evaluate(node.body if test.example else node.orelse)
@@ -262,7 +269,7 @@ def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
 
 
 def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp) -> Value:
-    """Evaluate a dictionary comprehension as the loop that it stands for."""
+    """Evaluate a dictionary comprehension as the loop that it stands for, into a new dictionary."""
     key = state.fresh_name()
     for statement in expand_comprehension(node, key, f"{key}_"):
         state.execute(statement)
@@ -270,7 +277,8 @@ def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp)
 
 
 def evaluate_comparison(state: Specialisation, node: ast.Compare) -> Value:
-    """Evaluate `a < b < c` as `a < b and b < c`, with b computed once."""
+    """Evaluate `a < b < c` as `a < b and b < c`, with b computed once. All operands but the last
+    are computed, also where Python would stop at a comparison before them."""
     if len(node.ops) == 1:
         return evaluate_operator(state, node)
     parts: list[ast.expr] = [node.left]

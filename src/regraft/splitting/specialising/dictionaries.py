@@ -22,7 +22,8 @@ from regraft.splitting.specialising.state import Specialisation
 def update_dictionary(
     state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
 ) -> Value:
-    """Evaluate `update` or `__init__`: set the items of dictionaries and keywords."""
+    """Evaluate `update` or `__init__`: set the items of the dictionaries `args`, then those of the
+    keywords, and return None; refuse other arguments."""
     for mapping in args:
         for key, value in list_items(state, node, mapping).items():
             set_place(state, node, owner, ("item", key), value)
@@ -54,13 +55,13 @@ def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Va
 def get_item_or_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.get(key, default)`."""
+    """Evaluate `d.get(key, default)`: None where the key is absent and no default is given."""
     value = look_up_place(state, node, owner, ("item", key.example))
     return value if value is not None else default or state.static(None)
 
 
 def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
-    """Evaluate `d[key] = value`."""
+    """Evaluate `d[key] = value`, and return None."""
     set_place(state, node, owner, ("item", key.example), value)
     return state.static(None)
 
@@ -78,7 +79,8 @@ def set_default(
 def pop_item(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.pop(key, default)`."""
+    """Evaluate `d.pop(key, default)`: the item is removed and returned; refuse an absent key
+    without a default."""
     value = (
         get_item_or_default(state, node, owner, key, default)
         if default is not None
@@ -89,7 +91,7 @@ def pop_item(
 
 
 def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `del d[key]`."""
+    """Evaluate `del d[key]`, and return None; refuse an absent key."""
     pop_item(state, node, owner, key)
     return state.static(None)
 
@@ -123,13 +125,13 @@ def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
 
 
 def copy_dictionary(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.copy()`."""
+    """Evaluate `d.copy()`: return a new plain dictionary with the same items."""
     new_dictionary = make_object(state, dict)
     update_dictionary(state, node, new_dictionary.example, state.static(owner))
     return new_dictionary
 
 
-# methods of dictionaries, by their names without underscores
+# methods of dictionaries, by their names without the underscores around them
 DICTIONARY_METHODS: dict[str, Callable[..., Value]] = {
     "init": update_dictionary,
     "update": update_dictionary,

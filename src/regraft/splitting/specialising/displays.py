@@ -30,7 +30,7 @@ from regraft.splitting.specialising.state import Specialisation
 
 def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
     """Return the value with dictionaries and objects as the host writes them down, also within
-    tuples."""
+    tuples; any other value as it is. Refuses what the host cannot make."""
     if isinstance(value, RecordValue):
         field_values = {key: get_element(state, value, key) for key in value.fields}
         return write_object(state, node, value, field_values)

@@ -41,13 +41,16 @@ def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) 
 
 
 def get_constant(state: Specialisation, key: str) -> Any:
-    """Return the constant that a name holds on some paths; None, too, where it holds no other."""
+    """Return the constant that a name holds on some paths; None if that is None, and for a name
+    that holds no EitherValue."""
     value = state.names[key]
     return value.instead if isinstance(value, EitherValue) else None
 
 
 def write_constant_test(state: Specialisation, key: str) -> Value:
-    """Return the test by which the host tells whether a name holds the constant."""
+    """Return the test by which the host tells whether a name holds its constant: `x is None` where
+    that is None; for a number the opposite test, whether the name holds an array, because a number
+    has no identity."""
     if get_constant(state, key) is None:
         return HostValue(False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
     arrays = ast.parse("(numpy.ndarray, numpy.generic)", mode="eval").body
@@ -64,7 +67,10 @@ def bind_alternative(state: Specialisation, value: EitherValue) -> Value:
 
 def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
     """Return the value; of an EitherValue return the alternative, behind a step with which the host
-    raises `error` where the value is None."""
+    raises `error` where the value is None. Raises Cases where its constant is a number.
+
+    error: the name of one of Python's own errors.
+    """
     if not isinstance(value, EitherValue):
         return value
     if value.instead is not None:
@@ -109,8 +115,12 @@ def fill_array(state: Specialisation, value: EitherValue) -> Value:
 
 
 def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
-    """Return the name that a test asks about its constant, and whether it is that where the test
-    holds, or None."""
+    """Return the name whose constant a test asks about, and whether the name holds the constant
+    where the test is true; None for any other test.
+
+    The tests are those of `write_constant_test`, and `x is not None`: where isinstance() is true,
+    the name holds an array, not its constant.
+    """
     if (
         isinstance(test, ast.Compare)
         and isinstance(test.left, ast.Name)
@@ -127,7 +137,14 @@ def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
 
 
 def can_fill(node: ast.expr, value: EitherValue, other_operands: list[Value]) -> bool:
-    """Return whether an operation gives the same for a number as for a tensor full of it."""
+    """Return whether an operation gives the same for the constant number of `value` as for a tensor
+    full of it, so that the host may fill one.
+
+    False unless there is one other operand, all sizes are fixed and the tensor's type holds the
+    number exactly. The other operand has to be a tensor to whose shape the filled one broadcasts
+    and with which it promotes to the same type, or a number in a comparison of which only the truth
+    counts.
+    """
     tensor, number = value.example, value.instead
     if len(other_operands) != 1 or open_dimensions(value) or not is_exact(number, tensor):
         return False
@@ -175,7 +192,8 @@ def mixes_none(values: list[Value]) -> bool:
 
 
 def fits_either(value: EitherValue, new_value: Value) -> bool:
-    """Return whether `new_value` is one of the alternatives of `value`."""
+    """Return whether `new_value` may take the place of `value`: it is the constant, or has the type
+    of the alternative and no other constant."""
     if isinstance(new_value, StaticValue):
         return is_equal_constant(value.instead, new_value.example)
     if isinstance(new_value, EitherValue) and not is_equal_constant(

@@ -36,12 +36,13 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def get_part_name(key: str, place: Any) -> str:
-    """Return the name for an element of the tuple, or a field of the record, that `key` holds."""
+    """Return the name under which an element of the tuple, or a field of the record, that `key`
+    holds is stored. place: the position or the field's name."""
     return f"{key}__{place}"
 
 
 def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | HostValue:
-    """Return a tuple of the values."""
+    """Return a tuple of the values: static if all of them are, else of the host."""
     examples = tuple(value.example for value in values)
     if are_static(values):
         return state.static(examples)
@@ -102,8 +103,10 @@ def get_shape(state: Specialisation, base: Value) -> StaticValue | HostValue:
 
 
 def get_element(state: Specialisation, value: Value, place: Any) -> Value:
-    """Return an element of a tuple that is known or written in place, or a field of a
-    record."""
+    """Return an element of a tuple that is known or written in place, or a field of a record.
+
+    place: a position, also of a record's field, or the name of a field.
+    """
     if isinstance(value, StaticValue):
         return state.static(get_part(value.example, place))
     code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
@@ -120,7 +123,7 @@ def get_element(state: Specialisation, value: Value, place: Any) -> Value:
 
 
 def get_part(container: Any, place: Any) -> Any:
-    """Return what a container holds at a position, or an object in a field."""
+    """Return what a container holds at a position, or what an object holds in a field."""
     return container[place] if isinstance(place, int) else getattr(container, place)
 
 
@@ -139,8 +142,10 @@ def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
 
 
 def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[Value] | None:
-    """Return the elements that a loop over `values` visits; None if their number is not
-    known."""
+    """Return the elements that a loop over `values` visits; None if their number is not known.
+
+    The rows of a tensor are taken from a name of its own, to which a step assigns it.
+    """
     if is_dict_stand_in(state, values.example):
         return [state.static(key) for key in get_item_keys(state, node, values.example)]
     if isinstance(values, StaticValue):
@@ -193,8 +198,11 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
 
 
 def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_region: bool) -> Value:
-    """Return the value of an element that was unpacked into the name `key`, in a region or in the
-    host."""
+    """Return the value of an element that was unpacked into the name `key`, to which it is bound;
+    an element that is None in both worlds, of a region, is a constant.
+
+    by_region: whether a region unpacked it, not the host.
+    """
     if by_region and example is None and twin in (None, NO_TWIN):
         return state.static(None)
     has_tensors = by_region and holds_tensor(example)  # such as the states of an LSTM
@@ -227,8 +235,8 @@ def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostVal
 
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
-    """Return the elements of a tuple or tensor one by one; a region's elements get names. Refuse a
-    value whose length the data decide."""
+    """Return the elements of a tuple, list or tensor one by one; a region's elements get names.
+    Refuse a value whose length is not known."""
     if isinstance(value, TensorValue) and (
         type(value.example) is tuple or is_named_result(value.example)
     ):

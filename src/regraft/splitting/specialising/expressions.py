@@ -81,8 +81,12 @@ def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
 
 
 def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
-    """Let the host raise where a variable that only some of the paths here assign has
-    no value."""
+    """Append host steps that raise where a variable that only some of the paths here assign has no
+    value; from then on it counts as assigned, and so do its elements.
+
+    Refuses it where a single ONNX file is made, and in a function that a loop calls: a value left
+    by an iteration before would pass for one. key: the variable's name in `state.names`.
+    """
     subject = f"{node.id}, which only some of the paths here assign,"
     if not state.allows_partial:
         raise state.refuse(node, f"{subject} cannot be part of a single ONNX file")
@@ -100,7 +104,8 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
 
 
 def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
-    """Evaluate an f-string in the host."""
+    """Evaluate an f-string in the host, which reads tensors of one value; it is static if all its
+    parts are."""
     parts: list[ast.expr] = []
     is_static = True
     for part in node.values:

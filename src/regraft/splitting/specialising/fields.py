@@ -34,8 +34,12 @@ def make_record(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Return an object of a dataclass that forward makes, known field by field; refuse a class
-    whose constructor does more than keep its arguments."""
+    """Return an object of a dataclass or namedtuple that forward makes, known field by field.
+
+    Raises the error of `record_error` for a class whose constructor does more than keep its
+    arguments, for arguments that do not fit, and for a field whose default is no constant or
+    function.
+    """
     record_class = callee.example
     fields = fields_of(record_class)
     if not only_stores_arguments(record_class):
@@ -74,8 +78,8 @@ def make_record(
 def replace_fields(
     state: Specialisation, node: ast.Call, value: Value, keywords: dict[str, Value]
 ) -> Value:
-    """Return another object of a dataclass or namedtuple, with other values of some fields; refuse
-    an object that forward did not make."""
+    """Return another object of a dataclass or namedtuple, with other values of the fields in
+    `keywords`; refuse an object that forward did not make."""
     record_class = type(value.example)
     if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
         raise state.refuse(
@@ -100,8 +104,8 @@ def replace_fields(
 
 
 def read_field(state: Specialisation, node: ast.AST, base: RecordValue, attribute: str) -> Value:
-    """Return a field of a record, what its property gives, or the attribute of its class with this
-    name; refuse other attributes."""
+    """Return a field of a record, what its property gives, or a constant or method of its class
+    with this name; raise the error of `record_error` for other attributes."""
     record_class = type(base.example)
     class_attribute = inspect.getattr_static(record_class, attribute, state)
     if attribute in base.fields:

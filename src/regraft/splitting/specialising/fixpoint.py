@@ -38,7 +38,8 @@ from regraft.splitting.specialising.meet import unify
 from regraft.splitting.specialising.stand_ins import forget_dead_objects
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
 
-MAX_OPENINGS = 4  # most times that sizes of tensors in one loop are opened
+# most times that a loop's body is followed again, because sizes opened or for another reason
+MAX_OPENINGS = 4
 
 
 class NotSettled(Unsplittable):
@@ -59,7 +60,11 @@ def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
 
 def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> None:
     """Let the host or regions hold the values of these names, whose constants are not known any
-    more."""
+    more.
+
+    Constants are assigned to their names by host steps; an object that cannot be written down
+    becomes a LostValue.
+    """
     for key in sorted(keys):
         if key not in state.names:
             continue
@@ -86,12 +91,14 @@ def follow_to_fixpoint(
     unassigned: Collection[str] = (),
 ) -> None:
     """Follow the body until the names at its end fit those at its start, and append the loop;
-    refuse a loop whose tensors' shapes do not settle.
+    refuse a loop that does not settle when its body was followed MAX_OPENINGS + 1 times.
 
-    It is followed again where a tensor grew in it, whose size is open then, and where it changes a
-    tensor in place, which another name may hold since an iteration before.
+    It is followed again where a tensor grew in it, whose size is open then, where it changes a
+    tensor in place, which another name may hold since an iteration before, where it changes a name
+    that it does not assign, and where the type of a name or the length of a list is lost.
 
-    unassigned: the loop's variable, if nothing is assigned to it before.
+    header: the variable and the values of a `for` loop; None for `while`. unassigned: the loop's
+    variable, if nothing is assigned to it before.
     """
     forget_dead_objects(state)
     varying = list_assigned_names(state, node) - state.varying_names
@@ -193,8 +200,11 @@ def carry_over_names(
 def carry_over(
     state: Specialisation, node: ast.AST, key: str, value: Value, end: Value | None
 ) -> Value:
-    """Return what a name holds at the start of any iteration, given its value at the start and
-    the end of one."""
+    """Return what a name holds at the start of any iteration, given its value at the start and the
+    end of one. end: None where the iteration ends without the name.
+
+    The value becomes a LostValue, or NotSettled is raised, where the type changes (`lose_value`).
+    """
     if isinstance(value, LostValue):
         return value
     if end is None:
@@ -303,10 +313,11 @@ def merge_exits(
     next_paths: list[tuple[list[Step], Names]],
     exhausted: bool,
 ) -> None:
-    """Set the names after a loop of an unknown number of iterations.
+    """Set the names after a loop of an unknown number of iterations; refuse a loop that would have
+    to assign a variable where it runs out of elements.
 
-    next_paths: the paths from an iteration to the next. exhausted: whether the loop also ends
-    where no elements are left.
+    next_paths: the paths from an iteration to the next. exhausted: whether the loop also ends where
+    no elements are left.
     """
     new_names: Names = {}
     for key in dict.fromkeys(key for _, names in next_paths for key in names):

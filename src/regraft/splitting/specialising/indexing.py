@@ -37,12 +37,16 @@ from regraft.splitting.specialising.variables import (
     take_missing_element,
 )
 
+# the modules of which an index gives a module
 MODULE_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 
 
 class Choice(Exception):
     """Signals that a value of the host chooses a module: the statement is specialised once for each
-    module."""
+    module.
+
+    index: the expression of the index in the source. keys: the indices that it may have.
+    """
 
     def __init__(self, index: ast.expr, keys: list[Any]) -> None:
         super().__init__()
@@ -50,7 +54,10 @@ class Choice(Exception):
 
 
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
-    """Evaluate an index into a tensor, a container, an object or a list of modules."""
+    """Evaluate an index into a tensor, a container, an object or a list of modules.
+
+    Raises Choice where the host chooses a module; refuses indices that cannot be followed.
+    """
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
     if isinstance(base, RecordValue) and is_namedtuple(type(base.example)):
         base = convert_to_tuple(state, base)
@@ -83,7 +90,7 @@ def is_constant_position(index: Value) -> bool:
 
 
 def write_subscript(base: Value, index: Value) -> ast.expr:
-    """Return the residual expression of an element."""
+    """Return the residual expression of `base[index]`."""
     return ast.Subscript(base.code, index.code, ast.Load())
 
 
@@ -162,7 +169,8 @@ def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
 
 
 def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
-    """Return an index of a tensor with arrays in the place of the host's lists."""
+    """Return an index of a tensor with the host's lists, also those in a tuple, as tensors; lists
+    that are written in place stay."""
     if (
         isinstance(index, HostValue)
         and type(index.example) is list
@@ -203,8 +211,11 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
 
 
 def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
-    """Replace integer tensors in an index, whose values torch would read, by `index_select`,
-    which reads none."""
+    """Replace integer tensors without dimensions in an index, whose values torch would read, by
+    `index_select`, which reads none; return the base and the index.
+
+    Both stay as they are without such a tensor, and where the index has None or an Ellipsis in it.
+    """
     is_single = not isinstance(index.code, ast.Tuple)
     index_codes = [index.code] if is_single else list(index.code.elts)  # type: ignore[attr-defined]
     examples = [index.example] if is_single or index.example is None else list(index.example)
@@ -234,7 +245,8 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
 
 
 def list_possible_keys(modules: Any, index: Value) -> list[Any]:
-    """Return the keys or positions of modules that an index may be."""
+    """Return the keys or positions of modules that an index may be: those among its constants, or
+    all where its constants are not known."""
     has_keys, constants = isinstance(modules, torch.nn.ModuleDict), possible_constants(index)
     keys = list(modules) if has_keys else list(range(len(modules)))
     if constants is None:

@@ -28,7 +28,10 @@ from regraft.splitting.specialising.variables import store_name
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
     """Make `function` the one whose statements are read, by a new `state.frame`, and return its
-    definition; refuse it without source."""
+    definition; refuse it without source, and a lambda from outside.
+
+    prefix: what its names in `state.names` begin with.
+    """
     if function in state.local_functions:
         local_function = state.local_functions[function]
         state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
@@ -62,8 +65,8 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
 
 
 def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Bring a function whose statements are read next into a form that can be followed, and
-    return it."""
+    """Bring a function whose statements are read next into a form that can be followed, in place,
+    reserve its names, and return it."""
     state.reserve_names(definition, state.frame.prefix)
     transformer = WithoutLeavingElses(lambda: state.unused_name("exhausted"))
     transformer.generic_visit(definition)
@@ -79,9 +82,12 @@ def inline(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Specialise the function's statements in the place of its call, and return its result; refuse
-    calls that are nested too deeply, returns that cannot be moved to the end, and results of
-    different types on different paths."""
+    """Specialise the function's statements in the place of its call, and return its result.
+
+    owner: what its first parameter holds; None for a plain function. Refuses more than 21 calls
+    within each other, returns that cannot be moved to the end, and results of different types on
+    different paths.
+    """
     if state.call_depth > 20:
         raise state.refuse(node, "functions call each other too deeply")
     outer_frame, number = state.frame, state.next_number()

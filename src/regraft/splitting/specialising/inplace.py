@@ -68,8 +68,9 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
 def put_in_list(
     state: Specialisation, target: ast.Subscript, base: HostValue, index: Value, value: Value
 ) -> None:
-    """Let the host store to an element of a list: `list[index] = value`; refuse objects, and an
-    index that is no whole number."""
+    """Let the host store to an element of a list: `list[index] = value`; refuse objects, an index
+    that is no whole number, and a list that something else may see change. The example changes,
+    too, unless it lacks the element."""
     index = read_slice_bound(state, target.slice, index)
     if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
         raise state.refuse(
@@ -91,7 +92,7 @@ def put_in_list(
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment, and return
-    True; False for any other. Refuse a method that would change the tensor's type."""
+    True; return False for any other call. Refuse a method that would change the tensor's type."""
     method = node.func
     if not (
         isinstance(method, ast.Attribute)
@@ -122,7 +123,7 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
 
 def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | None:
     """Return the name that holds the tensor: a local variable, or a place of an object; None if
-    there is none."""
+    there is none. A local variable is returned without a look at what it holds."""
     if isinstance(node, ast.Name):
         return state.frame.prefix + node.id
     has_name = (
@@ -154,8 +155,8 @@ def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
 
 
 def drop_partial_names(state: Specialisation, key: str, addresses: set[int]) -> None:
-    """Drop the other names that only some paths assign, and that may hold memory which changes:
-    they are not followed any further."""
+    """Remove from `state.names` the other names that only some paths assign, and that may hold
+    memory which changes: they are not followed any further."""
     for other_key, value in [*state.names.items()]:
         if value.partial and other_key != key and storage_addresses(value.example) & addresses:
             del state.names[other_key]
@@ -201,7 +202,8 @@ def find_shared_memory(state: Specialisation, tensor: torch.Tensor) -> set[int]:
 
 
 def replace_aliases(state: Specialisation, key: str, aliases: list[str], value: Value) -> None:
-    """Assign the changed tensor to all names that hold it."""
+    """Assign the changed tensor to all names that hold it, and note the change in
+    `state.in_place_changes` and, of the names other than `key`, in `state.changed_names`."""
     state.in_place_changes += 1
     store_name(state, key, value)
     for alias in aliases:
@@ -211,12 +213,14 @@ def replace_aliases(state: Specialisation, key: str, aliases: list[str], value: 
 
 
 def storage_addresses(example: Any) -> set[int]:
-    """Return the addresses of the memory of the tensors in `example`."""
+    """Return the addresses of the memory of the tensors in `example`; tensors without elements,
+    which have the address 0, are left out."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors_in([example])} - {0}
 
 
 def without_slices(index: ast.expr) -> ast.expr:
-    """Return an index that can be an argument: `slice(1, 2, None)` for `1:2`."""
+    """Return an index that can be an argument, with calls in the place of slices: `slice(1, 2,
+    None)` for `1:2`; any other index as it is."""
     if isinstance(index, ast.Slice):
         bounds = [bound or ast.Constant(None) for bound in (index.lower, index.upper, index.step)]
         argument: ast.expr = ast.Call(ast.Name("slice", ast.Load()), bounds, [])

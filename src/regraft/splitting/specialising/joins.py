@@ -68,8 +68,9 @@ def merge_paths(
 
 
 def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Names]]) -> Names:
-    """Return what a name holds after paths that meet, by the name; empty where it is no variable
-    and a path lacks it."""
+    """Return what a name holds after paths that meet, by the name, as `join_values` or
+    `join_partial` join it; empty where the name is no variable of the source and a path lacks
+    it."""
     path_values = [(steps, names[key]) for steps, names in ends if key in names]
     if len(path_values) < len(ends):
         return join_partial(state, key, path_values) if is_variable(state, key) else {}
@@ -80,7 +81,8 @@ def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Name
 
 
 def is_variable(state: Specialisation, key: str) -> bool:
-    """Return whether a name is a variable of the source, or an element of one."""
+    """Return whether a name is a variable of the source, or an element of a tuple or record that
+    one holds."""
     return bool(name_prefixes(key) & state.reserved_names)
 
 
@@ -105,7 +107,8 @@ def join_partial(
 
 
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
-    """Rebuild the tuples of equal length from their elements."""
+    """Let tuples and records whose elements are joined hold the joined elements, in `state.names`:
+    those that have the same class and places on all paths; the others stay LostValues."""
     for key in state.names:
         values = [names[key] for names in path_names if key in names]
         are_split = all(
@@ -119,8 +122,11 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
 
 
 def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Return the value that a name holds after paths that meet; a LostValue if there is
-    none."""
+    """Return the value that a name holds after paths that meet; a LostValue if there is none, and
+    for tuples and records, which `rebuild_tuples` puts together from their joined elements.
+
+    The host's steps by which paths assign the name are added to the paths.
+    """
     values = [value for _, value in path_values]
     first = values[0]
     kinds = {type(value) for value in values}
@@ -140,7 +146,7 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
 
 
 def share_value(values: list[Value]) -> bool:
-    """Return whether values are one constant, or objects of one class without fields."""
+    """Return whether values are one constant or object, or records of one class without fields."""
     first, kinds = values[0], {type(value) for value in values}
     if kinds == {RecordValue}:
         return len({type(value.example) for value in values}) == 1
@@ -165,7 +171,8 @@ def fit_host_variable(values: list[Value]) -> bool:
 
 
 def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Join plain values in a variable of the host, which each path assigns at its end."""
+    """Join plain values in a variable of the host, which each path assigns at its end, unless the
+    variable holds the value already. Its example is the longest list among them."""
     values = [value for _, value in path_values]
     longest = find_longest(values)
     unbound = [
@@ -209,8 +216,12 @@ def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> 
 
 
 def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Join a tensor (or, beside None, a value of the host) on some paths with one constant on
-    the others."""
+    """Join a tensor (or, beside None, a value of the host) on some paths with one constant on the
+    others, which these assign at their ends.
+
+    Returns a LostValue where the constants differ or are no numbers, and where the other values
+    have no type in common.
+    """
     constant_paths, variable_paths = split_constant_paths(path_values)
     constants = [value.example for _, value in constant_paths] + [
         value.instead for _, value in path_values if isinstance(value, EitherValue)
@@ -246,7 +257,8 @@ def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValue
 
 
 def are_equal_constants(constants: list[Any]) -> bool:
-    """Return whether all are None, or all one number."""
+    """Return whether all are None, or all one number or truth value. There has to be at least
+    one."""
     first = constants[0]
     is_plain = first is None or isinstance(first, (int, float))
     return all(is_equal_constant(first, constant) for constant in constants) and is_plain

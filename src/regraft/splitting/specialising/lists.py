@@ -32,8 +32,8 @@ def has_definite_length(state: Specialisation, value: Value) -> bool:
 
 
 def note_ragged(state: Specialisation, example: Any, alternatives: list[Any]) -> None:
-    """Note the lists in `example`, which stands for all alternatives, as ragged unless these
-    are as long."""
+    """Note in `state.ragged` the lists in `example`, which stands for all alternatives, unless the
+    lists in each alternative are as long and none is noted there."""
     if any(
         list_lengths(alternative) != list_lengths(example) or is_ragged(state, alternative)
         for alternative in alternatives
@@ -82,7 +82,8 @@ def may_give_list(state: Specialisation, code: ast.expr) -> bool:
 
 
 def is_unknown_number(state: Specialisation, code: ast.AST) -> bool:
-    """Return whether code of the host may be a number that data decide."""
+    """Return whether code of the host may be a number that data decide: a name or element of an
+    integer, a call of `item`, or of one of NUMBER_FUNCTIONS."""
     if isinstance(code, ast.Name) and code.id in state.names:
         value = state.names[code.id]
         return isinstance(value, HostValue) and isinstance(value.example, int)
@@ -115,7 +116,8 @@ def check_change(state: Specialisation, node: ast.AST, example: Any) -> None:
 
 
 def note_partly_aliased(state: Specialisation, paths: list[Names]) -> None:
-    """Note the lists that two names hold on some of the paths that meet, and not on others."""
+    """Note in `state.partly_aliased` the lists that two names hold on some of the paths that meet,
+    and not on others. paths: the names at the end of each."""
     aliases_by_path: list[dict[tuple[str, int], set[tuple[str, int]]]] = []
     for names in paths:
         holders: dict[int, set[tuple[str, int]]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from regraft.splitting.specialising.state import NotRun
 
+# what has names of its own
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -70,8 +71,8 @@ def stand_in(
 
 
 def own_names(definition: ast.FunctionDef) -> set[str]:
-    """Return the names that belong to the function itself: its parameters and what it assigns or
-    deletes itself."""
+    """Return the names that belong to the function itself: its parameters, what it assigns or
+    deletes itself, comprehension variables among it, and the functions and classes in it."""
     parameters = definition.args
     arguments = [
         *parameters.posonlyargs,
@@ -90,7 +91,8 @@ def own_names(definition: ast.FunctionDef) -> set[str]:
 
 
 def body_nodes(definition: ast.AST) -> list[ast.AST]:
-    """Return the nodes of a function's body, without those of the functions and classes in it."""
+    """Return the nodes of a function's body in no particular order, without those inside of the
+    functions, lambdas and classes in it; [] for a node without a body."""
     nodes: list[ast.AST] = []
     pending = list(getattr(definition, "body", []))
     while pending:

@@ -47,7 +47,10 @@ MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 def execute_for(state: Specialisation, node: ast.For) -> None:
     """Unroll a `for` loop whose elements are listed while specialising; refuse more than
-    MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration."""
+    MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration.
+
+    An unrolled loop with an early exit becomes a loop that runs once.
+    """
     iterable = state.evaluate(node.iter)
     elements = list_elements(state, node, iterable)
     if elements is None:
@@ -97,7 +100,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
 
 
 def execute_while(state: Specialisation, node: ast.While) -> None:
-    """Follow a `while` loop."""
+    """Follow a `while` loop, which stays a loop of the host."""
 
     def follow() -> None:
         forget_assigned_constants(state, node)
@@ -112,8 +115,12 @@ def follow_or_peel(
     follow: Callable[[], None],
     peel: Callable[[], ast.stmt],
 ) -> None:
-    """Follow a loop, with its first iteration apart if that one leaves values of other
-    types."""
+    """Follow a loop, with its first iteration apart if that one leaves values of other types; raise
+    Unsplittable if the iterations after it do so, too.
+
+    follow: follows the loop; what it did is undone if it raises NotSettled. peel: returns the
+    statement with the first iteration apart.
+    """
     steps, names = list(state.steps), state.fork_names(state.names)
     varying, changed, entered = (
         set(state.varying_names),
@@ -184,7 +191,8 @@ def list_example_pairs(values: Value) -> list[tuple[Any, Any]]:
 
 
 def append_loop_not_entered(state: Specialisation, node: ast.For, code: ast.expr) -> None:
-    """Append a loop over an empty list, which raises an error where it is entered."""
+    """Append a loop over an empty list, which raises an error where it is entered, and note its
+    step in `state.not_entered_errors`. code: the host's expression of the list."""
     state.not_entered += 1
     reason = f"{state.frame.path}:{node.lineno}: no example entered this loop"
     error_step = HostStep(raise_message("RuntimeError", reason))

@@ -29,9 +29,9 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
     """Give each object that a path made itself the names of the first path's object that it
     corresponds to.
 
-    ends: the steps and the names of each path; both are changed. An object is a path's own if the
-    other path lacks it. Names that refer to a path's own object refer to the first path's object
-    afterwards: only the number differs.
+    ends: the steps and the names of each path; those of all paths but the first are changed. An
+    object is a path's own if the other path lacks it. Names that refer to a path's own object refer
+    to the first path's object afterwards: only the number differs.
     """
     first = select_live_names(state, ends[0][1])
     for steps, names in ends[1:]:
@@ -79,9 +79,11 @@ def has_nested_object(state: Specialisation, names: Names) -> bool:
 def renumber(
     state: Specialisation, steps: list[Step], names: Names, old: object, new: object
 ) -> None:
-    """Give a path's object the number of another object, in the path's steps and names.
+    """Give a path's object the number of another object, in the path's steps and names, which are
+    changed.
 
-    The values of the old names are assigned to the new ones at the end of the path.
+    The values of the old names are assigned to the new ones at the end of the path. old, new: the
+    two stand-ins.
     """
     number, new_number = get_object_name(state, old)[1:], get_object_name(state, new)[1:]
     new_names = {

@@ -49,12 +49,13 @@ from regraft.splitting.specialising.variables import (
     take_missing_element,
 )
 
+# methods whose result the type of a tensor decides, not its values
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 
-
+# methods by which the host reads a tensor
 READING_METHODS = frozenset({"item", "tolist"})
 
-
+# methods of values that the host computes
 HOST_METHODS = frozenset(
     {
         "append",
@@ -79,7 +80,8 @@ def evaluate_arguments(
     """Return positional and keyword arguments, with `*` and `**` of what is known taken apart;
     refuse them of what is not.
 
-    either: whether an argument may be a constant on some paths and a tensor on others.
+    either: whether an argument may be a constant on some paths and a tensor on others; the
+    arguments in `node` are marked so.
     """
     if either:
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -140,7 +142,8 @@ class MethodCall:
 
 
 def call_method(state: Specialisation, node: ast.Call, base: Value, method_name: str) -> Value:
-    """Call a method of a tensor, or of a value that the host computes."""
+    """Call a method of a tensor, or of a value that the host computes; raise Cases for an argument
+    that is a constant on some paths only."""
     call = MethodCall(node, base, method_name, *evaluate_arguments(state, node))
     for operand in call.operands:
         state.require_single_kind(node, operand)
@@ -150,7 +153,8 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
 
 
 def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a tensor."""
+    """Call a method of a tensor: as a read by the host, a constant, a size, a comparison, or one
+    operation of a region."""
     node, base, method_name = call.node, call.base, call.method_name
     if method_name in READING_METHODS:
         return read_values(state, call)
@@ -174,7 +178,8 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
 
 
 def read_values(state: Specialisation, call: MethodCall) -> Value:
-    """Evaluate `x.item()` or `x.tolist()`, by which the host reads a tensor."""
+    """Evaluate `x.item()` or `x.tolist()`, by which the host reads a tensor; `item()` of a tensor
+    that no input decides is a constant."""
     base, method_name = call.base, call.method_name
     if method_name == "item" and is_constant_tensor(state, base):
         return state.static(base.example.item())
@@ -189,8 +194,12 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a value that the host computes; refuse methods outside HOST_METHODS,
-    keywords, and objects as arguments."""
+    """Call a method of a value that the host computes, under a new name if it gives anything but
+    None.
+
+    Refuses methods outside HOST_METHODS, keywords, objects as arguments, and the change of a
+    container that something else may see.
+    """
     node, base, method_name = call.node, call.base, call.method_name
     if method_name not in HOST_METHODS:
         raise state.refuse(
@@ -229,7 +238,9 @@ def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Valu
 
 
 def note_extension(state: Specialisation, base: Value, extension: Value) -> None:
-    """Note that a list has an unknown length after `extend` with values of unknown number."""
+    """Note that a list has an unknown length after `extend` with values of unknown number: with a
+    list whose length is not known, or with anything that is no list and whose elements are not
+    known one by one."""
     if not (isinstance(extension.example, list) or extension.fields):
         note_ragged(state, base.example, [None])
         return

@@ -101,8 +101,8 @@ def call_super(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
-    """Return what `super()` gives in a method; refuse `super()` without arguments where the class
-    or the owner is not known."""
+    """Return what `super()` gives in a method, of its arguments if it has some; refuse `super()`
+    without arguments where the class or the owner is not known."""
     if args:
         return super(*(argument.example for argument in args))
     defining_class = state.frame.scope.get("__class__")
@@ -123,7 +123,8 @@ def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None
 
 
 def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dataclasses.replace(); None for a namedtuple."""
+    """Evaluate dataclasses.replace(), which refuses an object that forward did not make; None for a
+    namedtuple."""
     if is_namedtuple(type(call.first)):
         return None
     return replace_fields(state, call.node, call.args[0], call.keywords)
@@ -142,7 +143,8 @@ def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
     """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call;
-    None for other attributes."""
+    None for other attributes. Refuse it where this call has not assigned the attribute on every
+    path."""
     if type(call.second) is not str or not is_scratch(state, call.first, call.second):
         return None
     value = read_scratch(state, call.node, call.first, call.second)
@@ -161,8 +163,11 @@ def measure_object(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate list(), tuple() or sorted() of a dictionary that forward makes: its keys are known;
-    None for other arguments."""
+    """Evaluate list(), tuple() or sorted() of a dictionary that forward makes: its keys are known.
+
+    Returns None for other arguments, for keywords other than constant whole numbers and truth
+    values, and for sorted() of keys of several types.
+    """
     if not is_dict_stand_in(state, call.first):
         return None
     keys = get_item_keys(state, call.node, call.first)
@@ -189,7 +194,7 @@ def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate setattr() of an object."""
+    """Evaluate setattr() of an object, and return None as a value; refuse descriptors."""
     set_attribute(state, call.node, call.first, call.args[1].example, call.args[2])
     return state.static(None)
 

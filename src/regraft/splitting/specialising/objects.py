@@ -23,7 +23,8 @@ from regraft.splitting.specialising.state import Frame, LocalFunction, Specialis
 def invoke(
     state: Specialisation, node: ast.AST, method: Any, args: list[Value], keywords: dict[str, Value]
 ) -> Value:
-    """Call a method of an object that forward makes."""
+    """Call a method of an object that forward makes: one written in Python is followed, one that
+    the class has from `dict` or `object` is evaluated as Python does."""
     if inspect.ismethod(method):
         owner = init_owner(type(method.__self__), method.__func__)
         function = method.__func__ if owner is None else make_dataclass_init(state, node, owner)
@@ -38,7 +39,8 @@ def construct(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Return a new object, whose constructor is followed."""
+    """Return a new object, whose constructor is followed. args, keywords: the constructor's
+    arguments without `self`."""
     new_object = make_object(state, object_class)
     state.under_construction.append(new_object)
     invoke(

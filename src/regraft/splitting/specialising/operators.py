@@ -39,6 +39,7 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import bind_number
 
+# the operators that `combine_mask` replaces, with the functions that compute them
 MASK_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Mult: operator.mul,
@@ -47,7 +48,7 @@ MASK_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }
 
 
-MAX_LIST_LENGTH = 4096  # most elements of a list that are written down
+MAX_LIST_LENGTH = 4096  # most repetitions of a list display that are written down
 
 
 def is_flat_list(code: ast.expr) -> bool:
@@ -76,7 +77,12 @@ class Operation:
 
 
 def evaluate_operator(state: Specialisation, node: Operator) -> Value:
-    """Evaluate an operator; the kind of its value is the strongest kind of its operands."""
+    """Evaluate an operator: as a special case of SPECIAL_CASES, as a constant where the operands'
+    constants leave a single outcome, else by running it.
+
+    The value is a tensor where an operand is, else the host's where the host computes an operand,
+    else a constant. Refuses what cannot be followed.
+    """
     operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     operands = [state.evaluate(operand_node) for operand_node in operand_nodes]
     if has_kind(operands, EitherValue):
@@ -112,7 +118,7 @@ def bind_operands(state: Specialisation, node: Operator, operands: list[Value]) 
 
 def write_operation(node: Operator, operands: list[Value]) -> ast.expr:
     """Return the operator with the residual expressions of its operands; the sum of two list
-    displays is one display."""
+    displays is one display. `node` stays as it is."""
     codes = [operand.code for operand in operands]
     operation = copy.copy(node)
     if isinstance(operation, ast.BinOp):
@@ -167,7 +173,8 @@ def is_unique_object(value: Value) -> bool:
 
 
 def find_key(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `in` or `not in` of a dictionary that forward makes; None for other containers."""
+    """Evaluate `in` or `not in` of a dictionary that forward makes; None for other containers, and
+    for a key known only at run time."""
     key, container = operation.operands
     if not is_dict_stand_in(state, container.example) or not isinstance(key, StaticValue):
         return None
@@ -202,8 +209,9 @@ def add_lists(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `[x] * 3` as a list display; None where the list or the number is not known, or it
-    is too long."""
+    """Evaluate `[x] * 3` as a list display; None where the list is not written in place or has
+    elements other than constants and names, and where the number is not known or above
+    MAX_LIST_LENGTH."""
     display, repeats = operation.operands[0].code, operation.operands[1].example
     is_known_number = isinstance(operation.operands[1], StaticValue) and type(repeats) is int
     if not is_flat_list(display) or not is_known_number or repeats > MAX_LIST_LENGTH:

@@ -16,7 +16,7 @@ from regraft.splitting.specialising.local import own_names
 
 def changes_outside(function: Any) -> bool:
     """Return whether a Python function's own statements change what outlives its call; its callees
-    are left out."""
+    are left out. False for what is not written in Python or has no source."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     return inspect.isfunction(function) and _statements_change_outside(function)
 

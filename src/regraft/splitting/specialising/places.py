@@ -55,8 +55,8 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
 def set_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
 ) -> None:
-    """Set a place of an object, which is added if the object has no such place; refuse keys that
-    are no constants."""
+    """Set a place of an object, which is added if the object has no such place; refuse a new key
+    that is no constant, and the change of an object that belongs to the caller."""
     check_change(state, node, stand_in)
     places = get_places(state, node, stand_in)
     # 1 and True are one key
@@ -69,7 +69,8 @@ def set_place(
 
 
 def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Place) -> None:
-    """Remove a place from an object."""
+    """Remove a place from an object; do nothing to its places if it has no such place. Refuse the
+    change of an object that belongs to the caller."""
     check_change(state, node, stand_in)
     remaining = tuple(
         candidate for candidate in get_places(state, node, stand_in) if candidate != place
@@ -78,7 +79,8 @@ def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Pla
 
 
 def mark_caller_containers(state: Specialisation, node: ast.AST, value: Value) -> None:
-    """Note the lists and dictionaries of an argument, which belong to the caller."""
+    """Note in `state.caller_containers` the lists and dictionaries of an argument, at any depth:
+    they belong to the caller."""
     state.caller_containers.update(
         (id(inner_list), inner_list) for inner_list in lists_in(value.example)
     )
@@ -103,7 +105,8 @@ def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> N
 def set_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of an object; refuse properties and other descriptors."""
+    """Assign to an attribute of an object; refuse properties and other descriptors, but for those
+    of `__slots__`, and names that Python mangles."""
     check_not_private(state, node, attribute)
     class_attribute = inspect.getattr_static(type(stand_in), attribute, None)
     if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(
@@ -126,7 +129,8 @@ def is_scratch(state: Specialisation, module: Any, attribute: Any) -> bool:
 
 
 def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: str) -> str:
-    """Return the name for an attribute of a module that is a variable of a call."""
+    """Return the name for an attribute of a module that is a variable of a call, such as
+    `s3_cache`; the module gets a number at its first."""
     if id(module) not in state.scratch_numbers:
         state.scratch_numbers[id(module)] = state.next_number()
     return f"s{state.scratch_numbers[id(module)]}_{attribute}"
@@ -150,8 +154,12 @@ def read_scratch(
 def store_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of a module; raise NewAttribute if the attribute is no variable of a
-    call yet, and refuse layers, weights, buffers, and attributes of the class."""
+    """Assign to an attribute of a module; do nothing where a layer, weight or buffer is assigned to
+    its own attribute once more.
+
+    Raises NewAttribute if the attribute is no variable of a call yet; refuses layers, weights,
+    buffers, attributes of the class, and modules that are no part of the network.
+    """
     path = state.paths.get(id(module))
     if isinstance(value, StaticValue) and is_reassigned(module, attribute, value.example):
         return

@@ -37,7 +37,9 @@ def is_single_value(value: Value) -> bool:
 
 
 def has_mixed_types(operands: list[Value]) -> bool:
-    """Return whether data decide the type of the largest, smallest or sum of these numbers."""
+    """Return whether data decide the type of the largest, smallest or sum of these numbers: they
+    have several types, and not all are known now. A single list or tuple stands for its
+    elements."""
     first = operands[0].example
     is_sequence = len(operands) == 1 and isinstance(first, (list, tuple))
     numbers = [*first] if is_sequence else [operand.example for operand in operands]
@@ -48,8 +50,8 @@ def has_mixed_types(operands: list[Value]) -> bool:
 def reduce_list(
     state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
 ) -> Value:
-    """Evaluate `sum`, `max` or `min` of tensors in a list of the host; refuse `max` and `min` of
-    tensors of several values."""
+    """Evaluate `sum`, `max` or `min` of tensors in a list of the host, as a tensor under a new
+    name; refuse `max` and `min` of tensors of several values, and what the host does not hold."""
     function = getattr(builtins, function_name)
     are_single = all(
         isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
@@ -66,8 +68,12 @@ def reduce_list(
 def select_extreme(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `max` or `min` of tensors of one element each: the first of the largest or smallest;
-    refuse keywords and tensors of several values or types."""
+    """Evaluate `max` or `min` of tensors of one element each, also beside numbers: the first of the
+    largest or smallest. A single operand stands for its elements.
+
+    Refuses keywords, and tensors of several values or types. The result may share memory with each
+    candidate.
+    """
     candidates = operands if len(operands) > 1 else take_elements(state, node, operands[0])
     are_single = all(
         type(candidate.example) in (int, float) or is_single_value(candidate)

@@ -38,11 +38,13 @@ from regraft.splitting.specialising.lists import length_depends, note_ragged
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import NotRun, Specialisation
 
-OPERATION_FACTOR = 20  # times the operations on the example: the limit in the second world
+# most operations in the second world: so many times those on the example, of which 10 more count
+OPERATION_FACTOR = 20
 
 
 def is_constant_tensor(state: Specialisation, value: Value) -> bool:
-    """Return whether a tensor holds the same for every input, sizes included."""
+    """Return whether a tensor holds the same for every input, sizes included: it is equal in both
+    worlds, and no input decides it, or the names that its expression reads."""
     return value.twin is NO_TWIN and (
         is_independent(value) or all(map(state.is_constant, reads(value.code)))
     )
@@ -67,8 +69,11 @@ def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.T
 
 def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedValue:
     """Run residual code on the example, and in the second world if it may differ there; return the
-    value. Code that may fail is counted in `state.fallible_operations`; refuse code that fails,
-    draws random numbers or changes something."""
+    value: a TensorValue if the result holds a tensor, else a HostValue.
+
+    Code that may fail is counted in `state.fallible_operations`. Refuses what `run_in_world`
+    refuses, and a result whose number of dimensions sizes decide.
+    """
     observation = run_in_world(state, node, code, None)
     operands = list_operands(state, code)
     is_resized = is_resized_in(observation, operands)
@@ -165,8 +170,8 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
 
 
 def depends_on_sizes(state: Specialisation, node: ast.AST, code: ast.expr) -> bool:
-    """Return whether code takes another number of operations, or fails, where the sizes are
-    others."""
+    """Return whether code takes another number of operations, or cannot be run, in the second
+    world; False where no size differs there. Refuses code that cannot be run on the example."""
     observation = run_in_world(state, node, code, None)
     if not is_resized_in(observation, list_operands(state, code)):
         return False
@@ -186,10 +191,13 @@ def run_in_world(
     shapes: tuple[torch.Size, ...] | None,
     operation_limit: float = math.inf,
 ) -> Observed:
-    """Run residual code in one world; refuse what no static region can do.
+    """Run residual code in one world and return what is observed.
 
-    shapes: for the second world, the shapes that data decided in the first. operation_limit:
-    the most operations.
+    shapes: for the second world, the shapes that data decided in the first; None for the first.
+    operation_limit: the most operations. Refuses code that fails or exceeds the limit (Unrunnable
+    on the example, Unsplittable in the second world), draws random numbers, changes a tensor from
+    outside, assigns an attribute of a module, gets an object that forward makes, or reads a
+    tensor's value on the way to a tensor (ReadInside).
     """
     is_second = shapes is not None
     if any(
@@ -251,7 +259,8 @@ def read_in_worlds(
 
 
 def read_number(state: Specialisation, value: Value) -> HostValue:
-    """Return the number that the host reads of a tensor of one element."""
+    """Return the number that the host reads of a tensor of one element; refuse a tensor of
+    several."""
     code = method_call(state.bind_result(value), "item")
     example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)
     return HostValue(example, code, NO_TWIN if example == second_example else second_example)
@@ -261,9 +270,10 @@ def run_operation(
     state: Specialisation, node: ast.expr, code: ast.expr, operands: list[Value]
 ) -> Value:
     """Run an operation and return its value: a tensor where the result holds one, else a value of
-    the host where an operand is one, else a constant.
+    the host where an operand is one or a record, else a constant.
 
-    Refuses a result other than None that the host would need from tensors.
+    Refuses what `run_code` refuses, and a result without tensors of tensors: the host would have to
+    compute it. None is allowed.
     """
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):

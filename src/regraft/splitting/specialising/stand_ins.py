@@ -37,6 +37,7 @@ BOUND_TYPES: Any = (
 )
 
 
+# types of what a class holds as a method
 METHOD_TYPES = (
     FunctionType,
     classmethod,
@@ -46,6 +47,7 @@ METHOD_TYPES = (
 )
 
 
+# methods by which a class may change how its attributes are accessed
 ACCESS_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
@@ -82,7 +84,8 @@ def holds_local_function(state: Specialisation, example: Any) -> bool:
 
 
 def make_object(state: Specialisation, object_class: type) -> Value:
-    """Return a new object without attributes and items."""
+    """Return a new object without attributes and items, known by a new stand-in, which is noted in
+    `state.stand_ins`; the object's name, such as `o1`, holds its places."""
     number = 1 + max((number for number, _ in state.stand_ins.values()), default=0)
     while number in state.taken_numbers:
         number += 1
@@ -93,8 +96,8 @@ def make_object(state: Specialisation, object_class: type) -> Value:
 
 
 def can_construct(object_class: type) -> bool:
-    """Return whether `object_class` is an ordinary class, whose attributes are looked up as
-    usual."""
+    """Return whether the objects of `object_class` can be followed: it is an ordinary class, whose
+    constructor is written in Python or inherited, and whose attributes are looked up as usual."""
     return (
         type(object_class) in (type, ABCMeta)
         and not inspect.isabstract(object_class)
@@ -115,8 +118,8 @@ def can_construct(object_class: type) -> bool:
 def record_error(
     state: Specialisation, node: ast.AST, object_class: type, reason: str
 ) -> BaseException:
-    """Return the error for an object that is no record: Mutable if it can be followed attribute
-    by attribute."""
+    """Return the error for an object that is no record, to be raised by the caller: Mutable if it
+    can be followed attribute by attribute, else the refusal with `reason`."""
     if (
         is_namedtuple(object_class)
         or object_class in state.mutable
@@ -160,7 +163,8 @@ def get_item_keys(state: Specialisation, node: ast.AST, stand_in: Any) -> list[A
 
 
 def get_place_name(state: Specialisation, stand_in: Any, place: Place) -> str:
-    """Return the name for a place of an object."""
+    """Return the name for a place of an object: `o1_x` for the attribute `x`, `d1_x` for the item
+    "x", `d1_03` for the item 3; for another key the hexadecimal digits of its text."""
     kind, key = place
     number = state.stand_ins[id(stand_in)][0]
     is_identifier = (
@@ -189,7 +193,8 @@ def look_up_place(
 
 
 def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
-    """Return the truth of an object; refuse a class that defines it itself."""
+    """Return the truth of an object: that of a dictionary by its number of keys, True for any
+    other; refuse a class that defines it itself."""
     if is_dict_stand_in(state, stand_in) and type(stand_in).__len__ is dict.__len__:
         return bool(get_item_keys(state, node, stand_in))
     if hasattr(type(stand_in), "__bool__") or hasattr(type(stand_in), "__len__"):
@@ -198,7 +203,8 @@ def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
 
 
 def select_live_names(state: Specialisation, names: Names) -> Names:
-    """Return the names without those of objects that nothing holds any more."""
+    """Return the names without those of objects that nothing holds any more: no other name, no
+    value that is not used yet, and no constructor that runs."""
     roots: list[Any] = [value.example for value in state.under_construction]
     roots += [value.example for values in state.pending for value in values or ()]
     numbers = {number for number, _ in state.stand_ins.values()}
@@ -244,5 +250,5 @@ def find_live_numbers(
 
 
 def forget_dead_objects(state: Specialisation) -> None:
-    """Forget the places of objects that nothing holds any more."""
+    """Drop from `state.names` the names of objects that nothing holds any more."""
     state.names = select_live_names(state, state.names)

@@ -34,8 +34,12 @@ T = TypeVar("T")
 
 
 class Frame:
-    """A function being specialised: its file, its globals, its prefix for names, and its
-    own names."""
+    """A function being specialised.
+
+    path: its source file. scope: its globals and the variables that it closes over, by name.
+    prefix: what its local names begin with in `Specialisation.names`, such as `f2_`; "" for
+    `forward` itself.
+    """
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
@@ -49,7 +53,8 @@ class Frame:
 
 
 class NotRun(BaseException):
-    """Signals that a local function was run instead of followed."""
+    """Signals that a local function was run instead of followed. It is a BaseException, so that an
+    `except Exception` in the code that is run lets it pass."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,10 @@ class FollowedLoop:
 
 class Cases(Exception):
     """Signals that a value has to be the constant that it may be, or not: the statement is
-    specialised for each."""
+    specialised for each.
+
+    key: the name that holds the value.
+    """
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -171,14 +179,18 @@ class Specialisation:
         # loops
         self.loops: list[FollowedLoop] = []
         self.loop_depth = 0  # enclosing loops with an unknown number of iterations
-        self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
+        self.varying_names: set[str] = set()  # names that a loop of unknown length assigns
         self.not_entered = 0  # loops so far over lists that are empty where they are followed
         # the steps that raise an error where one of these is entered
         self.not_entered_errors: list[Step] = []
 
     def evaluate(self, node: ast.expr) -> Value:
         """Return the value of an expression; raise Cases if it has two kinds and its node is not
-        marked `either`."""
+        marked `either`.
+
+        The value is noted in `pending` for the expression around it. What evaluation needs is added
+        to `steps`.
+        """
         self.pending.append([])
         try:
             value = self.evaluate_by_type(self, node)
@@ -191,11 +203,13 @@ class Specialisation:
         return value
 
     def execute(self, node: ast.stmt) -> None:
-        """Specialise one statement."""
+        """Specialise one statement: append its steps to `steps`, and let `names` hold what it
+        assigns."""
         self.execute_by_type(self, node)
 
     def execute_block(self, statements: list[ast.stmt]) -> None:
-        """Specialise statements, up to the first that leaves."""
+        """Specialise statements in turn; those after the first that leaves the block are left
+        out."""
         for statement in statements:
             if leaves(self.steps):
                 return
@@ -204,7 +218,8 @@ class Specialisation:
     def refuse(
         self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
     ) -> Unsplittable:
-        """Return the error that says what cannot be split, and where."""
+        """Return the error of the class `kind` that says what cannot be split, and where; the
+        caller raises it."""
         return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
 
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
@@ -217,8 +232,8 @@ class Specialisation:
         return value
 
     def require_single_kind(self, node: ast.AST, value: Value) -> Value:
-        """Return the value if it is of one kind; else raise Cases, so that its statement is
-        specialised for each."""
+        """Return the value, unless it is an EitherValue; of that raise Cases with its name, so that
+        its statement is specialised for each kind."""
         if isinstance(value, EitherValue):
             assert isinstance(value.code, ast.Name)
             raise Cases(value.code.id)
@@ -226,7 +241,8 @@ class Specialisation:
 
     def track_changes(self, run: Callable[[], T]) -> tuple[T, set[str]]:
         """Return the result of `run`, and the names that `run` changes without an assignment to
-        them in the source, as a change in place does; changes noted before stay noted."""
+        them in the source, as a change in place does; changes noted before stay noted. If `run`
+        raises, only its own changes are noted afterwards."""
         outer_changes, self.changed_names = self.changed_names, set()
         result = run()
         changes, self.changed_names = self.changed_names, outer_changes | self.changed_names
@@ -255,7 +271,8 @@ class Specialisation:
         return variable
 
     def next_number(self) -> int:
-        """Return the next number that makes no name of the source."""
+        """Return the next number that stands in no name of the source such as `t3`, and count it as
+        used."""
         self.last_number += 1
         while self.last_number in self.taken_numbers:
             self.last_number += 1
@@ -277,14 +294,20 @@ class Specialisation:
         }
 
     def static(self, example: Any, code: ast.expr | None = None) -> StaticValue:
-        """Return a value that is known now, whatever the input."""
+        """Return a value that is known now, whatever the input.
+
+        code: the expression for it where it has no literal; by default an alias among `globals`.
+        """
         if code is None or literal(example) is not None:
             code = literal(example)
         return StaticValue(example, code or self.alias_global(type(example).__name__, example))
 
     def alias_global(self, alias: str, value: Any) -> ast.expr:
         """Return the expression for an object that regions need from outside: a submodule's path,
-        or a global."""
+        or else the name of a global, which is added to `globals`.
+
+        alias: what the global is called after `g_`; underscores are added where that name is taken.
+        """
         if isinstance(value, torch.nn.Module) and id(value) in self.paths:
             return ast.parse(access(self.paths[id(value)]), mode="eval").body
         alias = f"g_{alias}"
@@ -312,14 +335,15 @@ class Specialisation:
         return self.names[key]
 
     def is_constant(self, key: str) -> bool:
-        """Return whether no input decides what a name holds."""
+        """Return whether no input decides what a name holds; the network itself and globals are
+        constant, any other name without a value is not."""
         if key in self.names:
             return isinstance(self.names[key], StaticValue) or is_independent(self.names[key])
         return key == "self" or key in self.globals
 
     def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
-        """Return what residual code sees; `self` is the network, whatever the source calls
-        `self`."""
+        """Return what residual code sees: the globals, the examples, and the network under `self`,
+        whatever the source calls `self`. examples: what the names hold, by name."""
         return {**self.globals, **examples, "self": self.model}
 
     def bind_result(self, value: Value) -> ast.expr:
@@ -348,7 +372,8 @@ class Specialisation:
         return self.bind_name(target, value)
 
     def merge_aliases(self, value: TensorValue, values: Sequence[Value]) -> TensorValue:
-        """Return a view of the tensor, and note that it may share memory with each of `values`."""
+        """Return the value with a view of its tensor as the example, and note in `alias_groups`
+        that the view may share memory with each of `values`."""
         value = replace(value, example=value.example.view_as(value.example))
         self.alias_groups.append([value.example, *(alias.example for alias in values)])
         return value
@@ -362,8 +387,8 @@ class Specialisation:
         )
 
     def fork_names(self, names: Names) -> Names:
-        """Return the names with copies of their containers; notes about a container hold for its
-        copy."""
+        """Return the names with copies of their lists and dictionaries; notes about a container
+        hold for its copy, too."""
         copies: dict[int, Any] = {}
         forked = fork(names, copies)
         for notes in (self.ragged, self.partly_aliased, self.caller_containers):

@@ -48,12 +48,17 @@ from regraft.splitting.specialising.stand_ins import find_special_method, is_sta
 from regraft.splitting.specialising.state import Cases, Specialisation
 from regraft.splitting.specialising.variables import bind_fresh, store_name
 
+# context managers that change no result
 GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 
 
 def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
     """Specialise a statement twice: where a name holds the constant that it may hold, and where it
-    does not; refuse it where the name is unknown or the statement is a loop."""
+    does not; refuse it where the name is unknown, the statement is a loop, or it is specialised for
+    this name already.
+
+    A name that is gone stands for the one that it was copied from.
+    """
     while key and key not in state.names:
         key = state.copied_from.get(key, "")
     if not key:
@@ -119,7 +124,8 @@ def execute_expression(state: Specialisation, node: ast.Expr) -> None:
 
 
 def execute_assert(state: Specialisation, node: ast.Assert) -> None:
-    """Specialise `assert`, which the host repeats unless its outcome is known."""
+    """Specialise `assert`, which the host repeats without its message; one that is known to hold is
+    left out, one that is known to fail raises AssertionError."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if not isinstance(test, StaticValue):
         state.steps.append(HostStep(Check(test.code)))
@@ -277,14 +283,15 @@ def execute_function_definition(state: Specialisation, node: ast.FunctionDef) ->
 
 
 def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None:
-    """Specialise an assignment with an annotation."""
+    """Specialise an assignment with an annotation; one without a value does nothing."""
     if node.value is not None:
         store(state, node.target, state.evaluate(node.value))
 
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
-    """Specialise `return`: of the network in the host, of a function by its result's name; refuse
-    results of the network that the host cannot make."""
+    """Specialise `return`: of the network in the host; of a function that is followed by storing
+    the value under the name `result` with the function's prefix. Refuse results of the network that
+    the host cannot make."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type
@@ -392,8 +399,13 @@ STATEMENTS: dict[type[ast.stmt], Handler] = {
 
 
 def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
-    """Specialise one statement, once for each alternative if a value that it needs has several;
-    refuse statements of types without a handler."""
+    """Specialise one statement by the handler for the type of its node; refuse types without a
+    handler.
+
+    Where it raises Choice or Cases, its steps and names are undone, and it is specialised once for
+    each module or kind of value. The new host steps get the statement's place, unless they have
+    one.
+    """
     handler = STATEMENTS.get(type(node))
     if handler is None:
         raise state.refuse(

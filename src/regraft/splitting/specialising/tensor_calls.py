@@ -45,6 +45,7 @@ from regraft.splitting.specialising.stand_ins import holds_local_function
 from regraft.splitting.specialising.state import NotRun, Specialisation
 from regraft.splitting.specialising.variables import read_slice_bound
 
+# functions that compare whole tensors, and those that compare each element
 COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
 
 
@@ -56,7 +57,7 @@ def compare_tensors(
     keywords: dict[str, Value],
 ) -> Value:
     """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each element;
-    refuse tensors whose shapes or dtypes differ, or may differ."""
+    refuse tensors whose shapes or dtypes differ, or may differ, and fewer than two tensors."""
     examples = [
         example
         for argument in args
@@ -82,8 +83,8 @@ def compare_tensors(
 def call_size(
     state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `x.size()`, `x.size(dim)` or `x.numel()`; refuse a dimension known only at run
-    time."""
+    """Evaluate `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; refuse a dimension known
+    only at run time."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []
@@ -135,8 +136,8 @@ def concatenate_list(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows; refuse a
-    dimension that is not constant."""
+    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows, by NumPy in
+    the host; refuse a dimension that is not constant, and other keywords."""
     dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
     if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")
@@ -232,8 +233,8 @@ def read_elements(state: Specialisation, sequence: Value) -> ast.Tuple:
 
 
 def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> bool:
-    """Return whether the code may decide by a tensor's value, or by an operand's size that
-    values decide."""
+    """Return whether the code cannot run as one operation (`has_to_be_followed`), or an operand of
+    the host holds a number and differs between the worlds, so that a function may decide by it."""
     has_open_numbers = any(
         isinstance(operand, HostValue)
         and operand.twin is not NO_TWIN
@@ -297,8 +298,11 @@ def module_decides(
 def run_as_operation(
     state: Specialisation, node: ast.Call, code: ast.Call, operands: list[Value]
 ) -> Value | None:
-    """Run a function that reads no tensor's value and gives tensors, or a constant, as one
-    operation; else return None."""
+    """Run a function that gives tensors, or a constant, as one operation, and return its value.
+
+    Returns None, so that the function is followed, where no operand is a tensor, one is a container
+    of the host, or values or sizes decide what is computed, and for other results.
+    """
     has_containers = any(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands
@@ -343,8 +347,8 @@ def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> 
 
 
 def is_predictable(function: Any) -> bool:
-    """Return whether it is a Python function, which is run twice, a function of math, or a method
-    of plain data."""
+    """Return whether a function may be run on constants: a Python function or method, which is run
+    twice to see that it gives the same, a function of math, or a method of plain data."""
     is_data_method = isinstance(
         getattr(function, "__self__", None), (tuple, str, range, dict, list)
     )

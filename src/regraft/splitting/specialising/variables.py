@@ -41,6 +41,7 @@ from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.running import is_constant_tensor, read_number, run_code
 from regraft.splitting.specialising.state import Specialisation
 
+# the parts of an expression that a region can compute from shapes
 ARITHMETIC_NODES = (
     ast.BinOp,
     ast.UnaryOp,
@@ -55,7 +56,8 @@ ARITHMETIC_NODES = (
 
 
 def is_size(state: Specialisation, value: Value) -> bool:
-    """Return whether a number is computed from shapes alone, which a region can do."""
+    """Return whether a value is a whole number, different between the worlds, that is computed from
+    shapes alone, which a region can do; division with `/` and powers are left to the host."""
     if not isinstance(value, HostValue) or type(value.example) is not int or value.twin is NO_TWIN:
         return False
     nodes = list(ast.walk(value.code))
@@ -96,7 +98,12 @@ def append_assignment(state: Specialisation, key: str, code: ast.expr, by_region
 
 
 def store_name(state: Specialisation, key: str, value: Value) -> None:
-    """Assign a value to a name; a tuple or a record is stored as its elements."""
+    """Assign a value to the name `key` of `state.names`, by steps unless it is a constant; a tuple
+    or a record is stored as its elements.
+
+    A constant that a loop of unknown length assigns becomes a variable of the host. Tests that read
+    the name imply nothing any more.
+    """
     state.implied_tests = {
         condition: test for condition, test in state.implied_tests.items() if key not in reads(test)
     }
@@ -201,7 +208,8 @@ def bind_copy(state: Specialisation, value: Value) -> Value:
 
 
 def bind_fresh(state: Specialisation, value: Value) -> Value:
-    """Bind a value to a new name, and return it under this name."""
+    """Assign a value to a new name, and return it under this name; a tuple or a record with its
+    elements under theirs."""
     key = state.fresh_name()
     store_name(state, key, value)
     return state.names[key]
@@ -237,21 +245,25 @@ def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Val
 
 
 def index_container(state: Specialisation, node: ast.AST, code: ast.expr) -> Value:
-    """Run an index into a container of the host, and return the element: a tensor under a fresh
-    name, anything else as a value of the host."""
+    """Run an index into a container of the host, whose expression is `code`, and return the
+    element: a tensor under a fresh name, anything else as a value of the host."""
     value = run_code(state, node, code)
     is_tensor = isinstance(value.example, torch.Tensor)
     return state.bind_in_host(value) if is_tensor else convert_to_host(value)
 
 
 def take_missing_element(state: Specialisation, code: ast.expr, base: Value, example: Any) -> Value:
-    """Return an element of a list of unknown length whose place the example lacks."""
+    """Return an element of a list of unknown length whose place the example lacks, under a new
+    name.
+
+    example: what stands for it; in the second world its last element does.
+    """
     return state.bind_in_host(make_value(example, code, base.second_example[-1]))
 
 
 def index_elements(state: Specialisation, node: ast.AST, sequence: Value) -> list[Value] | None:
-    """Return the elements of a list of the host, one by one; None if its length is not
-    known."""
+    """Return the elements of a list of the host, one by one, which are noted as pending; None for
+    anything but a list, and if its length is not known."""
     if not isinstance(sequence.example, list) or not has_definite_length(
         state, sequence := bind_fresh(state, sequence)
     ):
