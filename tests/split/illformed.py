@@ -843,3 +843,15 @@ class ErrorOfValues(Base):
         if x.sum() > 200:
             raise ValueError(f"{x.max()} is too large")
         return self.a(x)
+
+
+class Unpacked(Base):
+    def forward(self, x):
+        entries = {"a": 1, "b": 2}
+        return self.a(x) * len({**entries, int(x.sum()): 3})
+
+
+class LambdaInADictionary(Base):
+    def forward(self, x):
+        entries = {i: (lambda i: i + 1)(x) for i in range(2)}  # noqa: PLC3002
+        return self.a(entries[0]) + entries[1]

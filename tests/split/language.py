@@ -654,3 +654,30 @@ class NamedResults(Layers):
         if best.values.sum() > 1:
             x = self.a(x)
         return ordered.values * x, best.indices, ordered[1]
+
+
+class _Counter:
+    def __init__(self, value) -> None:
+        self.value = value
+
+
+class Counted(Layers):
+    """An attribute of an object varies in a loop that goes on after a choice of modules."""
+
+    def forward(self, x):
+        counter = _Counter(torch.zeros(1))
+        while counter.value < 4 + x.sum().abs():
+            x = x * 0.5 if counter.value > 2 else x + 0.1
+            counter.value = counter.value + 1
+            index = int(x.sum().abs() * 10) % 3
+            if x.sum() > 0 and self.heads[index](x).sum() > 0:
+                x = x + 0.05
+        return x
+
+
+class Formatted(Layers):
+    """A format specification holds a value."""
+
+    def forward(self, x):
+        width, count = 5, int(x.sum())
+        return self.a(x), f"{count:{width}}|{count:>{width + 1}}"

@@ -427,6 +427,8 @@ REFUSED = {
     "Shown": "total has different types",
     "Lengths": "needs a dtype",
     "Walrus": "is not supported here",
+    "Unpacked": "known at run time only",
+    "LambdaInADictionary": "a lambda in a comprehension is not supported",
     "Unpacks": "cannot be unpacked",
     "TakenName": "something else has this name",
     "Alias": "total is changed in place",

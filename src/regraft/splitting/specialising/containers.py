@@ -127,13 +127,17 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
     """Return a dictionary: an object that forward makes if all keys are known, else one that the
-    host makes. Refuses keys that are no constants, and `**` of what has no known keys."""
+    host makes. Refuses keys that are no constants, and `**` of what has no known keys or beside
+    keys that are known at run time only."""
     keys = [
         state.static(None) if key_node is None else state.evaluate(key_node)
         for key_node in node.keys
     ]
     values = [state.evaluate(value_node) for value_node in node.values]
     if not are_static(keys):
+        if None in node.keys:
+            message = "`**` beside keys that are known at run time only is not supported"
+            raise state.refuse(node, message)
         codes = [state.write_for_host(value) for value in values]
         return convert_to_host(run_code(state, node, ast.Dict([key.code for key in keys], codes)))
     dictionary = make_object(state, dict)

@@ -242,8 +242,7 @@ def evaluate_list_comprehension(
     lambdas in it."""
     if any(part.is_async for part in node.generators):
         raise state.refuse(node, "an asynchronous comprehension is not supported")
-    if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
-        raise state.refuse(node, "a lambda in a comprehension is not supported")
+    _refuse_lambdas(state, node)
     key = state.fresh_name()
     for statement in expand_comprehension(node, key, f"{key}_"):
         state.execute(statement)
@@ -268,8 +267,16 @@ def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
     return value
 
 
+def _refuse_lambdas(state: Specialisation, node: ast.expr) -> None:
+    """Refuse a comprehension with a lambda, whose parameters may be named as its variables."""
+    if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
+        raise state.refuse(node, "a lambda in a comprehension is not supported")
+
+
 def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp) -> Value:
-    """Evaluate a dictionary comprehension as the loop that it stands for, into a new dictionary."""
+    """Evaluate a dictionary comprehension as the loop that it stands for, into a new dictionary.
+    Refuses lambdas in it."""
+    _refuse_lambdas(state, node)
     key = state.fresh_name()
     for statement in expand_comprehension(node, key, f"{key}_"):
         state.execute(statement)

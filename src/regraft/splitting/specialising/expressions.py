@@ -106,19 +106,30 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
 def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
     """Evaluate an f-string in the host, which reads tensors of one value; it is static if all its
     parts are."""
+    parts, is_static = _format_parts(state, node)
+    value = run_code(state, node, ast.JoinedStr(parts))
+    return state.static(value.example) if is_static else value
+
+
+def _format_parts(state: Specialisation, node: ast.JoinedStr) -> tuple[list[ast.expr], bool]:
+    """Return the parts of an f-string or of a format specification for the host, and whether all
+    its values are static."""
     parts: list[ast.expr] = []
     is_static = True
     for part in node.values:
-        if isinstance(part, ast.FormattedValue):
-            value = state.evaluate(part.value)
-            if isinstance(value, TensorValue):
-                value = read_number(state, value)
-            is_static = is_static and isinstance(value, StaticValue)
-            parts.append(ast.FormattedValue(value.code, part.conversion, part.format_spec))
-        else:
+        if not isinstance(part, ast.FormattedValue):
             parts.append(part)
-    value = run_code(state, node, ast.JoinedStr(parts))
-    return state.static(value.example) if is_static else value
+            continue
+        value = state.evaluate(part.value)
+        if isinstance(value, TensorValue):
+            value = read_number(state, value)
+        is_static = is_static and isinstance(value, StaticValue)
+        specification = part.format_spec
+        if isinstance(specification, ast.JoinedStr):
+            inner_parts, is_inner_static = _format_parts(state, specification)
+            specification, is_static = ast.JoinedStr(inner_parts), is_static and is_inner_static
+        parts.append(ast.FormattedValue(value.code, part.conversion, specification))
+    return parts, is_static
 
 
 Handler = Callable[[Specialisation, Any], Value]

@@ -241,12 +241,13 @@ class Specialisation:
 
     def track_changes(self, run: Callable[[], T]) -> tuple[T, set[str]]:
         """Return the result of `run`, and the names that `run` changes without an assignment to
-        them in the source, as a change in place does; changes noted before stay noted. If `run`
-        raises, only its own changes are noted afterwards."""
+        them in the source, as a change in place does; changes noted before stay noted, also if
+        `run` raises."""
         outer_changes, self.changed_names = self.changed_names, set()
-        result = run()
-        changes, self.changed_names = self.changed_names, outer_changes | self.changed_names
-        return result, changes
+        try:
+            return run(), self.changed_names
+        finally:
+            self.changed_names = outer_changes | self.changed_names
 
     @property
     def location(self) -> tuple[str, int]:
