@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,7 +17,17 @@ from regraft.cli.configured import (
     settings_of,
     with_rule_options,
 )
-from regraft.cli.shared import DIRECTORIES, IGNORE, PATH, SELECT, UNSAFE, print_error, stop
+from regraft.cli.shared import (
+    ALL,
+    DIRECTORIES,
+    IGNORE,
+    PATH,
+    SELECT,
+    TARGET,
+    UNSAFE,
+    print_error,
+    stop,
+)
 from regraft.report.words import count
 
 if TYPE_CHECKING:
@@ -42,41 +52,55 @@ def baseline_command() -> None:
 @CONFIG
 @SELECT
 @IGNORE
+@ALL
+@TARGET
 @DIRECTORIES
 @UNSAFE
-def write_command(
-    paths: Sequence[Path],
-    file: Path | None,
-    config: Path | None,
-    select: str | None,
-    ignore: str,
-    directories: Sequence[Path],
-    unsafe: bool,
-) -> None:
+def write_command(**values: Any) -> None:
     """Write the findings of PATHS that could be fixed into the baseline, which is replaced.
 
     Exits with 2 when a file or a rule could not be read; then nothing is written.
     """
+    _write(WriteOptions(**values))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of `regraft baseline write`, as its `--help` explains them."""
+
+    paths: tuple[Path, ...]
+    file: Path | None
+    config: Path | None
+    select: str | None
+    ignore: str
+    applies_all: bool
+    target: Literal["auto", "cpu", "cuda"]
+    directories: tuple[Path, ...]
+    unsafe: bool
+
+
+def _write(options: WriteOptions) -> None:
+    """Write the baseline of the options; print errors and exit where there are some."""
     from regraft.scanning import FileSearch
     from regraft.scanning.baseline import NAME, entries_of, write
     from regraft.scanning.parallel import Task, scan_files
 
-    groups = settings_of(paths, config, no_config=False)
+    groups = settings_of(options.paths, options.config, no_config=False)
     if len(groups) > 1:
         raise click.UsageError("the paths have several configuration files: one baseline for each")
-    settings = with_rule_options(groups[0][0], select, ignore, directories, unsafe)
+    settings = with_rule_options(groups[0][0], options)
     rules, problems = load_chosen(settings)
     errors = [*problems]
     search = FileSearch(settings.exclude, settings.respect_gitignore)
     findings: list[Finding] = []
-    for report in scan_files([*search.python_files(paths)], Task(rules), settings.jobs):
+    for report in scan_files([*search.python_files(options.paths)], Task(rules), settings.jobs):
         errors += report.errors
         findings += only_rules(report, rules_for(Path(report.file), rules, settings)).findings
     if errors:
         for error in errors:
             print_error(error)
         stop("nothing is written")
-    target = file or settings.baseline or Path(NAME)
+    target = options.file or settings.baseline or Path(NAME)
     entries = entries_of(target, findings)
     try:
         write(target, entries)

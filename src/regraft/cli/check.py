@@ -11,6 +11,7 @@ from regraft.cli.check_options import CheckOptions
 from regraft.cli.check_run import run
 from regraft.cli.configured import CONFIG, NO_CONFIG
 from regraft.cli.shared import (
+    ALL,
     DIRECTORIES,
     DRIVER,
     IGNORE,
@@ -18,6 +19,7 @@ from regraft.cli.shared import (
     PATH,
     PYTHON,
     SELECT,
+    TARGET,
     UNSAFE,
 )
 from regraft.report.formats import FORMATS
@@ -50,6 +52,8 @@ from regraft.report.formats import FORMATS
 )
 @SELECT
 @IGNORE
+@ALL
+@TARGET
 @DIRECTORIES
 @click.option(
     "--lock",

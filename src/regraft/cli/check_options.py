@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -25,6 +26,8 @@ class CheckOptions:
     stdin_filename: Path | None
     select: str | None
     ignore: str
+    applies_all: bool
+    target: Literal["auto", "cpu", "cuda"]
     directories: tuple[Path, ...]
     lock: Path | None
     no_lock: bool

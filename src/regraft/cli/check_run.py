@@ -21,6 +21,7 @@ from regraft.cli.configured import (
     rules_for,
     settings_of,
     with_rule_options,
+    without_gainless,
 )
 from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.remarks import offer_install, remarks_on
@@ -59,9 +60,7 @@ def _groups(options: CheckOptions) -> Iterator[tuple[Settings, list[Path]]]:
 
     named = (options.stdin_filename or Path(),) if STDIN in options.paths else options.paths
     for settings, paths in settings_of(named, options.config, options.no_config):
-        chosen = with_rule_options(
-            settings, options.select, options.ignore, options.directories, options.unsafe
-        )
+        chosen = with_rule_options(settings, options)
         if is_stated("jobs"):
             chosen = replace(chosen, jobs=options.jobs)
         patterns = PathPatterns(Path(), options.exclude)
@@ -117,11 +116,17 @@ class _GroupRun:
         self, report: FileReport, rules: Sequence[CompiledRule], baseline: Baseline | None
     ) -> FileReport:
         """Return the report of a file with what is to be reported: findings of these rules that the
-        baseline does not accept; add what is wrong with its ignores to the totals."""
+        baseline does not accept, and without `--explain` none that gain nothing; add what is wrong
+        with its ignores to the totals."""
         shown = only_rules(report, rules)
         self.total.warnings += ignore_complaints(
             shown, rules, self.settings, not (self.options.select or self.options.ignore)
         )
+        if not self.options.explain:
+            from regraft.rules.worth import chosen_target
+
+            shown, number = without_gainless(shown, rules)
+            self.total.gainless[chosen_target(self.settings.target)] += number
         if baseline is not None:
             shown, number = baseline.without_accepted(shown)
             self.total.accepted += number
@@ -156,6 +161,9 @@ class _GroupRun:
 
     def _chosen_rules(self) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
         """Return the rules of the settings or of the lock file, and what is wrong with them."""
+        from regraft.rules.worth import chosen_target
+        from regraft.scanning import with_worth
+
         options, settings = self.options, self.settings
         stated = options.select is not None or bool(options.ignore)
         lock_path = lock_file(options.lock, not options.no_lock, stated)
@@ -163,6 +171,7 @@ class _GroupRun:
         if lock_path is None or (options.lock is None and chosen_by_file):
             return load_chosen(settings)
         rules, problems = load_locked(lock_path, settings.rules, unsafe=settings.unsafe)
+        rules = with_worth(rules, chosen_target(settings.target))
         return rules, [as_error(problem) for problem in problems]
 
     def _reports(self, rules: tuple[CompiledRule, ...]) -> Iterable[FileReport]:

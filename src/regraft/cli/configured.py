@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 import click
 
@@ -66,33 +66,60 @@ def stop_for(error: ConfigurationError) -> NoReturn:
     click.get_current_context().exit(2)
 
 
-def with_rule_options(
-    settings: Settings,
-    select: str | None,
-    ignore: str,
-    directories: Sequence[Path],
-    unsafe: bool,
-) -> Settings:
+class RuleOptions(Protocol):
+    """The options by which commands choose rules."""
+
+    @property
+    def select(self) -> str | None: ...
+
+    @property
+    def ignore(self) -> str: ...
+
+    @property
+    def applies_all(self) -> bool: ...
+
+    @property
+    def target(self) -> Literal["auto", "cpu", "cuda"]: ...
+
+    @property
+    def directories(self) -> tuple[Path, ...]: ...
+
+    @property
+    def unsafe(self) -> bool: ...
+
+
+def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
     """Return the settings with the options that choose rules.
 
     `--select` replaces what the file selects and ignores, `--ignore` what it ignores; directories
     of rules are added.
     """
-    if select is not None:
-        if not split_words(select):
+    if options.select is not None:
+        if not split_words(options.select):
             raise click.UsageError("--select names no rule")
-        settings = replace(settings, select=tuple(split_words(select)), ignore=())
-    if ignore:
-        settings = replace(settings, ignore=tuple(split_words(ignore)))
+        settings = replace(settings, select=tuple(split_words(options.select)), ignore=())
+    if options.ignore:
+        settings = replace(settings, ignore=tuple(split_words(options.ignore)))
     if is_stated("unsafe"):
-        settings = replace(settings, unsafe=unsafe)
-    return replace(settings, rules=(*settings.rules, *directories))
+        settings = replace(settings, unsafe=options.unsafe)
+    if is_stated("target"):
+        settings = replace(settings, target=options.target)
+    return replace(
+        settings,
+        rules=(*settings.rules, *options.directories),
+        applies_all=options.applies_all,
+    )
 
 
 def load_chosen(settings: Settings) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
-    """Return the rules of the settings, and what is wrong with them or with their selectors."""
+    """Return the rules of the settings, and what is wrong with them or with their selectors.
+
+    Where nothing selects rules, those are withheld that do not pay on the target.
+    """
     from regraft.rules import BUILT_IN, load_rules
     from regraft.rules.loading import check_selectors, rule_paths
+    from regraft.rules.worth import chosen_target
+    from regraft.scanning import with_worth
 
     directories = (BUILT_IN, *settings.rules)
     rules, problems = load_rules(settings.select or (), settings.ignore, directories)
@@ -100,7 +127,10 @@ def load_chosen(settings: Settings) -> tuple[tuple[CompiledRule, ...], list[Sour
     if ignored_by_file:
         problems = (*problems, *check_selectors(ignored_by_file, rule_paths(directories)))
     compiled, compile_problems = compile_loaded_rules(rules, problems, settings.unsafe)
-    return compiled, [_located(problem, settings) for problem in compile_problems]
+    is_explicit = settings.select is not None or settings.applies_all
+    remedy = "" if is_explicit else "--all or --select"
+    judged = with_worth(compiled, chosen_target(settings.target), remedy)
+    return judged, [_located(problem, settings) for problem in compile_problems]
 
 
 def _located(problem: RuleProblem, settings: Settings) -> SourceError:
@@ -139,13 +169,25 @@ def rules_for(
 
 
 def only_rules(report: FileReport, rules: Sequence[CompiledRule]) -> FileReport:
-    """Return the report of a file as these rules alone give it."""
-    names = {rule.rule.id for rule in rules}
+    """Return the report of a file as these rules alone give it, with their worth."""
+    worths = {rule.rule.id: rule.worth for rule in rules}
     return replace(
         report,
-        findings=tuple(finding for finding in report.findings if finding.rule.id in names),
-        misses=tuple(miss for miss in report.misses if miss.rule.id in names),
+        findings=tuple(
+            replace(finding, worth=worths[finding.rule.id])
+            for finding in report.findings
+            if finding.rule.id in worths
+        ),
+        misses=tuple(miss for miss in report.misses if miss.rule.id in worths),
     )
+
+
+def without_gainless(report: FileReport, rules: Sequence[CompiledRule]) -> tuple[FileReport, int]:
+    """Return the report without the findings that are withheld because they gain nothing, and their
+    number."""
+    gainless = {rule.rule.id for rule in rules if rule.gainless}
+    shown = tuple(finding for finding in report.findings if finding.rule.id not in gainless)
+    return replace(report, findings=shown), len(report.findings) - len(shown)
 
 
 def ignore_complaints(

@@ -45,6 +45,11 @@ def _verdict_remarks(total: Collector) -> Iterator[str]:
 
 def _omission_remarks(total: Collector) -> Iterator[str]:
     """Yield the numbers of what is not among the findings, or will not be."""
+    for target, number in sorted(total.gainless.items()):
+        if number == 1:
+            yield f"1 place that gains nothing on {target}: --all applies it"
+        elif number:
+            yield f"{number} places that gain nothing on {target}: --all applies them"
     if total.ignored:
         yield f"{count(total.ignored, 'finding')} ignored by comments"
     if total.accepted:

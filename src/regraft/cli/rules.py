@@ -43,7 +43,7 @@ def rules_command(directories: Sequence[Path], form: str) -> None:
     else:
         width = max((len(row["rule"]) for row in rows), default=0)
         for row in rows:
-            condition = "" if row["on"] else f" ({row['condition']})"
+            condition = f" ({row['condition']})" if row["condition"] else ""
             name = paint(row["rule"].ljust(width), fg="cyan")
             click.echo(f"{name}  {row['safety']:10}  {row['summary']}{condition}")
     sys.exit(2 if problems else 0)
@@ -52,11 +52,16 @@ def rules_command(directories: Sequence[Path], form: str) -> None:
 def _row(rule: Rule) -> dict[str, Any]:
     """Return what is listed of a rule; `condition` says what turns on a rule that is off."""
     from regraft.rules.requirements import requirement
+    from regraft.rules.worth import TARGETS, chosen_target, worth_of
 
     packages = [requirement(need) for need in rule.syntax.needs if need.package != "torch"]
+    worths = {target: worth_of(rule, target) for target in TARGETS}
+    worth = worths[chosen_target("auto")]
     condition = "off: its own name turns it on" if rule.syntax.off else ""
     if packages and not condition:
         condition = f"with --select; needs {', '.join(packages)}"
+    if not condition and worth is not None and worth.objection:
+        condition = f"with --all or --select; {worth.objection}"
     return {
         "rule": rule.id,
         "pack": rule.pack,
@@ -64,4 +69,5 @@ def _row(rule: Rule) -> dict[str, Any]:
         "summary": rule.syntax.summary,
         "on": not condition,
         "condition": condition,
+        "worth": {target: worth.verdict for target, worth in worths.items() if worth is not None},
     }

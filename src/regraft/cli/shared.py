@@ -93,6 +93,23 @@ UNSAFE = click.option(
 )
 
 
+ALL = click.option(
+    "--all",
+    "applies_all",
+    is_flag=True,
+    help="Also apply rules that gain nothing on the target, or whose worth there is unknown.",
+)
+
+
+TARGET = click.option(
+    "--target",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device for which rules have to pay; auto: cuda where an NVIDIA driver is installed.",
+)
+
+
 def _loss_words(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:

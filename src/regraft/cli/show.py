@@ -18,6 +18,7 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from regraft.rules import Rule
     from regraft.structure.model import Body, Structure
 
 
@@ -106,7 +107,14 @@ def rule_command(name: str) -> None:
         sys.exit(2)
     for rule in rules:
         text = rule.path.read_text("utf-8")
-        page = f"{rule.page.rstrip()}\n\n## Rule\n\n```\n{text.rstrip()}\n```"
+        page = "\n".join(
+            (
+                rule.page.rstrip(),
+                "\n## Rule\n",
+                f"```\n{text.rstrip()}\n```",
+                *_worth_section(rule),
+            )
+        )
         if is_terminal(sys.stdout):
             from rich.console import Console
             from rich.markdown import Markdown
@@ -115,3 +123,28 @@ def rule_command(name: str) -> None:
         else:
             click.echo(page)
     sys.exit(2 if problems else 0)
+
+
+def _worth_section(rule: Rule) -> Iterator[str]:
+    """Yield the lines of the page about what a built-in rule was measured to be worth."""
+    from regraft.rules.worth import TARGETS, worth_of
+
+    worths = [worth for target in TARGETS if (worth := worth_of(rule, target)) and worth.cases]
+    if not worths:
+        return
+    yield "\n## Worth\n"
+    yield (
+        "Time is that of the original divided by that of the rewrite, with its 95% interval;"
+        " memory is the peak of the rewrite divided by that of the original.\n"
+    )
+    yield "| target | size | shape | mode | time | memory |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for worth in worths:
+        for case in worth.cases:
+            low, median, high = case.time
+            yield (
+                f"| {worth.target} | {case.size} | {case.shape} | {case.mode}"
+                f" | {median:.2f} ({low:.2f}-{high:.2f}) | {case.memory:.2f} |"
+            )
+    for worth in worths:
+        yield f"\n{worth.target}: {worth.objection or 'pays'}"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -21,6 +21,7 @@ from regraft.cli.configured import (
     with_rule_options,
 )
 from regraft.cli.shared import (
+    ALL,
     DIRECTORIES,
     DRIVER,
     IGNORE,
@@ -28,6 +29,7 @@ from regraft.cli.shared import (
     PATH,
     PYTHON,
     SELECT,
+    TARGET,
     UNSAFE,
     print_error,
     print_verdict,
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 @NO_CONFIG
 @SELECT
 @IGNORE
+@ALL
+@TARGET
 @DIRECTORIES
 @UNSAFE
 @DRIVER
@@ -122,6 +126,8 @@ class VerifyOptions:
     no_config: bool
     select: str | None
     ignore: str
+    applies_all: bool
+    target: Literal["auto", "cpu", "cuda"]
     directories: tuple[Path, ...]
     unsafe: bool
     driver: str | None
@@ -139,9 +145,7 @@ def _run(options: VerifyOptions) -> int:
     _check_combination(options)
     original = options.original or Path()
     ((settings, _),) = settings_of((original,), options.config, options.no_config)
-    settings = with_rule_options(
-        settings, options.select, options.ignore, options.directories, options.unsafe
-    )
+    settings = with_rule_options(settings, options)
     if options.diff_base is not None:
         name = Path(f"changes since {options.diff_base}")
         verdicts = _branch_verdicts(options.diff_base, original, options, settings)

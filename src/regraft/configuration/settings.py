@@ -27,6 +27,8 @@ class Settings:
     driver            the function that builds the model, for the files of a pattern
     python            the interpreter that runs both versions; None for the present one
     time_limit        seconds of processor time for each verified file
+    target            the device for which rules have to pay; "auto" for that of this machine
+    applies_all       whether rules apply that do not pay there, or that nobody has measured
     """
 
     path: Path | None = None
@@ -46,6 +48,8 @@ class Settings:
     time_limit: float = 300.0
     effort: Literal["low", "default", "high"] = "default"
     contract: Literal["strict", "results"] = "strict"
+    target: Literal["auto", "cpu", "cuda"] = "auto"
+    applies_all: bool = False
 
     def ignored_in(self, file: Path) -> tuple[str, ...]:
         """Return the selectors of the rules that are ignored in a file."""
@@ -196,5 +200,6 @@ KEYS: Mapping[str, Value] = MappingProxyType(
         "time-limit": _seconds,
         "effort": _choice("low", "default", "high"),
         "contract": _choice("strict", "results"),
+        "target": _choice("auto", "cpu", "cuda"),
     }
 )

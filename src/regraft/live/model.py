@@ -17,7 +17,8 @@ from regraft.live.model_file import Settings, model_files
 from regraft.live.outcome import Optimization, Unchanged
 from regraft.rules import load_rules
 from regraft.rules.lock import locked_rules, nearest, notes, read
-from regraft.scanning import CompiledRule, compile_rules, withhold_contract_rules
+from regraft.rules.worth import Target
+from regraft.scanning import CompiledRule, compile_rules, with_worth, withhold_contract_rules
 
 
 class NothingOptimized(UserWarning):
@@ -50,8 +51,8 @@ def optimize(
     builds small models of the file on its own. `packs`, `select` and `ignore` choose rules as on
     the command line, `lock` names a file that `regraft bench --select` wrote. Without any of them
     these are the rules of `regraft.lock.toml` in the working directory or its project, if there is
-    one (False: never), else those that need nothing but PyTorch. `unsafe` adds rules that change
-    what callers see.
+    one (False: never), else those that need nothing but PyTorch and are measured to pay on the
+    model's device (`docs/worth.md`). `unsafe` adds rules that change what callers see.
 
     A copy of the model (`copy.copy`, `copy.deepcopy`) is rewritten as the model is. A pickle of it
     (`pickle.dumps`, `torch.save(model)`) holds the original classes, so it loads where Regraft is
@@ -152,11 +153,18 @@ def _load_rules(
     else:
         lock = read(path)
         rules, problems = locked_rules(path, lock)
-        device = next((parameter.device.type for parameter in model.parameters()), "")
-        for note in notes(lock, torch.__version__, device):
+        for note in notes(lock, torch.__version__, _device_type(model)):
             warnings.warn(f"{path}: {note}", DifferentConditions, stacklevel=3)
     compiled, compile_problems = compile_rules(rules)
+    if path is None:
+        target: Target = "cuda" if _device_type(model) == "cuda" else "cpu"
+        compiled = with_worth(compiled, target, "" if select else "select=…")
     for problem in (*problems, *compile_problems):
         raise ValueError(f"{problem.path}:{problem.line}: {problem.message}")
     # an existing model can no longer be decorated
     return tuple(rule for rule in compiled if not rule.decorates)
+
+
+def _device_type(model: Any) -> str:
+    """Return the type of device of a model's first parameter; "" for a model without parameters."""
+    return next((parameter.device.type for parameter in model.parameters()), "")

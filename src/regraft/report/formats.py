@@ -73,10 +73,16 @@ class Full:
         for finding in report.findings:
             yield from text.full(finding, self.streams.paint)
 
+    def closing_lines(self, total: Collector) -> Iterator[str]:
+        """Yield the lines before the totals: what each rule is worth."""
+        from regraft.report import text
+
+        yield from text.worth_lines(total)
+
     def finish(self, total: Collector, seconds: float, remarks: list[str]) -> None:
         from regraft.report import text
 
-        for line in (text.summary(total), *remarks):
+        for line in (*self.closing_lines(total), text.summary(total), *remarks):
             self.write_total(line)
         _remark_problems(total, self.streams)
 
@@ -94,6 +100,10 @@ class Concise(Full):
 
         for finding in report.findings:
             yield text.concise(finding, self.streams.paint)
+
+    def closing_lines(self, total: Collector) -> Iterator[str]:
+        """Yield nothing: a finding is a line."""
+        yield from ()
 
 
 class Quiet:

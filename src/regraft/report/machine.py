@@ -10,6 +10,7 @@ from typing import Any
 
 from regraft.report.text import help_text
 from regraft.rules.requirements import missing_requirements, requirement
+from regraft.rules.worth import Worth
 from regraft.scanning import FileReport, Finding, Miss
 from regraft.scanning.edits import Key, key_of
 from regraft.source.text import Edit, SourceError
@@ -32,6 +33,8 @@ class Collector:
     notebooks  number of notebooks below the paths, which are not read
     verdicts   number of verified definitions by verdict
     passed_over  number of files of tests, examples and vendored code that were not rewritten
+    gainless   number of findings that gain nothing, by the target; they are not reported
+    worths     worth of the rules that have findings, by the rule's id
     """
 
     explain: bool = False
@@ -53,6 +56,8 @@ class Collector:
     ignores_added: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     passed_over: int = 0
+    gainless: Counter[str] = field(default_factory=Counter)
+    worths: dict[str, Worth] = field(default_factory=dict)
 
     def add(self, report: FileReport, edits: Mapping[Key, tuple[Edit, ...]] | None = None) -> None:
         """Add the report of one file.
@@ -69,6 +74,11 @@ class Collector:
             finding_as_json(finding, _edits_as_json(report, (edits or {}).get(key_of(finding), ())))
             for finding in report.findings
         ]
+        self.worths.update(
+            (finding.rule.id, finding.worth)
+            for finding in report.findings
+            if finding.fixable and finding.worth is not None
+        )
         self.missing.update(
             package
             for finding in report.findings
@@ -117,6 +127,7 @@ class Collector:
             "remaining": self.remaining,
             "ignored": self.ignored,
             "accepted": self.accepted,
+            "gainless": self.gainless.total(),
             "warnings": len(self.warnings),
             "errors": len(self.errors),
         }
@@ -165,11 +176,29 @@ def finding_as_json(finding: Finding, edits: Sequence[dict[str, Any]] = ()) -> d
         "reason": finding.reason,
         "kernel": finding.kernel,
         "needs": [requirement(need) for need in finding.rule.syntax.needs],
+        "worth": _worth_as_json(finding.worth) if finding.worth is not None else None,
         "message": finding.rule.syntax.summary,
         "help": help_text(finding),
         "fixable": finding.fixable,
         "fingerprint": finding.fingerprint,
         "edits": list(edits),
+    }
+
+
+def _worth_as_json(worth: Worth) -> dict[str, Any]:
+    """Return the verdict on a rule's worth, with its best case, which is None where none gains."""
+    best = worth.best
+    return {
+        "target": worth.target,
+        "verdict": worth.verdict,
+        "best": None
+        if best is None
+        else {
+            "time": list(best.time),
+            "memory": best.memory,
+            "mode": best.mode,
+            "shape": best.shape,
+        },
     }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from regraft.report.words import count
+from regraft.rules.worth import Worth, by_gain
 from regraft.scanning import FileReport, Finding
 from regraft.source.text import SourceError
 
@@ -44,6 +46,8 @@ def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
     )
     if finding.fixable:
         yield f"{gutter} = help: {help_text(finding)}"
+        if worth := worth_text(finding.worth):
+            yield f"{gutter} = worth: {worth}"
         if finding.mode == "version":
             tests = " and ".join(finding.tests)
             yield (
@@ -61,6 +65,23 @@ def help_text(finding: Finding) -> str:
     lines = ", ".join(map(str, finding.lines))
     does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
     return f"{finding.kernel} can {does} (mode {finding.mode}; reads lines {lines})"
+
+
+def worth_text(worth: Worth | None) -> str:
+    """Return the best measured case of a rule on its target; "" where there is none."""
+    best = worth.best if worth is not None else None
+    return f"measured on {worth.target}: {best}" if worth is not None and best is not None else ""
+
+
+def worth_lines(total: Collector) -> Iterator[str]:
+    """Yield a line for each rule that gains, the largest gain first; nothing for a single rule,
+    whose findings say it."""
+    counts = Counter(finding["rule"] for finding in total.findings if finding["fixable"])
+    gaining = [(rule, worth) for rule, worth in total.worths.items() if worth.best is not None]
+    if len(gaining) > 1:
+        width = max(len(rule) for rule, _ in gaining)
+        for rule, worth in sorted(gaining, key=lambda entry: by_gain(entry[1])):
+            yield f"{counts[rule]:6}  {rule:{width}}  {worth_text(worth)}"
 
 
 def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:

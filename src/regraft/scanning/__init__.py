@@ -4,7 +4,7 @@ from regraft.scanning.check import check_file, check_source, collected_between, 
 from regraft.scanning.files import FileSearch, is_secondary
 from regraft.scanning.findings import FileReport, Finding, Miss
 from regraft.scanning.fixpoint import RuleDefect, apply_patches, choose, rewrite_file
-from regraft.scanning.rules import CompiledRule, compile_rules, withhold_contract_rules
+from regraft.scanning.rules import CompiledRule, compile_rules, with_worth, withhold_contract_rules
 
 __all__ = [
     "CompiledRule",
@@ -23,5 +23,6 @@ __all__ = [
     "is_secondary",
     "rewrite_file",
     "uncollected",
+    "with_worth",
     "withhold_contract_rules",
 ]

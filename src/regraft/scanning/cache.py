@@ -29,7 +29,7 @@ from regraft.structure.package import digest as file_digest
 DAY = 24 * 60 * 60
 RETENTION_DAYS = 30
 _PLAIN_FIELDS = tuple(
-    field.name for field in fields(Finding) if field.name not in ("rule", "file", "patch")
+    field.name for field in fields(Finding) if field.name not in ("rule", "file", "patch", "worth")
 )
 _TUPLE_FIELDS = ("start", "end", "lines", "tests", "also")
 

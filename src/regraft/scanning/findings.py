@@ -15,6 +15,7 @@ from regraft.rewriting.render import Withheld
 from regraft.rewriting.rewrite import Mode, Patch, rewrite
 from regraft.rules import Rule
 from regraft.rules.loading import is_selected
+from regraft.rules.worth import Worth
 from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import guards
@@ -38,6 +39,7 @@ class Finding:
               process
     also      other definitions that the patch changes
     fingerprint  a digest of rule, scope and code, which does not change when the code moves
+    worth     what the rule is worth on the user's target, added for the report
     """
 
     rule: Rule
@@ -56,6 +58,7 @@ class Finding:
     patch: Patch | None = None
     also: tuple[str, ...] = ()
     fingerprint: str = ""
+    worth: Worth | None = None
 
     @property
     def fixable(self) -> bool:

@@ -17,6 +17,7 @@ from regraft.matching.pattern import (
 from regraft.matching.requirements import required_calls, required_classes, required_operations
 from regraft.rules import Rule, RuleProblem
 from regraft.rules.requirements import missing_requirements
+from regraft.rules.worth import Target, Worth, worth_of
 from regraft.structure.activations import RUN_TIME_TESTS
 from regraft.structure.relevance import Need, Needs
 
@@ -27,12 +28,17 @@ class CompiledRule:
 
     withheld  the reason why no place of the rule may be rewritten, whatever matches; "" where
     places may be
+    worth     what the rule is worth on the user's target; None where nobody has asked, and for
+    rules of users
+    gainless  whether it is withheld because it gains nothing there
     """
 
     rule: Rule
     patterns: tuple[Pattern, ...]
     bodies: tuple[BodyPattern, ...] = ()
     withheld: str = ""
+    worth: Worth | None = None
+    gainless: bool = False
 
     @property
     def decorates(self) -> bool:
@@ -110,4 +116,28 @@ def withhold_contract_rules(rules: Sequence[CompiledRule], remedy: str) -> tuple
     return tuple(
         replace(rule, withheld=reason) if rule.rule.syntax.safety == "contract" else rule
         for rule in rules
+    )
+
+
+def with_worth(
+    rules: Sequence[CompiledRule], target: Target, remedy: str = ""
+) -> tuple[CompiledRule, ...]:
+    """Return the rules with their worth on a target.
+
+    remedy  the action by which the user has rules applied that do not pay there, as the end of a
+    sentence; with it every place of these rules is withheld
+    """
+    return tuple(_judged(rule, worth_of(rule.rule, target), remedy) for rule in rules)
+
+
+def _judged(rule: CompiledRule, worth: Worth | None, remedy: str) -> CompiledRule:
+    """Return a rule with its worth, withheld where that is no gain and there is a remedy."""
+    objection = worth.objection if worth is not None and remedy and not rule.withheld else ""
+    if worth is None or not objection:
+        return replace(rule, worth=worth)
+    return replace(
+        rule,
+        worth=worth,
+        withheld=f"{objection}: only with {remedy}",
+        gainless=worth.verdict == "gains nothing",
     )

@@ -1,0 +1,156 @@
+"""The worth of built-in rules: time and memory of their rewrites, measured on typical code.
+
+`packs/PACK/worth.json` holds the measurements, which `benchmarks/worth/rules.py` writes: for each
+rule and device some cases (a size, a shape, a mode), each with the time of the original divided by
+that of the rewrite and the peak memory of the rewrite divided by that of the original.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from regraft.rules.loading import Rule
+
+Target = Literal["cpu", "cuda"]
+Verdict = Literal["pays", "mixed", "gains nothing", "unknown"]
+TARGETS: tuple[Target, ...] = ("cpu", "cuda")
+
+# A gain or a loss in time counts where the whole 95% interval is beyond these ratios; one in memory
+# counts where a fifth is saved, since a step's peak is rarely that of one operation.
+FASTER = 1.05
+SLOWER = 0.95
+SMALLER = 0.8
+# Small sizes take microseconds, which nobody waits for: they decide nothing.
+DECISIVE_SIZES = ("typical", "large")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measured case.
+
+    size    "small", "typical" or "large"
+    shape   the sizes of the inputs, as text
+    mode    "inference" or "training" (forward and backward)
+    time    time of the original divided by that of the rewrite: the low end of the 95% interval,
+            the median, and the high end
+    memory  peak memory of the rewrite divided by that of the original
+    """
+
+    size: str
+    shape: str
+    mode: str
+    time: tuple[float, float, float]
+    memory: float
+
+    @property
+    def gains(self) -> bool:
+        """Return whether the rewrite is faster, or smaller and not slower."""
+        low, _, high = self.time
+        return low >= FASTER or (self.memory <= SMALLER and high >= SLOWER)
+
+    @property
+    def loses(self) -> bool:
+        """Return whether the rewrite is slower, and not smaller."""
+        return self.time[2] < SLOWER and self.memory > SMALLER
+
+    def __str__(self) -> str:
+        memory = f", {self.memory:.2g} of the memory" if self.memory <= SMALLER else ""
+        return f"{self.time[1]:.2f} times as fast{memory} ({self.mode}, {self.shape})"
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """The worth of a rule on a target; no cases where it was not measured there."""
+
+    target: Target
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what the decisive cases say: "pays" with a gain and without a loss at typical
+        sizes, "mixed" with both."""
+        decisive = [case for case in self.cases if case.size in DECISIVE_SIZES]
+        if not decisive:
+            return "unknown"
+        if not any(case.gains for case in decisive):
+            return "gains nothing"
+        loses = any(case.loses for case in decisive if case.size == "typical")
+        return "mixed" if loses else "pays"
+
+    @property
+    def best(self) -> Case | None:
+        """Return the decisive case that gains most time, or else most memory; None without one."""
+        gaining = [case for case in self.cases if case.size in DECISIVE_SIZES and case.gains]
+        faster = [case for case in gaining if case.time[0] >= FASTER]
+        if faster:
+            return max(faster, key=lambda case: case.time[0])
+        return min(gaining, key=lambda case: case.memory, default=None)
+
+    @property
+    def objection(self) -> str:
+        """Return why the rule is not applied unless the user asks for it; "" where it pays."""
+        match self.verdict:
+            case "pays":
+                return ""
+            case "gains nothing":
+                return f"gains nothing on {self.target}"
+            case "mixed":
+                losses = [case for case in self.cases if case.loses and case.size == "typical"]
+                worst = min(losses, key=lambda case: case.time[2])
+                return (
+                    f"may gain or lose on {self.target} ({self.best}, but {worst}):"
+                    " regraft bench measures your model"
+                )
+            case _:
+                return f"worth unknown on {self.target}: regraft bench measures it"
+
+
+def worth_of(rule: Rule, target: Target) -> Worth | None:
+    """Return the measured worth of a built-in rule on a target; None for a rule of a user, which
+    nobody has measured and its author wants."""
+    if not rule.is_built_in:
+        return None
+    cases = _measurements(rule.path.parent).get((rule.id, target), ())
+    return Worth(target, cases)
+
+
+@functools.cache
+def _measurements(pack: Path) -> Mapping[tuple[str, str], tuple[Case, ...]]:
+    """Return the measured cases of a pack by rule and target."""
+    file = pack / "worth.json"
+    if not file.is_file():
+        return MappingProxyType({})
+    data = json.loads(file.read_text("utf-8"))
+    return MappingProxyType(
+        {
+            (entry["rule"], entry["device"]): tuple(map(_case_of, entry["cases"]))
+            for entry in data["measurements"]
+        }
+    )
+
+
+def _case_of(data: Mapping[str, Any]) -> Case:
+    """Return the case of an entry of `cases`."""
+    low, median, high = data["time"]
+    return Case(data["size"], data["shape"], data["mode"], (low, median, high), data["memory"])
+
+
+def chosen_target(name: str) -> Target:
+    """Return the target of a setting: "cpu", "cuda", or "auto" for cuda where an NVIDIA driver is
+    installed, else cpu."""
+    if name in TARGETS:
+        return "cuda" if name == "cuda" else "cpu"
+    return "cuda" if shutil.which("nvidia-smi") else "cpu"
+
+
+def by_gain(worth: Worth) -> tuple[float, float]:
+    """Return the sort key of a worth: the largest gain in time first, then that in memory."""
+    best = worth.best
+    return (-best.time[0], best.memory) if best is not None else (0.0, 1.0)
