@@ -7,7 +7,7 @@ BOTH := -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
-.PHONY: demo quick test test-liger lint clean
+.PHONY: demo quick test test-liger test-gpu lint clean
 
 demo: $(READY)
 	@$(BIN)/python scripts/demo.py
@@ -26,6 +26,10 @@ test: $(READY)
 # Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
 test-liger: $(READY)
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(BOTH) tests/liger
+
+# operators, rules and Liger's kernels on a CUDA device, in an environment whose torch has CUDA: make test-gpu PYTHON=python3
+test-gpu:
+	REGRAFT_TEST_DEVICE=cuda PYTHONPATH=src $(PYTHON) -m pytest tests/ops tests/liger tests/test_rule_specifications.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

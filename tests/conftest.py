@@ -76,7 +76,17 @@ def transformers() -> Path:
     return Path(spec.origin).parent
 
 
-# Tests of Liger's kernels run in Triton's interpreter (`make test-liger`).
+# The device of all tensors that tests make without naming one: `make test-gpu` sets "cuda".
+DEVICE = os.environ.get("REGRAFT_TEST_DEVICE", "")
+
+
+def pytest_configure() -> None:
+    """Make the device of the tests PyTorch's default where one is set."""
+    if DEVICE:
+        importlib.import_module("torch").set_default_device(DEVICE)
+
+
+# Tests of Liger's kernels run in Triton's interpreter (`make test-liger`) or on a GPU.
 LIGER_MISSING = [
     name for name in ("torch", "triton", "liger_kernel") if importlib.util.find_spec(name) is None
 ]
@@ -85,8 +95,8 @@ LIGER_MISSING = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests of Liger's kernels where what they need is missing."""
     reason = f"needs {', '.join(LIGER_MISSING)}: pip install -e '.[liger]'" if LIGER_MISSING else ""
-    if not reason and os.environ.get("TRITON_INTERPRET") != "1":
-        reason = "needs Triton's interpreter: make test-liger"
+    if not reason and os.environ.get("TRITON_INTERPRET") != "1" and not DEVICE.startswith("cuda"):
+        reason = "needs Triton's interpreter (make test-liger) or a GPU (make test-gpu)"
     for item in items:
         if reason and "tests/liger/" in item.path.as_posix():
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -27,7 +27,7 @@ def weights(scores):
 
 def test_findings_exit_1_and_show_the_place(write: Write) -> None:
     path = write("m.py", CODE)
-    result = regraft_process("check", path)
+    result = regraft_process("check", "--all", path)
     assert result.returncode == 1
     assert f"{path}:6:12 adopter/softmax [exact]" in result.stdout
     assert "^^^^^^^^^^^^^^^^^^^^^^^^^^^^^" in result.stdout
@@ -36,19 +36,19 @@ def test_findings_exit_1_and_show_the_place(write: Write) -> None:
 
 
 def test_nothing_to_do_exits_0(write: Write) -> None:
-    result = regraft("check", write("m.py", "x = 1\n"))
+    result = regraft("check", "--all", write("m.py", "x = 1\n"))
     assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_concise_is_a_line_each(write: Write) -> None:
     path = write("m.py", CODE)
-    result = regraft("check", "--output-format", "concise", path)
+    result = regraft("check", "--all", "--output-format", "concise", path)
     assert result.stdout == f"{path}:6:12 adopter/softmax [exact] Softmax over the last dimension\n"
 
 
 def test_json_has_its_shape(write: Write) -> None:
     path = write("m.py", CODE)
-    result = regraft("check", "--output-format", "json", path, path.parent / "missing.py")
+    result = regraft("check", "--all", "--output-format", "json", path, path.parent / "missing.py")
     report = json.loads(result.stdout)
     assert result.returncode == 2
     assert report["version"] == 1
@@ -68,6 +68,7 @@ def test_json_has_its_shape(write: Write) -> None:
             "reason": "",
             "kernel": "regraft.ops.softmax",
             "needs": ["torch>=2.4"],
+            "worth": report["findings"][0]["worth"],  # test_worth.py reads it
             "message": "Softmax over the last dimension",
             "help": "regraft.ops.softmax can replace it (mode substitute; reads lines 6)",
             "fixable": True,
@@ -89,7 +90,7 @@ def test_json_has_its_shape(write: Write) -> None:
 
 def test_diff_applies_and_writes_nothing(write: Write, tmp_path: Path) -> None:
     write("m.py", CODE)
-    result = regraft("check", "--diff", "m.py", cwd=tmp_path)
+    result = regraft("check", "--all", "--diff", "m.py", cwd=tmp_path)
     assert result.returncode == 1
     assert (tmp_path / "m.py").read_text() == CODE.replace("\n    ", "\n    ")
     subprocess.run(["git", "apply", "-"], input=result.stdout, text=True, cwd=tmp_path, check=True)
@@ -98,10 +99,10 @@ def test_diff_applies_and_writes_nothing(write: Write, tmp_path: Path) -> None:
 
 def test_fix_writes_and_a_second_run_is_clean(write: Write) -> None:
     path = write("m.py", CODE)
-    assert regraft("check", "--fix", path).returncode == 0
+    assert regraft("check", "--all", "--fix", path).returncode == 0
     assert "return softmax(scores)" in path.read_text()
     fixed = path.read_bytes()
-    assert regraft("check", "--fix", path).returncode == 0
+    assert regraft("check", "--all", "--fix", path).returncode == 0
     assert path.read_bytes() == fixed
 
 
@@ -110,23 +111,25 @@ def test_fix_writes_copies_by_their_place_in_the_package(write: Write, tmp_path:
     write("package/models/__init__.py", "")
     path, alone, out = write("package/models/m.py", CODE), write("alone.py", CODE), tmp_path / "out"
     before = path.read_bytes()
-    result = regraft("check", "--fix", "--no-verify", "--out", out, path, alone)
+    result = regraft("check", "--all", "--fix", "--no-verify", "--out", out, path, alone)
     assert (result.returncode, path.read_bytes(), alone.read_bytes()) == (0, before, before)
     for copy in (out / "package" / "models" / "m.py", out / "alone.py"):
         assert f"in {copy}" in result.stdout
         assert "return softmax(scores)" in copy.read_text()
-    assert regraft("check", "--fix", "--no-verify", "--out", out, path, alone).returncode == 0
+    assert (
+        regraft("check", "--all", "--fix", "--no-verify", "--out", out, path, alone).returncode == 0
+    )
     (out / "alone.py").write_text("mine")
-    result = regraft("check", "--fix", "--no-verify", "--out", out, alone)
+    result = regraft("check", "--all", "--fix", "--no-verify", "--out", out, alone)
     assert (result.returncode, (out / "alone.py").read_text()) == (2, "mine")
     assert "is there already" in result.stderr
-    assert regraft("check", "--out", out, alone).returncode == 2
+    assert regraft("check", "--all", "--out", out, alone).returncode == 2
 
 
 def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = write("m.py", CODE)
-    assert regraft("check", "--fix", "--vendor", path).returncode == 0
+    assert regraft("check", "--all", "--fix", "--vendor", path).returncode == 0
     assert "from regraft_ops import softmax" in path.read_text()
     code = (
         "import sys; sys.modules['regraft'] = None\n"
@@ -134,7 +137,7 @@ def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
         "x = torch.randn(3, 4)\nassert torch.equal(m.weights(x), torch.softmax(x, -1))\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    assert regraft("check", path).returncode == 0
+    assert regraft("check", "--all", path).returncode == 0
 
 
 def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> 
                 return self.norm(self.drop(x) + x)
         """,
     )
-    result = regraft("check", "--fix", "--verify", "--vendor", path, cwd=tmp_path)
+    result = regraft("check", "--all", "--fix", "--verify", "--vendor", path, cwd=tmp_path)
     assert result.returncode == 0, result.stdout
     assert "Block: proved" in result.stdout
     assert "from .regraft_ops import dropout_add_layer_norm" in path.read_text()
@@ -175,27 +178,29 @@ def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
         write("b.py", code.replace("x * 2", "x + x")),
         write("c.py", code.replace("* 2", "* 3")),
     )
-    assert regraft("verify", original, equal, cwd=tmp_path).returncode == 0
-    result = regraft("verify", "--output-format", "json", original, wrong, cwd=tmp_path)
+    assert regraft("verify", "--all", original, equal, cwd=tmp_path).returncode == 0
+    result = regraft("verify", "--all", "--output-format", "json", original, wrong, cwd=tmp_path)
     assert result.returncode == 1
     (verdict,) = json.loads(result.stdout)["verdicts"]
     assert (verdict["class"], verdict["status"], verdict["lines"]) == ("Double", "refuted", [6])
     assert Path(tmp_path, verdict["evidence"]["reproducer"]).exists()
-    nowhere = regraft("verify", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path)
+    nowhere = regraft(
+        "verify", "--all", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path
+    )
     assert (nowhere.returncode, "cannot start the Python interpreter" in nowhere.stderr) == (
         2,
         True,
     )
-    rules = regraft("verify", "--select", "torch/gelu", original, equal, cwd=tmp_path)
+    rules = regraft("verify", "--all", "--select", "torch/gelu", original, equal, cwd=tmp_path)
     assert (rules.returncode, "two files are compared as they are" in rules.stderr) == (2, True)
-    missing = regraft("verify", original, tmp_path / "no.py")
+    missing = regraft("verify", "--all", original, tmp_path / "no.py")
     assert missing.returncode == 2
     assert "no.py" in missing.stderr
 
 
 def test_explain_says_why_not(write: Write) -> None:
     path = write("m.py", CODE.replace("dim=-1", "dim=0"))
-    result = regraft("check", "--explain", path)
+    result = regraft("check", "--all", "--explain", path)
     assert result.returncode == 0
     assert (
         "adopter/softmax no match in weights: an argument of torch.softmax is not -1"
@@ -216,7 +221,7 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "dead.py").symlink_to(tmp_path / "nowhere.py")
     before = {path: path.read_bytes() for path in tmp_path.glob("*.py") if path.exists()}
-    result = regraft("check", tmp_path)
+    result = regraft("check", "--all", tmp_path)
     assert result.returncode == 2
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py") if path.exists()} == before
     errors = result.stderr.splitlines()
@@ -231,7 +236,7 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
         assert any(name in error and words in error for error in errors), (name, errors)
     assert f"{good}:6:12" in result.stdout
     assert "cookie.py:3:18" in result.stdout
-    fixed = regraft("check", "--fix", tmp_path)
+    fixed = regraft("check", "--all", "--fix", tmp_path)
     assert fixed.returncode == 2
     assert b"'\xe9'" in (tmp_path / "cookie.py").read_bytes()
     assert (tmp_path / "syntax.py").read_text() == "def f(:\n"
@@ -241,7 +246,7 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
 def test_unreadable_file(write: Write) -> None:
     path = write("m.py", CODE)
     path.chmod(0)
-    result = regraft("check", path)
+    result = regraft("check", "--all", path)
     assert result.returncode == 2
     assert "Permission denied" in result.stderr
 
@@ -261,7 +266,7 @@ def test_unreadable_file(write: Write) -> None:
 )
 def test_wrong_options_exit_2(write: Write, arguments: list[str], words: str) -> None:
     path = write("m.py", CODE)
-    result = regraft("check", *arguments, path)
+    result = regraft("check", "--all", *arguments, path)
     assert result.returncode == 2
     assert words in result.stderr
 
@@ -311,9 +316,9 @@ def test_scanning_does_not_import_torch(transformers: Path) -> None:
     file = transformers / "models" / "bert" / "modeling_bert.py"
     code = (
         "import sys\nfrom click.testing import CliRunner\nfrom regraft.cli import main\nresult ="
-        f" CliRunner().invoke(main, ['check', {str(file)!r}])\nassert result.exit_code == 1,"
-        " result.output\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"
-        " and 'rich' not in sys.modules\n"
+        f" CliRunner().invoke(main, ['check', '--all', {str(file)!r}])\n"
+        "assert result.exit_code == 1, result.output\n"
+        "assert not {'torch', 'transformers', 'rich'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -354,7 +359,7 @@ def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
         "m.py",
         f"import torch\n\ndef f(x):\n    return torch.nn.Dropout({number})(x).softmax({number})\n",
     )
-    result = regraft("check", path, write("good.py", CODE))
+    result = regraft("check", "--all", path, write("good.py", CODE))
     assert "Traceback" not in result.stderr
     assert "good.py:6:12" in result.stdout
     result = regraft("show", path)
@@ -366,7 +371,7 @@ def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs a device that is always full")
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "regraft", "check", str(write("m.py", CODE))]
+        command = [sys.executable, "-m", "regraft", "check", "--all", str(write("m.py", CODE))]
         result = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
@@ -378,10 +383,10 @@ def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
 def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
     for number in range(6):
         write(f"m{number}.py", CODE + CODE.replace("weights", "again") * (number % 2))
-    plain = regraft_process("check", "--no-cache", tmp_path)
+    plain = regraft_process("check", "--all", "--no-cache", tmp_path)
     assert plain.stdout.count("adopter/softmax") == 9
     for options in (["--jobs", "2"], ["--jobs", "2"], [], ["--jobs", "0", "--no-cache"]):
-        result = regraft_process("check", *options, tmp_path)
+        result = regraft_process("check", "--all", *options, tmp_path)
         assert (result.returncode, result.stdout, result.stderr) == (
             plain.returncode,
             plain.stdout,
@@ -393,14 +398,17 @@ def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
 def test_jobs_go_with_explain_and_fix(write: Write, tmp_path: Path) -> None:
     write("a.py", CODE.replace("dim=-1", "dim=0"))
     path = write("b.py", CODE)
-    explained = regraft_process("check", "--explain", tmp_path)
-    assert regraft_process("check", "--explain", "--jobs", "2", tmp_path).stdout == explained.stdout
+    explained = regraft_process("check", "--all", "--explain", tmp_path)
+    assert (
+        regraft_process("check", "--all", "--explain", "--jobs", "2", tmp_path).stdout
+        == explained.stdout
+    )
     assert "no match in weights" in explained.stdout
     assert (
-        regraft_process("check", "--diff", "--jobs", "2", tmp_path).stdout
-        == regraft_process("check", "--diff", tmp_path).stdout
+        regraft_process("check", "--all", "--diff", "--jobs", "2", tmp_path).stdout
+        == regraft_process("check", "--all", "--diff", tmp_path).stdout
     )
-    assert regraft_process("check", "--fix", "--jobs", "2", tmp_path).returncode == 0
+    assert regraft_process("check", "--all", "--fix", "--jobs", "2", tmp_path).returncode == 0
     assert "return softmax(scores)" in path.read_text()
 
 
@@ -409,7 +417,17 @@ def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
     code = "".join(CODE.replace("weights", f"weights{number}") for number in range(50))
     for number in range(200):
         write(f"m{number:03}.py", code)
-    command = [sys.executable, "-m", "regraft", "check", "--jobs", "2", "--no-cache", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "regraft",
+        "check",
+        "--all",
+        "--jobs",
+        "2",
+        "--no-cache",
+        str(tmp_path),
+    ]
     # what is ignored here is ignored by children
     outer = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -445,13 +463,13 @@ class Plain(nn.Module):
 def test_fix_leaves_out_what_is_not_proved(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = write("m.py", TWO)
-    result = regraft("check", "--fix", path, cwd=tmp_path)
+    result = regraft("check", "--all", "--fix", path, cwd=tmp_path)
     assert result.returncode == 1
     assert path.read_text().count("dropout_add_layer_norm(x") == 1
     assert "Strange: unproven" in result.stdout
     assert "Strange: left as it is" in result.stdout
     assert "definitions: 1 proved, 1 unproven, 0 refuted" in result.stdout
-    result = regraft("check", "--fix", "--unproven", path, cwd=tmp_path)
+    result = regraft("check", "--all", "--fix", "--unproven", path, cwd=tmp_path)
     assert (result.returncode, path.read_text().count("dropout_add_layer_norm(x")) == (0, 2)
 
 
@@ -469,7 +487,7 @@ def build(module):
 def test_a_driver_proves_what_cannot_be_built_without_it(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path, driver = write("m.py", TWO), write("driver.py", DRIVER)
-    result = regraft("check", "--fix", "--driver", f"{driver}:build", path, cwd=tmp_path)
+    result = regraft("check", "--all", "--fix", "--driver", f"{driver}:build", path, cwd=tmp_path)
     assert result.returncode == 0, result.stdout
     assert path.read_text().count("dropout_add_layer_norm(x") == 2
 
@@ -477,7 +495,7 @@ def test_a_driver_proves_what_cannot_be_built_without_it(write: Write, tmp_path:
 def test_a_driver_is_for_one_file(write: Write, tmp_path: Path) -> None:
     paths = write("m.py", TWO), write("n.py", TWO)
     for arguments in (paths, (tmp_path,)):
-        result = regraft("check", "--fix", "--driver", "driver.py:build", *arguments)
+        result = regraft("check", "--all", "--fix", "--driver", "driver.py:build", *arguments)
         assert (result.returncode, "is for one file" in result.stderr) == (2, True)
 
 
@@ -486,19 +504,19 @@ def test_fix_passes_over_tests_examples_and_vendored_code(write: Write, tmp_path
     for name in names:
         tmp_path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
     own, *secondary = [write(name, TWO) for name in ("pkg/net.py", *names)]
-    result = regraft("check", "--fix", "--no-verify", tmp_path)
+    result = regraft("check", "--all", "--fix", "--no-verify", tmp_path)
     assert own.read_text() != TWO
     assert [path.read_text() for path in secondary] == [TWO] * len(names)
     words = "4 files of tests, examples and vendored code not rewritten"
     assert words in result.stdout
-    assert regraft("check", "--fix", "--no-verify", secondary[0]).returncode == 0
+    assert regraft("check", "--all", "--fix", "--no-verify", secondary[0]).returncode == 0
     assert secondary[0].read_text() != TWO
-    regraft("check", "--fix", "--no-verify", tmp_path / "examples")
+    regraft("check", "--all", "--fix", "--no-verify", tmp_path / "examples")
     assert secondary[1].read_text() != TWO
 
 
 def test_without_verification_it_says_so(write: Write, tmp_path: Path) -> None:
-    result = regraft("check", "--fix", "--no-verify", write("m.py", TWO), cwd=tmp_path)
+    result = regraft("check", "--all", "--fix", "--no-verify", write("m.py", TWO), cwd=tmp_path)
     assert result.returncode == 0
     assert "nothing was verified" in result.stdout
 
@@ -508,20 +526,21 @@ def test_a_certificate_and_a_second_run_from_the_cache(
 ) -> None:
     pytest.importorskip("torch")
     path = write("m.py", TWO)
-    first = regraft("verify", "--output-format", "markdown", path, cwd=tmp_path)
+    first = regraft("verify", "--all", "--output-format", "markdown", path, cwd=tmp_path)
     assert first.returncode == 1
     assert "1 proved, 1 unproven, 0 refuted" in first.stdout
     assert "| `Plain` | proved | bfloat16, float16, float32, float64 |" in first.stdout
     (entry,) = Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*.verdicts")
     stamp = entry.stat().st_mtime_ns
     assert (
-        regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout
+        regraft("verify", "--all", "--output-format", "markdown", path, cwd=tmp_path).stdout
+        == first.stdout
     )
     assert entry.stat().st_mtime_ns == stamp
-    regraft("verify", "--no-cache", path, cwd=tmp_path)
+    regraft("verify", "--all", "--no-cache", path, cwd=tmp_path)
     assert entry.stat().st_mtime_ns == stamp
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # kernels ran in no verdict so far
-    regraft("verify", path, cwd=tmp_path)
+    regraft("verify", "--all", path, cwd=tmp_path)
     assert len(list(Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*.verdicts"))) == 2
 
 
@@ -529,23 +548,25 @@ def test_verify_takes_a_diff(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     write("m.py", CODE)
     (tmp_path / "wrong.diff").write_text(
-        regraft("check", "--diff", "m.py", cwd=tmp_path).stdout.replace(
+        regraft("check", "--all", "--diff", "m.py", cwd=tmp_path).stdout.replace(
             "softmax(scores)", "softmax(scores * 2)"
         )
     )
-    result = regraft("verify", "--no-cache", "--output-format", "json", "wrong.diff", cwd=tmp_path)
+    result = regraft(
+        "verify", "--all", "--no-cache", "--output-format", "json", "wrong.diff", cwd=tmp_path
+    )
     (verdict,) = json.loads(result.stdout)["verdicts"]
     assert (result.returncode, verdict["file"], verdict["status"]) == (1, "m.py", "refuted")
-    result = regraft("verify", "nothing.diff", cwd=tmp_path)
+    result = regraft("verify", "--all", "nothing.diff", cwd=tmp_path)
     assert result.returncode == 2 and "nothing.diff: cannot be read" in result.stderr
 
 
 def test_rules_are_selected_several_times(write: Write) -> None:
     path = write("m.py", CODE)
     both = ["--select", "adopter/softmax", "--select", "torch/rms-norm"]
-    findings = json.loads(regraft("check", "--output-format", "json", *both, path).stdout)[
+    findings = json.loads(regraft("check", "--all", "--output-format", "json", *both, path).stdout)[
         "findings"
     ]
     assert {finding["rule"] for finding in findings} == {"adopter/softmax"}
-    none = regraft("check", *both, "--ignore", "softmax", "--ignore", "torch/gelu", path)
+    none = regraft("check", "--all", *both, "--ignore", "softmax", "--ignore", "torch/gelu", path)
     assert none.returncode == 0

@@ -28,7 +28,7 @@ def gate(x):
 
 def places(*arguments: object, cwd: Path | None = None) -> set[tuple[str, str]]:
     """Return the file names and rules of what a check finds."""
-    result = regraft("check", "--output-format", "json", *arguments, cwd=cwd)
+    result = regraft("check", "--all", "--output-format", "json", *arguments, cwd=cwd)
     assert result.stdout, result.stderr
     findings = json.loads(result.stdout)["findings"]
     return {(Path(finding["file"]).name, finding["rule"]) for finding in findings}
@@ -61,13 +61,15 @@ def test_options_win_over_the_file(write: Write, tmp_path: Path) -> None:
 def test_per_file_ignores_hold_for_reports_and_rewrites(write: Write, tmp_path: Path) -> None:
     write("pyproject.toml", '[tool.regraft.per-file-ignores]\n"old/*.py" = ["torch/silu"]\n')
     old, new = write("old/m.py", CODE), write("new/m.py", CODE)
-    found = json.loads(regraft("check", "--output-format", "json", tmp_path).stdout)["findings"]
+    found = json.loads(regraft("check", "--all", "--output-format", "json", tmp_path).stdout)[
+        "findings"
+    ]
     assert [(Path(finding["file"]).parent.name, finding["rule"]) for finding in found] == [
         ("new", "adopter/softmax"),
         ("new", "torch/silu"),
         ("old", "adopter/softmax"),
     ]
-    regraft("check", "--fix", "--no-verify", tmp_path)
+    regraft("check", "--all", "--fix", "--no-verify", tmp_path)
     assert "torch.sigmoid" in old.read_text() and "torch.sigmoid" not in new.read_text()
     assert "torch.softmax" not in old.read_text()
 
@@ -76,7 +78,7 @@ def test_rules_are_relative_to_the_file(write: Write, tmp_path: Path) -> None:
     assert regraft("new", "rule", "mine/act", "--rules", tmp_path / "own").returncode == 0
     write("regraft.toml", 'rules = "own"\nselect = ["mine"]\n')
     path = write("src/m.py", CODE)
-    assert regraft("check", path).stderr == ""
+    assert regraft("check", "--all", path).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_an_error_in_the_file_has_its_place(
     write: Write, text: str, place: str, words: str
 ) -> None:
     file, model = write("pyproject.toml", text), write("m.py", CODE)
-    result = regraft("check", model)
+    result = regraft("check", "--all", model)
     assert result.returncode == 2
     assert f"{file}{place} error: " in result.stderr
     assert words in result.stderr
@@ -194,40 +196,40 @@ def test_exclude_leaves_out_what_is_not_named(write: Write, tmp_path: Path) -> N
         "top.py",
         "other.py",
     }
-    result = regraft("check", "--exclude", "!", tmp_path)
+    result = regraft("check", "--all", "--exclude", "!", tmp_path)
     assert (result.returncode, "cannot be read" in result.stderr) == (2, True)
 
 
 def test_standard_input_is_a_file_of_its_own(write: Write, tmp_path: Path) -> None:
     write("pkg/regraft.toml", 'select = ["torch/silu"]\n')
-    result = regraft("check", "--output-format", "concise", "-", text=CODE, cwd=tmp_path)
+    result = regraft("check", "--all", "--output-format", "concise", "-", text=CODE, cwd=tmp_path)
     assert result.returncode == 1
     assert "<stdin>:6:12 adopter/softmax" in result.stdout
     named = ("--stdin-filename", tmp_path / "pkg" / "m.py", "-")
-    result = regraft("check", "--output-format", "concise", *named, text=CODE)
+    result = regraft("check", "--all", "--output-format", "concise", *named, text=CODE)
     assert result.stdout.startswith(f"{tmp_path / 'pkg' / 'm.py'}:10:12 torch/silu")
     assert len(result.stdout.splitlines()) == 1
-    diff = regraft("check", "--diff", *named, text=CODE).stdout
+    diff = regraft("check", "--all", "--diff", *named, text=CODE).stdout
     assert "+    return torch.nn.functional.silu(x)" in diff
-    assert regraft("check", "-", text="def f(:").returncode == 2
+    assert regraft("check", "--all", "-", text="def f(:").returncode == 2
     for wrong in (("--fix", "-"), ("-", "m.py"), ("--stdin-filename", "m.py", "m.py")):
-        assert regraft("check", *wrong, text=CODE).returncode == 2
+        assert regraft("check", "--all", *wrong, text=CODE).returncode == 2
 
 
 def test_notebooks_are_not_read_and_it_says_so(write: Write, tmp_path: Path) -> None:
     notebook = write("a.ipynb", '{"cells": []}')
     write("m.py", CODE)
-    result = regraft("check", tmp_path)
+    result = regraft("check", "--all", tmp_path)
     assert "1 notebook not read" in result.stdout
-    result = regraft("check", notebook)
+    result = regraft("check", "--all", notebook)
     assert (result.returncode, "notebooks are not read" in result.stderr) == (2, True)
 
 
 def test_verify_reads_the_file_too(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     write("regraft.toml", 'select = ["torch/silu"]\n[per-file-ignores]\n"n.py" = ["silu"]\n')
-    assert "gate: proved" in regraft("verify", write("m.py", CODE), cwd=tmp_path).stdout
-    assert "nothing changed" in regraft("verify", write("n.py", CODE), cwd=tmp_path).stdout
+    assert "gate: proved" in regraft("verify", "--all", write("m.py", CODE), cwd=tmp_path).stdout
+    assert "nothing changed" in regraft("verify", "--all", write("n.py", CODE), cwd=tmp_path).stdout
 
 
 DRIVER = """
@@ -245,6 +247,6 @@ def test_a_driver_of_the_file_proves(write: Write, tmp_path: Path) -> None:
     write("regraft.toml", '[driver]\n"pkg/*.py" = "drivers/strange.py:build"\n')
     write("drivers/strange.py", DRIVER)
     path = write("pkg/m.py", STRANGE)
-    result = regraft("check", "--fix", path)
+    result = regraft("check", "--all", "--fix", path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "dropout_add_layer_norm(x" in path.read_text()

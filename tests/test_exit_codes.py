@@ -36,7 +36,7 @@ BROKEN = "def f(:\n"
 
 def totals(*arguments: object) -> tuple[int, dict[str, Any]]:
     """Return the exit status of a check and its totals, which have to add up."""
-    result = regraft("check", "--output-format", "json", *arguments)
+    result = regraft("check", "--all", "--output-format", "json", *arguments)
     data = json.loads(result.stdout)
     summary = data["summary"]
     assert summary["findings"] == summary["fixable"] + summary["withheld"]
@@ -73,7 +73,7 @@ def test_the_status_says_whether_something_could_be_fixed(
 
 @pytest.mark.parametrize(("code", "status"), [(NOTHING, 0), (WITHHELD, 0), (FIXABLE, 1)])
 def test_a_diff_has_the_status_of_the_check(write: Write, code: str, status: int) -> None:
-    result = regraft("check", "--diff", write("m.py", code))
+    result = regraft("check", "--all", "--diff", write("m.py", code))
     assert (result.returncode, bool(result.stdout)) == (status, bool(status))
 
 
@@ -120,7 +120,7 @@ def test_counts_add_up_where_two_rules_find_one_place(write: Write) -> None:
     select = ("--select", "torch/rms-norm,liger/rms-norm")
     path = write("m.py", RMS_NORM)
     assert totals(*select, path)[1]["fixable"] == 2
-    result = regraft("check", "--fix", "--no-verify", *select, path)
+    result = regraft("check", "--all", "--fix", "--no-verify", *select, path)
     assert result.returncode == 0
     assert f"{path}: fixed 2 findings; nothing was verified" in result.stdout
     assert "2 findings (2 fixable), 2 fixed, 0 not fixed, 1 file" in result.stdout

@@ -55,7 +55,7 @@ def closed(schema: Any) -> Any:
 
 def output(form: str, *arguments: object, cwd: Path | None = None) -> str:
     """Return the document that a check prints."""
-    return regraft("check", "--output-format", form, *arguments, cwd=cwd).stdout
+    return regraft("check", "--all", "--output-format", form, *arguments, cwd=cwd).stdout
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def applied_by_columns(text: str, regions: Iterator[tuple[tuple[int, ...], str]]
 def fixed_text(path: Path, rule: str) -> str:
     """Return what `--fix` makes of a file with one rule."""
     before = path.read_bytes()
-    regraft("check", "--fix", "--no-verify", "--select", rule, path)
+    regraft("check", "--all", "--fix", "--no-verify", "--select", rule, path)
     after = path.read_text("utf-8")
     path.write_bytes(before)
     return after
@@ -171,7 +171,7 @@ def test_gitlab_issues_have_fingerprints_of_their_own(write: Write, tmp_path: Pa
     assert len({issue["fingerprint"] for issue in issues}) == 2
     assert issues[0]["location"] == {"path": "m.py", "lines": {"begin": 3, "end": 3}}
     assert {issue["severity"] for issue in issues} == {"minor"}
-    result = regraft("check", "--output-format", "gitlab", "no.py", cwd=tmp_path)
+    result = regraft("check", "--all", "--output-format", "gitlab", "no.py", cwd=tmp_path)
     assert (json.loads(result.stdout), "no such file" in result.stderr) == ([], True)
 
 
@@ -257,11 +257,11 @@ def test_sarif_fits_the_schema_of_the_standard(project: Path) -> None:
 
 
 def test_statistics_and_quiet(project: Path) -> None:
-    result = regraft("check", "--statistics", project)
+    result = regraft("check", "--all", "--statistics", project)
     assert "     2  adopter/softmax\n     1  torch/silu" in result.stdout
-    result = regraft("check", "--quiet", project)
+    result = regraft("check", "--all", "--quiet", project)
     assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (2, "", 2)
-    result = regraft("check", "-q", "--fix", "--no-verify", project / "pkg" / "m.py")
+    result = regraft("check", "--all", "-q", "--fix", "--no-verify", project / "pkg" / "m.py")
     assert (result.returncode, result.stdout) == (0, "")
     for other in ("--diff", "--output-format=json"):
-        assert regraft("check", "-q", other, project).returncode == 2
+        assert regraft("check", "--all", "-q", other, project).returncode == 2

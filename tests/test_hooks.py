@@ -19,6 +19,7 @@ from command_line import regraft
 Write = Callable[[str, str], Path]
 ROOT = Path(__file__).parent.parent
 CODE = "import torch\n\n\ndef weights(x):\n    return torch.softmax(x, dim=-1)\n"
+ALL = "[tool.regraft]\nselect = ['adopter', 'torch']\n"
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def test_the_action_annotates_and_hands_on_the_status(
     write: Write, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     write("project/m.py", CODE)
+    write("project/pyproject.toml", ALL)
     project = tmp_path / "project"
     result = action(project, environment)
     assert (result.returncode, result.stderr) == (1, "")
@@ -93,7 +95,7 @@ def test_the_hook_runs_a_command_that_leaves_excluded_files_out(
 ) -> None:
     hook = (ROOT / ".pre-commit-hooks.yaml").read_text()
     (entry,) = re.findall(r"^  entry: regraft (.*)$", hook, re.MULTILINE)
-    write("regraft.toml", 'exclude = ["old/"]\n')
+    write("regraft.toml", 'exclude = ["old/"]\nselect = "softmax"\n')
     own, excluded = write("m.py", CODE), write("old/m.py", CODE)
     result = regraft(*shlex.split(entry), own, excluded)
     assert (result.returncode, len(result.stdout.splitlines())) == (1, 1)
@@ -109,8 +111,9 @@ def test_rules_are_listed_with_what_turns_them_on(tmp_path: Path) -> None:
         "pack": "adopter",
         "safety": "exact",
         "summary": "Softmax over the last dimension",
-        "on": True,
-        "condition": "",
+        "on": False,
+        "condition": "with --all or --select; gains nothing on cpu",
+        "worth": {"cpu": "gains nothing", "cuda": by_name["adopter/softmax"]["worth"]["cuda"]},
     }
     assert by_name["torch/gate-up"]["condition"] == "off: its own name turns it on"
     assert by_name["liger/rms-norm"]["condition"].startswith("with --select; needs liger-kernel")

@@ -29,7 +29,7 @@ def gate(x):
 
 def checked(path: Path, *options: object) -> tuple[int, list[str], list[str], str]:
     """Return exit status, rules, warnings and summary of a check."""
-    result = regraft("check", "--output-format", "concise", *options, path)
+    result = regraft("check", "--all", "--output-format", "concise", *options, path)
     rules = [line.split(" ")[1] for line in result.stdout.splitlines()]
     warnings = [line for line in result.stderr.splitlines() if " warning: " in line]
     return result.returncode, rules, warnings, result.stderr
@@ -70,7 +70,7 @@ def test_a_comment_stands_on_the_first_or_the_last_line(write: Write) -> None:
 
 def test_what_is_ignored_is_not_rewritten(write: Write) -> None:
     path = write("m.py", CODE.format(softmax="  # regraft: ignore[softmax]", silu=""))
-    assert regraft("check", "--fix", "--no-verify", path).returncode == 0
+    assert regraft("check", "--all", "--fix", "--no-verify", path).returncode == 0
     assert "torch.softmax(scores, dim=-1)  # regraft: ignore[softmax]" in path.read_text()
     assert "sigmoid" not in path.read_text()
 
@@ -91,7 +91,7 @@ def test_a_comment_that_does_nothing_is_reported(write: Write, comment: str, wor
     status, rules, warnings, _ = checked(path)
     assert (status, len(rules), len(warnings)) == (1, 2, 1)
     assert warnings[0].startswith(f"{path}:6:43 warning: ") and words in warnings[0]
-    data = json.loads(regraft("check", "--output-format", "json", path).stdout)
+    data = json.loads(regraft("check", "--all", "--output-format", "json", path).stdout)
     assert [warning["line"] for warning in data["warnings"]] == [6]
 
 
@@ -111,7 +111,7 @@ def test_add_ignores_writes_a_comment_for_every_finding(write: Write) -> None:
         "\n\ndef text(x):\n    return 1 + \\\n        torch.softmax(x, -1) + \\\n        1\n"
     )
     path = write("m.py", code)
-    result = regraft("check", "--add-ignores", path)
+    result = regraft("check", "--all", "--add-ignores", path)
     text = path.read_text()
     assert "dim=-1)  # noqa  # regraft: ignore[adopter/softmax]\n" in text
     assert "# regraft: ignore[torch/gelu, torch/silu]\n" in text
@@ -122,21 +122,21 @@ def test_add_ignores_writes_a_comment_for_every_finding(write: Write) -> None:
     assert "2 findings ignored by new comments" in result.stdout
     assert checked(path)[1] == ["adopter/softmax"]
     for wrong in ("--fix", "--diff"):
-        assert regraft("check", "--add-ignores", wrong, path).returncode == 2
+        assert regraft("check", "--all", "--add-ignores", wrong, path).returncode == 2
 
 
 def test_add_ignores_keeps_line_endings_and_encoding(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     text = "# coding: latin-1\r\nimport torch\r\ndef f(x): return 'é', torch.softmax(x, -1)\r\n"
     path.write_bytes(text.encode("latin-1"))
-    assert regraft("check", "--add-ignores", path).returncode == 0
+    assert regraft("check", "--all", "--add-ignores", path).returncode == 0
     comment = "  # regraft: ignore[adopter/softmax]\r\n"
     assert path.read_bytes() == text.replace("-1)\r\n", f"-1){comment}").encode("latin-1")
 
 
 def test_only_findings_that_the_baseline_lacks_fail(write: Write, tmp_path: Path) -> None:
     path, file = write("m.py", CODE.format(softmax="", silu="")), tmp_path / "regraft.baseline.json"
-    result = regraft("baseline", "write", ".", cwd=tmp_path)
+    result = regraft("baseline", "write", "--all", ".", cwd=tmp_path)
     assert (result.returncode, "2 findings accepted" in result.stdout) == (0, True)
     use = ("--baseline", file)
     assert checked(path, *use)[:2] == (0, [])
@@ -148,7 +148,7 @@ def test_only_findings_that_the_baseline_lacks_fail(write: Write, tmp_path: Path
     status, rules, _, errors = checked(path, *use)
     assert (status, rules) == (1, ["adopter/softmax"])
     assert "2 findings accepted by the baseline" in errors
-    assert regraft("check", "--fix", "--no-verify", *use, path).returncode == 0
+    assert regraft("check", "--all", "--fix", "--no-verify", *use, path).returncode == 0
     assert path.read_text().count("torch.softmax(") == 1
     shown = regraft("baseline", "show", cwd=tmp_path).stdout.splitlines()
     assert shown[:2] == ["m.py: adopter/softmax in weights", "m.py: torch/silu in gate"]
@@ -157,7 +157,7 @@ def test_only_findings_that_the_baseline_lacks_fail(write: Write, tmp_path: Path
 def test_a_baseline_follows_a_file_that_moves_but_no_copy(write: Write, tmp_path: Path) -> None:
     path = write("m.py", CODE.format(softmax="", silu=""))
     write("regraft.toml", 'baseline = "accepted.json"\n')
-    assert regraft("baseline", "write", path).returncode == 0
+    assert regraft("baseline", "write", "--all", path).returncode == 0
     assert checked(tmp_path)[0] == 0
     copy = write("copy.py", path.read_text())
     assert checked(copy)[0] == 1
@@ -172,10 +172,10 @@ def test_a_baseline_follows_a_file_that_moves_but_no_copy(write: Write, tmp_path
 )
 def test_a_baseline_that_is_wrong_is_one_error(write: Write, tmp_path: Path, text: str) -> None:
     path, file = write("m.py", CODE.format(softmax="", silu="")), write("b.json", text)
-    result = regraft("check", "--baseline", file, path)
+    result = regraft("check", "--all", "--baseline", file, path)
     assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
     assert str(file) in result.stderr
-    missing = regraft("check", "--baseline", tmp_path / "no.json", path)
+    missing = regraft("check", "--all", "--baseline", tmp_path / "no.json", path)
     assert (missing.returncode, "regraft baseline write" in missing.stderr) == (2, True)
 
 
@@ -183,5 +183,5 @@ def test_a_baseline_is_not_written_where_a_file_cannot_be_read(
     write: Write, tmp_path: Path
 ) -> None:
     write("m.py", "def f(:\n")
-    assert regraft("baseline", "write", ".", cwd=tmp_path).returncode == 2
+    assert regraft("baseline", "write", "--all", ".", cwd=tmp_path).returncode == 2
     assert not (tmp_path / "regraft.baseline.json").exists()

@@ -137,15 +137,16 @@ def finding_rules(result: Result) -> list[str]:
 
 
 def test_check_applies_the_rules_of_the_lock(project: Path) -> None:
-    assert finding_rules(check()) == ["adopter/softmax", "torch/silu"]
+    assert finding_rules(check("--all")) == ["adopter/softmax", "torch/silu"]
     write(project / NAME, lock("torch/silu"))
     result = check()
     assert (
         finding_rules(result) == ["torch/silu"] and "1 rule, fastest in training" in result.stderr
     )
     assert (
-        finding_rules(check("--no-lock"))
-        == finding_rules(check("--ignore", "liger"))
+        finding_rules(check("--no-lock", "--all"))
+        == finding_rules(check("--ignore", "liger", "--all"))
+        == finding_rules(check("--all"))
         == ["adopter/softmax", "torch/silu"]
     )
     assert finding_rules(check("--select", "softmax")) == ["adopter/softmax"]
@@ -159,7 +160,9 @@ def test_a_lock_without_rules_finds_nothing(project: Path) -> None:
     assert finding_rules(result) == [] and result.exit_code == 0 and "no rule" in result.stderr
 
 
-@pytest.mark.parametrize("options", [["--select", "torch"], ["--ignore", "torch"], ["--no-lock"]])
+@pytest.mark.parametrize(
+    "options", [["--select", "torch"], ["--ignore", "torch"], ["--all"], ["--no-lock"]]
+)
 def test_a_lock_and_a_choice_exclude_each_other(project: Path, options: list[str]) -> None:
     write(project / NAME, lock("torch/silu"))
     result = check("--lock", NAME, *options)

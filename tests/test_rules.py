@@ -308,7 +308,7 @@ def test_pages_are_complete(tmp_path: Path, page: str | None, line: int, message
     assert (problems[0].path, problems[0].line) == (str(path.with_suffix(".md")), line)
 
 
-def test_idioms_apply_where_they_are_selected() -> None:
-    assert "idioms" not in {rule.pack for rule in load_rules()[0]}
+def test_rules_that_need_nothing_but_pytorch_are_loaded_without_a_selector() -> None:
+    assert {rule.pack for rule in load_rules()[0]} == {"adopter", "idioms", "torch"}
     assert {rule.pack for rule in load_rules(["idioms"])[0]} == {"idioms"}
     assert [rule.id for rule in load_rules(["sorted-head"])[0]] == ["idioms/sorted-head"]

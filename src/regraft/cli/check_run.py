@@ -165,7 +165,7 @@ class _GroupRun:
         from regraft.scanning import with_worth
 
         options, settings = self.options, self.settings
-        stated = options.select is not None or bool(options.ignore)
+        stated = options.select is not None or bool(options.ignore) or options.applies_all
         lock_path = lock_file(options.lock, not options.no_lock, stated)
         chosen_by_file = settings.select is not None or bool(settings.ignore)
         if lock_path is None or (options.lock is None and chosen_by_file):

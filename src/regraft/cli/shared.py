@@ -180,7 +180,7 @@ def lock_file(explicit: Path | None, may_search: bool, rules_chosen: bool) -> Pa
     from regraft.rules.lock import nearest
 
     if explicit is not None and (rules_chosen or not may_search):
-        raise click.UsageError("--lock excludes --select, --ignore and --no-lock")
+        raise click.UsageError("--lock excludes --select, --ignore, --all and --no-lock")
     return explicit or (nearest(Path.cwd()) if may_search and not rules_chosen else None)
 
 

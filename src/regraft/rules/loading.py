@@ -17,8 +17,6 @@ from regraft.rules import parsed
 from regraft.rules.checking import check_rule
 
 BUILT_IN = Path(__file__).parent / "packs"
-# Packs of the built-in ones that apply only where they are selected, whatever their rules need.
-SELECTED_PACKS = frozenset({"idioms"})
 TEMPLATE = Path(__file__).parent / "template" / "NAME.rule"  # its page stands beside it
 
 
@@ -69,8 +67,7 @@ def load_rules(
 ) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
     """Return the selected rules in order of their ids, and every problem found on the way.
 
-    Without a selector these are the rules that need nothing but PyTorch, but for those of
-    SELECTED_PACKS. A selector is a pack
+    Without a selector these are the rules that need nothing but PyTorch. A selector is a pack
     (`torch`), a rule (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`). The
     name of its pack alone does not select a rule that is off by default.
     """
@@ -114,16 +111,13 @@ def _is_active(rule: Rule, select: Sequence[str]) -> bool:
     """Return whether a chosen rule is on.
 
     A rule that is off by default needs a selector besides the name of its pack. Without selectors
-    only the rules are on that need nothing but PyTorch, but for those of SELECTED_PACKS.
+    only the rules are on that need nothing but PyTorch.
     """
     if rule.syntax.off:
         narrow_selectors = [selector for selector in select if selector != rule.pack]
         if not is_selected(rule.id, narrow_selectors):
             return False
-    if select:
-        return True
-    is_selected_only = rule.is_built_in and rule.pack in SELECTED_PACKS
-    return not is_selected_only and all(need.package == "torch" for need in rule.syntax.needs)
+    return bool(select) or all(need.package == "torch" for need in rule.syntax.needs)
 
 
 def is_selected(name: str, selectors: Sequence[str]) -> bool:
