@@ -1,0 +1,5 @@
+"""The subjects of pack `adopter`."""
+
+from subjects import Subject
+
+SUBJECTS: list[Subject] = []

@@ -1,0 +1,5 @@
+"""The subjects of pack `liger`."""
+
+from subjects import Subject
+
+SUBJECTS: list[Subject] = []
