@@ -46,7 +46,7 @@ class Subject:
         return f"{self.rule} ({self.name})" if self.name else self.rule
 
 
-def scaled(small: Size, typical: Size, large: Size) -> Mapping[str, Size]:
+def scaled(small: Size, typical: Size, large: Size) -> dict[str, Size]:
     """Return the sizes by their names."""
     return dict(zip(SIZES, (small, typical, large), strict=True))
 
