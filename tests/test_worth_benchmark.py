@@ -15,9 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.bench.measure import FEWEST, Interval, compare  # noqa: E402
-from regraft.rules import load_rules  # noqa: E402
 from regraft.rules.loading import rule_paths  # noqa: E402
-from regraft.rules.requirements import missing_requirements  # noqa: E402
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "worth"
 CPU = torch.device("cpu")
@@ -51,9 +49,8 @@ COMMAND = load_command()
 @pytest.mark.parametrize("title", sorted(COMMAND.ALL))
 def test_a_rule_rewrites_its_subject_into_an_equal_module(title: str, tmp_path: Path) -> None:
     subject = COMMAND.ALL[title]
-    needs = load_rules([subject.rule])[0][0].syntax.needs
-    if missing_requirements(needs):
-        pytest.skip("the rule needs other packages")
+    if requirement := COMMAND.lacking(subject.rule):
+        pytest.skip(f"needs {requirement}")
     loaded = COMMAND.modules(subject, tmp_path)
     both = COMMAND.versions(subject, loaded, "small", CPU)
     both.check(COMMAND.tolerance_of(subject, "small", CPU), subject.modes)

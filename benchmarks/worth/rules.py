@@ -10,7 +10,8 @@ probability of 95%, and its peak memory, that of the original being 1.
     python benchmarks/worth/rules.py [--only REGEX] [--sizes small,typical,large] [--device cuda]
     python benchmarks/worth/rules.py --write      # replaces what the packs' worth.json say
 
-Exits with 1 where a subject cannot be measured; the others are measured anyway.
+Rules whose requirements are not installed are skipped (all of pack `liger` need Liger, for its
+kernels). Exits with 1 where a subject cannot be measured; the others are measured anyway.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from subjects import MODES, SIZES, Subject, subjects
 
 from regraft.bench.measure import FEWEST, SLICE, Interval, Step, compare, peak
 from regraft.rules import load_rules
+from regraft.rules.requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file
 from regraft.source.text import SourceFile, parse
 
@@ -96,6 +98,14 @@ def rewritten(text: str, rule_ids: Iterable[str], folder: Path) -> str:
     return data.decode()
 
 
+def lacking(rule_id: str) -> str:
+    """Return the first requirement of a rule that this environment does not meet; "" where all are
+    met."""
+    rules, _ = load_rules([rule_id])
+    missing = [need for rule in rules for need in missing_requirements(rule.syntax.needs)]
+    return missing[0] if missing else ""
+
+
 def load_module(text: str, name: str, folder: Path) -> Any:
     """Return the module of a text, which is written to a file of this name."""
     path = folder / f"{name}.py"
@@ -111,11 +121,6 @@ def call(function: Callable[..., Any], numbers: Mapping[str, int]) -> Any:
     """Call a function with those of the numbers that it has parameters for."""
     parameters = inspect.signature(function).parameters
     return function(**{name: number for name, number in numbers.items() if name in parameters})
-
-
-def on_device(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor on a device; a floating one in the dtype."""
-    return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
 
 
 def result_of(output: Any) -> torch.Tensor:
@@ -220,13 +225,14 @@ def versions(
     torch.manual_seed(0)
     numbers = subject.sizes[size]
     dtype = dtype_of(subject, size, device)
-    inputs = call(loaded[0].inputs, numbers)
-    original, rewritten_module = (call(module.Subject, numbers) for module in loaded)
+    with device:
+        inputs = call(loaded[0].inputs, numbers)
+        original, rewritten_module = (call(module.Subject, numbers) for module in loaded)
     rewritten_module.load_state_dict(original.state_dict())
     return Versions(
-        original.to(device, dtype),
-        rewritten_module.to(device, dtype),
-        tuple(on_device(tensor, device, dtype) for tensor in inputs),
+        original.to(dtype),
+        rewritten_module.to(dtype),
+        tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in inputs),
     )
 
 
@@ -416,6 +422,9 @@ def main() -> int:
             by_rule.setdefault(subject.rule, []).append(subject)
     with tempfile.TemporaryDirectory() as folder:
         for rule, its_subjects in by_rule.items():
+            if requirement := lacking(rule):
+                print(f"skipped {rule}: needs {requirement}", flush=True)
+                continue
             measured = []
             for subject in its_subjects:
                 for case in cases(subject, options, Path(folder), report):

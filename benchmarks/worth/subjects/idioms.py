@@ -11,7 +11,7 @@ POINTS_SHAPE = "{points} x {others} x {width}"
 CLOUDS = scaled(
     {"batch": 2, "points": 16, "others": 16, "width": 3},
     {"batch": 4, "points": 1024, "others": 1024, "width": 3},
-    {"batch": 8, "points": 2048, "others": 2048, "width": 3},
+    {"batch": 4, "points": 2048, "others": 2048, "width": 3},
 )
 CLOUDS_SHAPE = "{batch} x {points} x {others} x {width}"
 MATRICES = scaled(
