@@ -5,7 +5,7 @@ from subjects import Size, Subject, scaled
 POINTS = scaled(
     {"points": 32, "others": 16, "width": 8},
     {"points": 1024, "others": 256, "width": 64},
-    {"points": 2048, "others": 1024, "width": 128},
+    {"points": 1024, "others": 1024, "width": 64},
 )
 POINTS_SHAPE = "{points} x {others} x {width}"
 CLOUDS = scaled(
