@@ -11,7 +11,7 @@ IMAGES_SHAPE = "{batch} x {channels} x {side} x {side}"
 LAYERS = scaled(
     {"batch": 2, "length": 16, "width": 32},
     {"batch": 4, "length": 256, "width": 768},
-    {"batch": 1, "length": 2048, "width": 1024},
+    {"batch": 2, "length": 512, "width": 1024},
 )
 FEATURES = scaled(
     {"rows": 32, "width": 64, "out": 64},
