@@ -112,9 +112,21 @@ class Pair:
     speed: Interval
 
 
-def compare(old: Step, new: Step, rounds: int, device: torch.device) -> Pair:
+def compare(
+    old: Step,
+    new: Step,
+    rounds: int,
+    device: torch.device,
+    *,
+    is_enough: Callable[[Interval], bool] = lambda _: False,
+    slice_seconds: float = SLICE,
+) -> Pair:
     """Measure two steps in `rounds` pairs, which start with either step in turn; the seconds are
-    those of one step."""
+    those of one step.
+
+    It ends earlier, after FEWEST rounds or later, when `is_enough` accepts the interval of the
+    speed. A shorter step is repeated until a measurement takes `slice_seconds`.
+    """
     for run_step in (old, new):
         _warm(run_step)
     old_seconds: list[float] = []
@@ -122,14 +134,22 @@ def compare(old: Step, new: Step, rounds: int, device: torch.device) -> Pair:
     gc.collect()
     with uncollected():
         measurements = [
-            (run_step, _repeats(run_step, device), seconds)
+            (run_step, _repeats(run_step, device, slice_seconds), seconds)
             for run_step, seconds in ((old, old_seconds), (new, new_seconds))
         ]
         for round_number in range(rounds):
             for run_step, repeats, seconds in measurements[:: 1 if round_number % 2 else -1]:
                 seconds.append(_seconds(run_step, repeats, device))
-    ratios = [before / after for before, after in zip(old_seconds, new_seconds, strict=True)]
-    return Pair(interval(old_seconds), interval(new_seconds), interval(ratios))
+            if round_number + 1 >= FEWEST and is_enough(_speed(old_seconds, new_seconds)):
+                break
+    return Pair(interval(old_seconds), interval(new_seconds), _speed(old_seconds, new_seconds))
+
+
+def _speed(old_seconds: Sequence[float], new_seconds: Sequence[float]) -> Interval:
+    """Return how many times as fast the new step is, from the seconds of each pair."""
+    return interval(
+        [before / after for before, after in zip(old_seconds, new_seconds, strict=True)]
+    )
 
 
 def _warm(run_step: Step) -> None:
@@ -148,9 +168,9 @@ def _warm(run_step: Step) -> None:
         ) from problem
 
 
-def _repeats(run_step: Step, device: torch.device) -> int:
-    """Return how often to repeat a step so that a measurement takes SLICE seconds."""
-    return max(1, math.ceil(SLICE / max(_seconds(run_step, 1, device), 1e-9)))
+def _repeats(run_step: Step, device: torch.device, slice_seconds: float) -> int:
+    """Return how often to repeat a step so that a measurement takes `slice_seconds`."""
+    return max(1, math.ceil(slice_seconds / max(_seconds(run_step, 1, device), 1e-9)))
 
 
 def clock(device: torch.device) -> str:

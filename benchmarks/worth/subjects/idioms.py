@@ -1,0 +1,286 @@
+"""The subjects of pack `idioms`."""
+
+from subjects import Size, Subject, scaled
+
+POINTS = scaled(
+    {"points": 32, "others": 16, "width": 8},
+    {"points": 1024, "others": 256, "width": 64},
+    {"points": 1024, "others": 1024, "width": 64},
+)
+POINTS_SHAPE = "{points} x {others} x {width}"
+CLOUDS = scaled(
+    {"batch": 2, "points": 16, "others": 16, "width": 3},
+    {"batch": 4, "points": 1024, "others": 1024, "width": 3},
+    {"batch": 4, "points": 2048, "others": 2048, "width": 3},
+)
+CLOUDS_SHAPE = "{batch} x {points} x {others} x {width}"
+MATRICES = scaled(
+    {"rows": 32, "width": 16},
+    {"rows": 512, "width": 256},
+    {"rows": 2048, "width": 1024},
+)
+MATRICES_SHAPE = "{rows} x {width}"
+LOOK_UP = scaled(
+    {"rows": 32, "classes": 18, "width": 16},
+    {"rows": 1024, "classes": 512, "width": 64},
+    {"rows": 4096, "classes": 8192, "width": 256},
+)
+LOOK_UP_SHAPE = "{rows} of {classes} x {width}"
+BATCHES = scaled(
+    {"rows": 32, "classes": 10},
+    {"rows": 512, "classes": 1000},
+    {"rows": 512, "classes": 50_257},
+)
+BATCHES_SHAPE = "{rows} x {classes}"
+
+
+def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
+    """Return the text of a module without parameters, whose `forward` takes x and y."""
+    return f"""
+import torch
+{imports}
+from torch import nn
+
+
+class Subject(nn.Module):
+    def forward(self, x, y):
+        {body}
+
+
+def inputs({numbers}):
+    return {inputs}
+"""
+
+
+PAIRS = ("torch.randn(points, width), torch.randn(others, width)", "points, others, width")
+CLOUD_PAIRS = (
+    "torch.randn(batch, points, width), torch.randn(batch, others, width)",
+    "batch, points, others, width",
+)
+FUNCTIONAL = "import torch.nn.functional as F"
+
+
+def diagonal(name: str, body: str, inputs: str) -> Subject:
+    """Return a subject of a product with or of diagonals."""
+    return Subject(
+        "idioms/diagonal-algebra",
+        MATRICES_SHAPE,
+        MATRICES,
+        stateless(body, inputs, "rows, width"),
+        name=name,
+    )
+
+
+def classifier(small: Size, typical: Size, large: Size, name: str, text: str) -> Subject:
+    """Return a subject that reads the result of a layer at the last position."""
+    return Subject(
+        "idioms/last-position",
+        "{batch} x {length} x {width} -> {classes}",
+        scaled(small, typical, large),
+        text,
+        name=name,
+    )
+
+
+SUBJECTS = [
+    diagonal("diag @", "return torch.diag(x) @ y", "torch.rand(rows), torch.randn(rows, rows)"),
+    diagonal(
+        "@ diag", "return torch.mm(x, torch.diag(y))", "torch.randn(rows, width), torch.rand(width)"
+    ),
+    diagonal(
+        "diagonal",
+        "scores = torch.matmul(x, y.t())\n        return torch.diagonal(scores)",
+        "torch.randn(rows, width), torch.randn(rows, width)",
+    ),
+    diagonal(
+        "trace",
+        "return torch.trace(x.t() @ y @ x)",
+        "torch.randn(rows, width), torch.randn(rows, rows)",
+    ),
+    classifier(
+        {"batch": 4, "length": 8, "width": 32, "classes": 10},
+        {"batch": 32, "length": 28, "width": 128, "classes": 10},
+        {"batch": 16, "length": 256, "width": 256, "classes": 1000},
+        "after LSTM",
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.lstm = nn.LSTM(28, width, batch_first=True)
+        self.fc = nn.Linear(width, classes)
+
+    def forward(self, x):
+        out, _ = self.lstm(x)
+        out = self.fc(out)
+        return out[:, -1, :]
+
+
+def inputs(batch, length):
+    return (torch.randn(batch, length, 28),)
+""",
+    ),
+    classifier(
+        {"batch": 2, "length": 16, "width": 32, "classes": 100},
+        {"batch": 1, "length": 256, "width": 512, "classes": 32_000},
+        {"batch": 1, "length": 512, "width": 768, "classes": 50_257},
+        "language model",
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.head = nn.Linear(width, classes, bias=False)
+
+    def forward(self, hidden):
+        return torch.softmax(self.head(hidden)[:, -1], dim=-1)
+
+
+def inputs(batch, length, width):
+    return (torch.randn(batch, length, width),)
+""",
+    ),
+    Subject(
+        "idioms/one-hot-matmul",
+        LOOK_UP_SHAPE,
+        LOOK_UP,
+        """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, classes, width):
+        super().__init__()
+        self.size = classes
+        self.embedding = nn.Embedding(classes, width)
+
+    def forward(self, index):
+        hot = F.one_hot(index, self.size).to(self.embedding.weight.dtype)
+        return hot @ self.embedding.weight
+
+
+def inputs(rows, classes):
+    return (torch.randint(classes, (rows,)),)
+""",
+    ),
+    Subject(
+        "idioms/one-hot-select",
+        BATCHES_SHAPE,
+        BATCHES,
+        """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, logits, labels):
+        hot = F.one_hot(labels, self.classes).float()
+        scores = F.log_softmax(logits, dim=-1)
+        return -torch.sum(hot * scores, dim=-1).mean()
+
+
+def inputs(rows, classes):
+    return torch.randn(rows, classes), torch.randint(classes, (rows,))
+""",
+        name="cross entropy",
+    ),
+    Subject(
+        "idioms/one-hot-select",
+        BATCHES_SHAPE,
+        scaled(
+            {"rows": 32, "classes": 4},
+            {"rows": 256, "classes": 18},
+            {"rows": 4096, "classes": 1000},
+        ),
+        """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.actions = classes
+
+    def forward(self, q, action):
+        return (q * F.one_hot(action, self.actions)).sum(-1)
+
+
+def inputs(rows, classes):
+    return torch.randn(rows, classes), torch.randint(classes, (rows,))
+""",
+        name="value of an action",
+    ),
+    Subject(
+        "idioms/pairwise-distance",
+        POINTS_SHAPE,
+        POINTS,
+        stateless("return ((x[:, None] - y[None]) ** 2).sum(-1)", *PAIRS),
+        name="squared",
+    ),
+    Subject(
+        "idioms/pairwise-distance",
+        CLOUDS_SHAPE,
+        CLOUDS,
+        stateless("return torch.norm(x[:, :, None] - y[:, None], dim=-1)", *CLOUD_PAIRS),
+        name="norm, clouds",
+    ),
+    Subject(
+        "idioms/pairwise-product",
+        POINTS_SHAPE,
+        POINTS,
+        stateless("return (x.unsqueeze(1) * y.unsqueeze(0)).sum(-1)", *PAIRS),
+        name="product",
+    ),
+    Subject(
+        "idioms/pairwise-product",
+        POINTS_SHAPE,
+        POINTS,
+        stateless(
+            "return F.cosine_similarity(x[:, None, :], y[None, :, :], dim=-1) / 0.1",
+            *PAIRS,
+            imports=FUNCTIONAL,
+        ),
+        name="cosine",
+    ),
+    Subject(
+        "idioms/sorted-head",
+        "{first} of {rows} x {classes}",
+        scaled(
+            {"rows": 4, "classes": 32, "first": 4},
+            {"rows": 64, "classes": 1000, "first": 16},
+            {"rows": 64, "classes": 50_257, "first": 50},
+        ),
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.first = first
+
+    def forward(self, scores):
+        return torch.sort(scores, dim=-1, descending=True)[0][:, : self.first]
+
+
+def inputs(rows, classes):
+    return (torch.randn(rows, classes),)
+""",
+    ),
+]
