@@ -3,6 +3,7 @@ cache."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -81,9 +82,12 @@ DEVICE = os.environ.get("REGRAFT_TEST_DEVICE", "")
 
 
 def pytest_configure() -> None:
-    """Make the device of the tests PyTorch's default where one is set."""
+    """Make the device of the tests PyTorch's default where one is set, for generators of random
+    numbers, too."""
     if DEVICE:
-        importlib.import_module("torch").set_default_device(DEVICE)
+        torch = importlib.import_module("torch")
+        torch.set_default_device(DEVICE)
+        torch.Generator = functools.partial(torch.Generator, DEVICE)
 
 
 # Tests of Liger's kernels run in Triton's interpreter (`make test-liger`) or on a GPU.

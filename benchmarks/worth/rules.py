@@ -162,7 +162,8 @@ class Versions:
 def results(module: Any, inputs: tuple[torch.Tensor, ...], gradients: bool) -> list[torch.Tensor]:
     """Return the result of a module, or with `gradients` the result and all gradients."""
     arguments, leaves = leaves_of(module, inputs, gradients)
-    with torch.set_grad_enabled(gradients):
+    # cuDNN differentiates recurrent layers in training mode alone
+    with torch.set_grad_enabled(gradients), torch.backends.cudnn.flags(enabled=not gradients):
         result = result_of(module(*arguments))
     result = result + 0
     if not gradients:
