@@ -3,7 +3,6 @@ cache."""
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import os
@@ -87,7 +86,13 @@ def pytest_configure() -> None:
     if DEVICE:
         torch = importlib.import_module("torch")
         torch.set_default_device(DEVICE)
-        torch.Generator = functools.partial(torch.Generator, DEVICE)
+
+        class Generator(torch.Generator):  # type: ignore[misc, name-defined]
+            def __new__(cls, device: object = DEVICE) -> Generator:
+                generator: Generator = super().__new__(cls, device)
+                return generator
+
+        setattr(torch, "Generator", Generator)  # noqa: B010  mypy knows no such attribute
 
 
 # Tests of Liger's kernels run in Triton's interpreter (`make test-liger`) or on a GPU.

@@ -4,6 +4,7 @@ default."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,11 @@ def case(
         ([case(0.97, 1.02, memory=0.5)], "pays"),
         ([case(0.5, 0.6, memory=0.5)], "gains nothing"),
         ([case(1.5, 1.6), case(0.8, 0.9, mode="inference")], "mixed"),
-        ([case(1.5, 1.6), case(0.8, 0.9, memory=0.5, mode="inference")], "pays"),
+        ([case(1.5, 1.6), case(0.8, 0.9, memory=0.5, mode="inference")], "mixed"),
         ([case(1.5, 1.6), case(0.8, 0.9, size="small")], "pays"),
-        ([case(1.5, 1.6), case(0.8, 0.9, size="large")], "pays"),
+        ([case(1.1, 1.2), case(0.6, 0.7, size="small")], "mixed"),
+        ([case(0.97, 1.0, memory=0.2), case(0.8, 0.9, size="small")], "mixed"),
+        ([case(1.5, 1.6), case(0.8, 0.9, size="large")], "mixed"),
     ],
 )
 def test_verdicts(cases: list[Case], verdict: str) -> None:
@@ -76,9 +79,9 @@ def test_a_mixed_worth_names_a_gain_and_a_loss() -> None:
 
 def test_the_target_is_that_of_the_machine_unless_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (chosen_target("cpu"), chosen_target("cuda")) == ("cpu", "cuda")
-    monkeypatch.setattr(worth_module.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     assert chosen_target("auto") == "cuda"
-    monkeypatch.setattr(worth_module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert chosen_target("auto") == "cpu"
 
 
@@ -113,7 +116,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         ("idioms/sorted-head", "cpu"): (case(1.4, 1.6), case(0.5, 0.6, mode="inference")),
     }
     monkeypatch.setattr(worth_module, "_measurements", lambda pack: cases)
-    monkeypatch.setattr(worth_module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
 
 
 def report_of(*options: object, code: int = 1) -> dict[str, Any]:

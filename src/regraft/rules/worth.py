@@ -27,7 +27,8 @@ TARGETS: tuple[Target, ...] = ("cpu", "cuda")
 FASTER = 1.05
 SLOWER = 0.95
 SMALLER = 0.8
-# Small sizes take microseconds, which nobody waits for: they decide nothing.
+# A gain has to be at sizes that take time. What loses at small ones has to gain more than that: the
+# source does not show the sizes with which it will run.
 DECISIVE_SIZES = ("typical", "large")
 
 
@@ -57,8 +58,8 @@ class Case:
 
     @property
     def loses(self) -> bool:
-        """Return whether the rewrite is slower, and not smaller."""
-        return self.time[2] < SLOWER and self.memory > SMALLER
+        """Return whether the rewrite is slower."""
+        return self.time[2] < SLOWER
 
     def __str__(self) -> str:
         memory = f", {self.memory:.2g} of the memory" if self.memory <= SMALLER else ""
@@ -74,20 +75,29 @@ class Worth:
 
     @property
     def verdict(self) -> Verdict:
-        """Return what the decisive cases say: "pays" with a gain and without a loss at typical
-        sizes, "mixed" with both."""
-        decisive = [case for case in self.cases if case.size in DECISIVE_SIZES]
-        if not decisive:
+        """Return what the cases say together.
+
+        "unknown" and "gains nothing" are said of decisive cases. "mixed" is a rule that gains in
+        one and loses in another, or loses more at small sizes than it gains in any.
+        """
+        best = self.best
+        if not self.decisive:
             return "unknown"
-        if not any(case.gains for case in decisive):
+        if best is None:
             return "gains nothing"
-        loses = any(case.loses for case in decisive if case.size == "typical")
-        return "mixed" if loses else "pays"
+        loses = any(case.loses for case in self.decisive)
+        loses_more = any(case.loses and case.time[1] * best.time[1] < 1 for case in self.cases)
+        return "mixed" if loses or loses_more else "pays"
+
+    @property
+    def decisive(self) -> tuple[Case, ...]:
+        """The cases of typical and large sizes."""
+        return tuple(case for case in self.cases if case.size in DECISIVE_SIZES)
 
     @property
     def best(self) -> Case | None:
         """Return the decisive case that gains most time, or else most memory; None without one."""
-        gaining = [case for case in self.cases if case.size in DECISIVE_SIZES and case.gains]
+        gaining = [case for case in self.decisive if case.gains]
         faster = [case for case in gaining if case.time[0] >= FASTER]
         if faster:
             return max(faster, key=lambda case: case.time[0])
@@ -102,8 +112,7 @@ class Worth:
             case "gains nothing":
                 return f"gains nothing on {self.target}"
             case "mixed":
-                losses = [case for case in self.cases if case.loses and case.size == "typical"]
-                worst = min(losses, key=lambda case: case.time[2])
+                worst = min(self.cases, key=lambda case: case.time[1])
                 return (
                     f"may gain or lose on {self.target} ({self.best}, but {worst}):"
                     " regraft bench measures your model"
