@@ -181,6 +181,38 @@ def inputs(batch, channels, side):
         name="1 x 1, container",
     ),
     Subject(
+        "adopter/conv-batchnorm",
+        "{batch} x 3 x {side} x {side} -> {channels}",
+        scaled(
+            {"batch": 2, "side": 32, "channels": 8},
+            {"batch": 4, "side": 224, "channels": 64},
+            {"batch": 8, "side": 448, "channels": 64},
+        ),
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, channels, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.conv1(x)
+        x = self.bn1(x)
+        x = self.relu(x)
+        return x
+
+
+def inputs(batch, side):
+    return (torch.randn(batch, 3, side, side),)
+""",
+        name="stem",
+    ),
+    Subject(
         "adopter/dropout-layernorm",
         SEQUENCE_SHAPE,
         LAYERS,
