@@ -46,13 +46,15 @@ def case(
         ([case(1.1, 1.3, size="large"), case(0.97, 1.02)], "pays"),
         ([case(1.01, 1.3)], "gains nothing"),
         ([case(0.5, 0.6)], "gains nothing"),
-        ([case(0.97, 1.02, memory=0.5)], "pays"),
-        ([case(0.5, 0.6, memory=0.5)], "gains nothing"),
+        ([case(0.97, 1.02, memory=0.3)], "pays"),
+        ([case(0.97, 1.02, memory=0.5)], "gains nothing"),
+        ([case(0.5, 0.6, memory=0.3)], "gains nothing"),
         ([case(1.5, 1.6), case(0.8, 0.9, mode="inference")], "mixed"),
         ([case(1.5, 1.6), case(0.8, 0.9, memory=0.5, mode="inference")], "mixed"),
         ([case(1.5, 1.6), case(0.8, 0.9, size="small")], "pays"),
         ([case(1.1, 1.2), case(0.6, 0.7, size="small")], "mixed"),
-        ([case(0.97, 1.0, memory=0.2), case(0.8, 0.9, size="small")], "mixed"),
+        ([case(0.97, 1.0, memory=0.2), case(0.8, 0.9, size="small")], "pays"),
+        ([case(0.97, 1.0, memory=0.2), case(0.1, 0.2, size="small")], "mixed"),
         ([case(1.5, 1.6), case(0.8, 0.9, size="large")], "mixed"),
     ],
 )
@@ -65,7 +67,7 @@ def test_verdicts(cases: list[Case], verdict: str) -> None:
 def test_the_best_case_is_the_fastest_or_else_the_smallest() -> None:
     fast, faster, small = case(1.2, 1.3), case(1.5, 1.6), case(0.96, 1.0, memory=0.1)
     assert Worth("cpu", (fast, small, faster)).best == faster
-    assert Worth("cpu", (case(0.96, 1.0, memory=0.5), small)).best == small
+    assert Worth("cpu", (case(0.96, 1.0, memory=0.3), small)).best == small
     assert Worth("cpu", (case(0.96, 1.0),)).best is None
     assert str(faster) == "1.55 times as fast (training, 4 x 512)"
     assert "0.1 of the memory" in str(small)

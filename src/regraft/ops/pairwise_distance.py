@@ -7,11 +7,14 @@ from collections.abc import Callable
 import torch
 
 from regraft.ops.pairs import Pairs, pairs_of
+from regraft.ops.plain import are_kernels_forced
 
 # A squared distance is exact enough if it is no smaller part of the sum of both squared lengths.
 _NEAR = 0.125
 _LEAST_DIFFERENCES = 5 << 18
 _MOST_NEAR = 0.125  # of all pairs; with more, the composition is as fast
+# Coordinates below which the composition of a norm is as fast where no gradient is computed.
+_LEAST_NORM_WIDTH = 4
 
 Reduction = Callable[[torch.Tensor], torch.Tensor]
 Places = tuple[torch.Tensor, ...]  # an index for each dimension
@@ -50,11 +53,7 @@ def squared_distances_implementation(
     x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    pairs = pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded)
-    if pairs is None:
-        return "reference"
-    squares, near = _squares(pairs)
-    return "matmul" if _are_few(near, squares) else "reference"
+    return _implementation(pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded))
 
 
 def distances(
@@ -66,7 +65,7 @@ def distances(
     Shapes, exclusions and `expanded`: as `squared_distances`. The gradient of a distance of zero is
     zero, as that of the norm.
     """
-    pairs = pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded)
+    pairs = _norm_pairs(x, y, dim, expanded)
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
@@ -87,7 +86,25 @@ def distances_implementation(
     x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
-    return squared_distances_implementation(x, y, dim, expanded=expanded)
+    return _implementation(_norm_pairs(x, y, dim, expanded))
+
+
+def _norm_pairs(x: torch.Tensor, y: torch.Tensor, dim: int, expanded: bool) -> Pairs | None:
+    """Return the layout of two tensors whose distances a matrix product computes faster; None for
+    others."""
+    pairs = pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded)
+    if pairs is None or pairs.first.shape[-1] >= _LEAST_NORM_WIDTH or are_kernels_forced():
+        return pairs
+    has_gradient = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    return pairs if has_gradient else None
+
+
+def _implementation(pairs: Pairs | None) -> str:
+    """Name the implementation for a layout of two tensors."""
+    if pairs is None:
+        return "reference"
+    squares, near = _squares(pairs)
+    return "matmul" if _are_few(near, squares) else "reference"
 
 
 def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:

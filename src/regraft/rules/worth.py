@@ -22,11 +22,11 @@ Target = Literal["cpu", "cuda"]
 Verdict = Literal["pays", "mixed", "gains nothing", "unknown"]
 TARGETS: tuple[Target, ...] = ("cpu", "cuda")
 
-# A gain or a loss in time counts where the whole 95% interval is beyond these ratios; one in memory
-# counts where a fifth is saved, since a step's peak is rarely that of one operation.
+# A gain or a loss in time counts where the whole 95% interval is beyond these ratios. One in memory
+# counts where less than this part remains, since a step's peak is rarely that of one operation.
 FASTER = 1.05
 SLOWER = 0.95
-SMALLER = 0.8
+SMALLER = 0.4
 # A gain has to be at sizes that take time. What loses at small ones has to gain more than that: the
 # source does not show the sizes with which it will run.
 DECISIVE_SIZES = ("typical", "large")
@@ -61,6 +61,11 @@ class Case:
         """Return whether the rewrite is slower."""
         return self.time[2] < SLOWER
 
+    @property
+    def factor(self) -> float:
+        """The part of time or of memory by which the case gains most, above 1 for a gain."""
+        return max(self.time[1], 1 / self.memory if 0 < self.memory <= SMALLER else 0)
+
     def __str__(self) -> str:
         memory = f", {self.memory:.2g} of the memory" if self.memory <= SMALLER else ""
         return f"{self.time[1]:.2f} times as fast{memory} ({self.mode}, {self.shape})"
@@ -86,7 +91,8 @@ class Worth:
         if best is None:
             return "gains nothing"
         loses = any(case.loses for case in self.decisive)
-        loses_more = any(case.loses and case.time[1] * best.time[1] < 1 for case in self.cases)
+        gain = max(case.factor for case in self.decisive)
+        loses_more = any(case.loses and case.time[1] * gain < 1 for case in self.cases)
         return "mixed" if loses or loses_more else "pays"
 
     @property
