@@ -27,6 +27,7 @@ TARGETS: tuple[Target, ...] = ("cpu", "cuda")
 FASTER = 1.05
 SLOWER = 0.95
 SMALLER = 0.4
+LARGER = 1.5
 # A gain has to be at sizes that take time. What loses at small ones has to gain more than that: the
 # source does not show the sizes with which it will run.
 DECISIVE_SIZES = ("typical", "large")
@@ -58,8 +59,8 @@ class Case:
 
     @property
     def loses(self) -> bool:
-        """Return whether the rewrite is slower."""
-        return self.time[2] < SLOWER
+        """Return whether the rewrite is slower, or takes much more memory."""
+        return self.time[2] < SLOWER or self.memory > LARGER
 
     @property
     def factor(self) -> float:
@@ -67,8 +68,10 @@ class Case:
         return max(self.time[1], 1 / self.memory if 0 < self.memory <= SMALLER else 0)
 
     def __str__(self) -> str:
-        memory = f", {self.memory:.2g} of the memory" if self.memory <= SMALLER else ""
-        return f"{self.time[1]:.2f} times as fast{memory} ({self.mode}, {self.shape})"
+        time = f"{_digits(self.time[1])} times as fast"
+        counts = self.memory <= SMALLER or self.memory > LARGER
+        memory = f" with {_digits(self.memory)} times the memory" if counts else ""
+        return f"{time}{memory} ({self.mode}, {self.shape})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,19 @@ class Worth:
             case "gains nothing":
                 return f"gains nothing on {self.target}"
             case "mixed":
-                worst = min(self.cases, key=lambda case: case.time[1])
+                losses = [case for case in self.cases if case.loses]
+                worst = min(losses, key=lambda case: min(case.time[1], 1 / max(case.memory, 1)))
                 return (
                     f"may gain or lose on {self.target} ({self.best}, but {worst}):"
                     " regraft bench measures your model"
                 )
             case _:
                 return f"worth unknown on {self.target}: regraft bench measures it"
+
+
+def _digits(number: float) -> str:
+    """Return a number with about three significant digits, and never with an exponent."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}" if number >= 0.001 else "0.001"
 
 
 def worth_of(rule: Rule, target: Target) -> Worth | None:
