@@ -9,6 +9,8 @@ from regraft.dsl.syntax import RuleSyntax
 from regraft.matching.compiling import compile_rule
 from regraft.matching.matcher import find
 from regraft.matching.result import Match
+from regraft.rules import load_rules
+from regraft.scanning import check_source, compile_rules
 from regraft.source.text import SourceFile, parse
 from regraft.structure.module import Module
 
@@ -82,3 +84,26 @@ def test_an_integer_stands_for_a_float_but_not_the_other_way_round() -> None:
     assert matches("1", "1")
     assert not matches("1", "1.0")
     assert not matches("1.0", "True")
+
+
+def test_arithmetic_with_numbers_of_libraries_runs_no_operator_of_the_file() -> None:
+    text = """
+import math
+
+import torch
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
+    return 0.5 * x * (1.0 + torch.tanh(inner))
+
+
+class Table(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key)()
+"""
+    source = parse("m.py", text.encode())
+    assert isinstance(source, SourceFile)
+    rules, _ = compile_rules(load_rules(["torch/gelu"])[0])
+    (finding,) = check_source(source, rules).findings
+    assert finding.fixable, finding.reason

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regraft.configuration import Settings
 
 _UNSET = {
-    "select": "the rules that need nothing but PyTorch",
+    "select": "the rules that need nothing but PyTorch and pay on the target",
     "python": "this interpreter",
     "baseline": "none",
 }

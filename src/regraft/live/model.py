@@ -52,7 +52,7 @@ def optimize(
     the command line, `lock` names a file that `regraft bench --select` wrote. Without any of them
     these are the rules of `regraft.lock.toml` in the working directory or its project, if there is
     one (False: never), else those that need nothing but PyTorch and are measured to pay on the
-    model's device (`docs/worth.md`). `unsafe` adds rules that change what callers see.
+    model's device (`docs/bench.md`). `unsafe` adds rules that change what callers see.
 
     A copy of the model (`copy.copy`, `copy.deepcopy`) is rewritten as the model is. A pickle of it
     (`pickle.dumps`, `torch.save(model)`) holds the original classes, so it loads where Regraft is

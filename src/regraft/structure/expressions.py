@@ -71,7 +71,21 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
     if expr.id in names.rebound:
         # any call may change it
         return frame.node("call", {}, expr, effect=True, spelling=expr.id).output
-    return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
+    return frame.global_(qualified, _kind_of_name(qualified))
+
+
+# the numbers of libraries by which formulas are written
+_NUMBERS = frozenset(
+    {"math.pi", "math.e", "math.tau", "numpy.pi", "numpy.e", "torch.pi", "torch.e"}
+)
+
+
+def _kind_of_name(qualified: str) -> Kind:
+    """Return the kind of what a qualified name stands for: a data type of PyTorch, a number such as
+    `math.pi`, or "unknown"."""
+    if qualified in _NUMBERS:
+        return "scalar"
+    return "dtype" if is_dtype(qualified) else "unknown"
 
 
 def _attribute(frame: Frame, expr: ast.expr) -> Value:
@@ -87,7 +101,7 @@ def _attribute(frame: Frame, expr: ast.expr) -> Value:
             return frame.path(f"self.{attributes}")
         if root not in frame.env and root in frame.scope.names.qualified:
             qualified = f"{frame.scope.names.qualified[root]}.{attributes}"
-            return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
+            return frame.global_(qualified, _kind_of_name(qualified))
     base = lower(frame, expr.value)
     if base.layers and base.name and base.origin == "path":
         return frame.path(f"{base.name}.{expr.attr}")
