@@ -107,7 +107,7 @@ def main() -> None:
                     now.append(seconds(HERE, command, folder))
                 print_row(f"{label}, effort {effort}", before, now)
             for path in options.files:
-                command = ["-m", "regraft", "verify", "--no-cache", str(path)]
+                command = ["-m", "regraft", "verify", "--all", "--no-cache", str(path)]
                 before, now = [], []
                 for _ in range(REPEATS):
                     if options.before:
