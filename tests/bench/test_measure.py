@@ -14,7 +14,18 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.bench.measure import FEWEST, LEVEL, BenchError, clock, compare, interval, peak, step
+from regraft.bench.measure import (
+    FEWEST,
+    LEVEL,
+    BenchError,
+    Interval,
+    clock,
+    compare,
+    interval,
+    is_decided,
+    peak,
+    step,
+)
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -138,3 +149,36 @@ def test_a_model_that_does_not_run() -> None:
     inference = step(nn.Linear(2, 2), [((torch.ones(3),), {})], False)
     with pytest.raises(BenchError, match="does not run: RuntimeError"):
         compare(inference, inference, 6, CPU)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decided"),
+    [
+        (1.03, 2.0, True),
+        (0.5, 0.97, True),
+        (0.985, 1.015, True),
+        (1.01, 1.5, False),
+        (0.9, 1.1, False),
+        (0.97, 1.01, False),
+    ],
+)
+def test_an_interval_is_decided_beyond_the_margin_or_within_it(
+    low: float, high: float, decided: bool
+) -> None:
+    assert is_decided(Interval(low, (low + high) / 2, high)) is decided
+
+
+def test_a_comparison_ends_when_it_is_decided() -> None:
+    def busy() -> None:
+        end = time.process_time() + 0.03
+        while time.process_time() < end:
+            pass
+
+    looks: list[Interval] = []
+
+    def look(speed: Interval) -> bool:
+        looks.append(speed)
+        return len(looks) == 2
+
+    compare(busy, busy, 20, torch.device("cpu"), is_enough=look)
+    assert len(looks) == 2

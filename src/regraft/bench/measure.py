@@ -20,6 +20,7 @@ LEVEL = 0.95
 FEWEST = 6  # with fewer pairs there is no interval of that level
 SLICE = 0.02  # seconds; shorter steps are repeated until a measurement takes as long
 WARM_UP = 2
+MARGIN = 0.02  # of the speed: an interval is looked at after every pair, so it has to be this clear
 
 Step = Callable[[], object]
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -143,6 +144,13 @@ def compare(
             if round_number + 1 >= FEWEST and is_enough(_speed(old_seconds, new_seconds)):
                 break
     return Pair(interval(old_seconds), interval(new_seconds), _speed(old_seconds, new_seconds))
+
+
+def is_decided(speed: Interval) -> bool:
+    """Return whether further pairs would not change what an interval says: the new step is faster
+    or slower by more than the margin, or neither is."""
+    low, high = 1 - MARGIN, 1 + MARGIN
+    return speed.low > high or speed.high < low or (speed.low > low and speed.high < high)
 
 
 def _speed(old_seconds: Sequence[float], new_seconds: Sequence[float]) -> Interval:

@@ -12,7 +12,17 @@ from typing import Any
 
 import torch
 
-from regraft.bench.measure import BenchError, Call, Pair, Step, clock, compare, peak, step
+from regraft.bench.measure import (
+    BenchError,
+    Call,
+    Pair,
+    Step,
+    clock,
+    compare,
+    is_decided,
+    peak,
+    step,
+)
 from regraft.bench.select import Choice, Goal, Worth, choose
 from regraft.bench.variants import LIGER, NONE, Rules, Variants, difference
 from regraft.rules.lock import Lock, pin_rule
@@ -26,7 +36,7 @@ class Options:
     """The options of a benchmark.
 
     modes       "inference", "training" or both
-    rounds      the number of pairs in each comparison
+    rounds      the most pairs in each comparison, which ends earlier where it is decided
     compile     whether to compare with torch.compile
     liger       whether to compare with Liger's own patch
     verify      whether to verify the rules first
@@ -110,7 +120,7 @@ class Meter:
     ) -> Pair:
         """Compare two variants, each compiled or not (new, old)."""
         steps = self._step(old, compiled[1]), self._step(new, compiled[0])
-        return compare(*steps, self.rounds, self.device)
+        return compare(*steps, self.rounds, self.device, is_enough=is_decided)
 
     def bytes(self, rules: Rules, compiled: bool = False) -> int:
         """Return the peak bytes of a variant, measured once."""

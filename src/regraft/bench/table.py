@@ -21,7 +21,7 @@ def as_text(result: Result, options: Options, paint: Paint) -> Iterator[str]:
     yield (
         f"{result.model} on {result.device} ({result.machine}),"
         f" {_count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}; {result.clock},"
-        f" medians of {options.rounds} pairs, {LEVEL:.0%} intervals"
+        f" medians of up to {options.rounds} pairs, {LEVEL:.0%} intervals"
     )
     width = max((len(_label(row)) for row in result.rows), default=0)
     for mode in options.modes:

@@ -52,7 +52,11 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @click.option(
-    "--rounds", default=20, show_default=True, metavar="N", help="Pairs of each comparison."
+    "--rounds",
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="The most pairs of each comparison.",
 )
 @click.option(
     "--threads",

@@ -49,6 +49,13 @@ def equal_elements(left: Any, right: Any) -> Any:
     return (left == right) | (torch.isnan(left) & torch.isnan(right))
 
 
+def widened(tensor: Any) -> Any:
+    """Return a tensor of floats of eight bits in float32, since PyTorch does not compute in these
+    formats; any other tensor as it is."""
+    is_narrow = tensor.is_floating_point() and tensor.dtype.itemsize == 1
+    return tensor.float() if is_narrow else tensor
+
+
 def describe_mismatch(
     value: Any, expected: Any, *, rtol: float | None = None, atol: float | None = None
 ) -> str:

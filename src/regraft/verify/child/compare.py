@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.execution.compare import are_alike, are_equal, as_strided, describe_mismatch
+from regraft.execution.compare import are_alike, are_equal, as_strided, describe_mismatch, widened
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -179,6 +179,8 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
     through float32 in the changed version alone differ. NaN or infinity in only one version
     differs.
     """
+    if original.dtype.is_floating_point and original.dtype.itemsize == 1:
+        return _compare_narrow_floats(path, original, changed, check)
     if original.numel() == 0 or torch.equal(original, changed):
         return None
     absolute, relative = distance(original, changed)
@@ -194,6 +196,29 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
         check.largest.add(str(original.dtype).removeprefix("torch."), absolute, relative)
         return None
     sentence = f"{path} differs by up to {absolute:.3g} ({relative:.3g} of its largest value)"
+    return Difference(
+        path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative
+    )
+
+
+def _compare_narrow_floats(
+    path: str, original: Any, changed: Any, check: Check
+) -> Difference | None:
+    """Compare two tensors of floats of eight bits, in which PyTorch does not compute.
+
+    Their numbers may be two steps of the format apart: a rounding before the conversion makes that
+    one step, and one in half precision two.
+    """
+    name = str(original.dtype).removeprefix("torch.")
+    limits = torch.finfo(original.dtype)
+    two_steps = {"rtol": 2 * limits.eps, "atol": 2 * limits.eps * limits.tiny}
+    original, changed = widened(original), widened(changed)
+    absolute, relative = distance(original, changed) if original.numel() else (0.0, 0.0)
+    non_finite = _non_finite_difference(original, changed)
+    if not non_finite and not describe_mismatch(changed, original, **two_steps):
+        check.largest.add(name, absolute, relative)
+        return None
+    sentence = f"{path} in {name} differs by up to {absolute:.3g}"
     return Difference(
         path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.execution.compare import are_equal, identical
+from regraft.execution.compare import are_equal, identical, widened
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.observe import count_calls
 from regraft.verify.child.precision import differing_halves, mean_errors
@@ -186,7 +186,7 @@ def _is_finite(value: Any) -> bool:
     return (
         not isinstance(value, torch.Tensor)
         or not value.is_floating_point()
-        or bool(torch.isfinite(value).all())
+        or bool(torch.isfinite(widened(value)).all())
     )
 
 

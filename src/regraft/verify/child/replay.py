@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.execution.compare import identical
+from regraft.execution.compare import identical, widened
 from regraft.execution.nested import copy_leaf, flatten
 from regraft.verify.child import tree
 from regraft.verify.child.modes import SWITCHED, apply_mode, with_switched_submodules
@@ -86,7 +86,7 @@ class Outcome:
         """Return whether all tensors among the outputs of the first call are finite; gradients do
         not count."""
         tensors = (value for value in self.outputs.values() if isinstance(value, torch.Tensor))
-        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+        return all(bool(torch.isfinite(widened(tensor)).all()) for tensor in tensors)
 
 
 Run = Callable[[], Outcome]
