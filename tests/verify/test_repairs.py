@@ -177,6 +177,11 @@ FITS = {
     ),
     "match_sizes": ConfigCase({"hidden_size": 32, "heads": 4}, {"hidden_size": 16, "heads": 4}),
     "repeat_numbers": ConfigCase({"depths": 2}, {"depths": (2, 2)}),
+    "take_single_numbers": ConfigCase(
+        {"depths": (1, 1), "resolution": (8, 8), "sizes": (1, 2)},
+        {"depths": (1, 1), "resolution": 8, "sizes": (1, 2)},
+        line="size = resolution // 2",
+    ),
     "lengthen_lists": ConfigCase(
         {"depths": (2, 3)}, {"depths": (2, 3, 2, 3)}, None, "self.make(depths[2])"
     ),

@@ -107,6 +107,12 @@ FITS: _Table = (
         "AssertionError: depths needs to be a tuple with the number of blocks at each stage",
     ),
     Repair(
+        r"unsupported operand type\(s\) for .*'(tuple|list)'"
+        r"|'(tuple|list)' object cannot be interpreted",
+        fields.take_single_numbers,
+        "TypeError: unsupported operand type(s) for //: 'tuple' and 'int'",
+    ),
+    Repair(
         r"(tuple|list) index out of range",
         fields.lengthen_lists,
         "IndexError: tuple index out of range",
@@ -179,6 +185,7 @@ FITS: _Table = (
 _CONSTRUCTOR_FIXERS = (
     sizes.match_sizes,
     fields.repeat_numbers,
+    fields.take_single_numbers,
     fields.lengthen_lists,
     sizes.enlarge_divided_sizes,
     fields.change_named_fields,

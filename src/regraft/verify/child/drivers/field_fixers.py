@@ -146,6 +146,23 @@ def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
                 yield {**small, **{name: (small[name],) * count for name in group}}
 
 
+def take_single_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with the number of a list or tuple that holds the same integer
+    throughout, for each such field, those first that the line of the error names; then for all."""
+    small = problem.small
+    numbers = {
+        name: value[0]
+        for name, value in small.items()
+        if isinstance(value, list | tuple) and value and set(value) == {value[0]}
+        if type(value[0]) is int
+    }
+    names = sorted(numbers, key=lambda name: name not in problem.line)
+    for name in names:
+        yield {**small, name: numbers[name]}
+    if len(names) > 1:
+        yield {**small, **numbers}
+
+
 def lengthen_lists(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     """Yield the configuration with the elements of a list or tuple twice over, for each such field
     that the line of the error names and that is not empty."""
