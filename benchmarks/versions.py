@@ -82,7 +82,15 @@ def prove(python: str, path: Path) -> bool:
     """Print the outcome of verifying every rewrite in a model file, and return whether none is
     refuted."""
     result = run(
-        python, "-m", "regraft", "verify", str(path), "--all", "--no-cache", "--output-format", "json"
+        python,
+        "-m",
+        "regraft",
+        "verify",
+        str(path),
+        "--all",
+        "--no-cache",
+        "--output-format",
+        "json",
     )
     try:
         verdicts = json.loads(result.stdout)["verdicts"]
