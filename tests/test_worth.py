@@ -178,7 +178,8 @@ def test_a_target_without_measurements_is_said(write: Write) -> None:
     report = report_of(path, "--target", "cuda", code=0)
     assert statuses(report) == dict.fromkeys(ALL_FIXABLE, "withheld")
     assert all(
-        finding["reason"].startswith("worth unknown on cuda: regraft bench measures it")
+        finding["reason"]
+        == "worth unknown on cuda: only with --all or --select; regraft bench measures it"
         for finding in report["findings"]
     )
     write("regraft.toml", 'target = "cuda"\n')
@@ -212,6 +213,36 @@ def test_the_report_says_what_a_finding_is_worth(write: Write) -> None:
         "torch/silu",
         "idioms/sorted-head",
     ]
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_report_does_not_hide_what_a_rule_loses(write: Write) -> None:
+    text = regraft("check", "--all", write("m.py", CODE)).stdout
+    assert "= worth: gains nothing on cpu" in text
+    loss = "may gain or lose on cpu (1.5 times as fast (training, 4 x 512), but 0.55 times"
+    assert f"= worth: {loss}" in text
+    assert f"idioms/sorted-head  {loss}" in text
+
+
+@pytest.mark.usefixtures("measured")
+def test_targets_of_several_configuration_files_are_told_apart(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = (case(1.4, 1.6),)
+    measured = {("torch/silu", target): cases for target in worth_module.TARGETS}
+    monkeypatch.setattr(worth_module, "_measurements", lambda pack: measured)
+    paths = []
+    for target, number in (("cpu", 1), ("cuda", 2)):
+        path = write(f"{target}/m.py", "import torch\n")
+        write(f"{target}/regraft.toml", f'target = "{target}"\n')
+        body = "".join(
+            f"\n\ndef f{n}(x):\n    return x * torch.sigmoid(x)\n" for n in range(number)
+        )
+        path.write_text(f"import torch\n{body}")
+        paths.append(path)
+    lines = [line.split() for line in regraft("check", *paths).stdout.splitlines()]
+    table = {line[4]: line[0] for line in lines if line[1:4] == ["torch/silu", "measured", "on"]}
+    assert table == {"cpu:": "1", "cuda:": "2"}
 
 
 @pytest.mark.usefixtures("measured")

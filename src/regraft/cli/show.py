@@ -147,4 +147,5 @@ def _worth_section(rule: Rule) -> Iterator[str]:
                 f" | {median:.2f} ({low:.2f}-{high:.2f}) | {case.memory:.2f} |"
             )
     for worth in worths:
-        yield f"\n{worth.target}: {worth.objection or 'pays'}"
+        verdict = worth.objection or f"pays on {worth.target}"
+        yield "\n" + "; ".join(filter(None, (verdict, worth.advice)))

@@ -123,12 +123,20 @@ class Worth:
             case "mixed":
                 losses = [case for case in self.cases if case.loses]
                 worst = min(losses, key=lambda case: min(case.time[1], 1 / max(case.memory, 1)))
-                return (
-                    f"may gain or lose on {self.target} ({self.best}, but {worst}):"
-                    " regraft bench measures your model"
-                )
+                return f"may gain or lose on {self.target} ({self.best}, but {worst})"
             case _:
-                return f"worth unknown on {self.target}: regraft bench measures it"
+                return f"worth unknown on {self.target}"
+
+    @property
+    def advice(self) -> str:
+        """Return what tells the user more; "" where the verdict says enough."""
+        match self.verdict:
+            case "mixed":
+                return "regraft bench measures your model"
+            case "unknown":
+                return "regraft bench measures it"
+            case _:
+                return ""
 
 
 def _digits(number: float) -> str:
