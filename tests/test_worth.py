@@ -56,6 +56,7 @@ def case(
         ([case(0.97, 1.0, memory=0.2), case(0.8, 0.9, size="small")], "pays"),
         ([case(0.97, 1.0, memory=0.2), case(0.1, 0.2, size="small")], "mixed"),
         ([case(1.5, 1.6), case(0.8, 0.9, size="large")], "mixed"),
+        ([case(1.1, 1.2), case(0.9, 5.0), case(0.6, 0.7, size="small")], "mixed"),
         ([case(1.5, 1.6), case(0.97, 1.0, memory=4.9, mode="inference")], "mixed"),
     ],
 )
@@ -268,7 +269,8 @@ def test_a_baseline_accepts_what_the_check_reports(write: Write, tmp_path: Path)
 
 def test_pages_and_lists_show_measurements() -> None:
     page = regraft("rule", "torch/linear-cross-entropy").stdout
-    assert "## Worth" in page and "| cpu | typical |" in page
+    assert "## Worth" in page and "| cpu |  | typical |" in page
+    assert "| cpu | causal, dropout | typical |" in regraft("rule", "torch/attention").stdout
     rows = json.loads(regraft("rules", "--output-format", "json").stdout)
     verdicts = {row["rule"]: row["worth"] for row in rows}
     assert verdicts["torch/linear-cross-entropy"]["cpu"] == "pays"
