@@ -267,6 +267,23 @@ def test_a_baseline_accepts_what_the_check_reports(write: Write, tmp_path: Path)
     assert "3 findings" in regraft("baseline", "write", "--all", "--file", target, path).stdout
 
 
+@pytest.mark.usefixtures("measured")
+def test_verify_says_that_places_are_withheld(write: Write) -> None:
+    path = write("m.py", "import torch\n\n\ndef weights(x):\n    return torch.softmax(x, -1)\n")
+    result = regraft("verify", path)
+    assert result.stdout.endswith("nothing changed, nothing to verify\n")
+    assert result.stderr == f"{path}: 1 place withheld: regraft check --explain says why\n"
+
+
+@pytest.mark.parametrize("options", [["--all"], ["--target", "cuda"]])
+def test_verify_refuses_a_choice_of_rules_where_it_applies_none(
+    write: Write, options: list[str]
+) -> None:
+    path = write("m.py", "import torch\n")
+    for arguments in ([path, path], ["--diff-base", "HEAD"]):
+        assert regraft("verify", *arguments, *options).returncode == 2
+
+
 def test_pages_and_lists_show_measurements() -> None:
     page = regraft("rule", "torch/linear-cross-entropy").stdout
     assert "## Worth" in page and "| cpu |  | typical |" in page
