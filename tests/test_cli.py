@@ -178,22 +178,20 @@ def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
         write("b.py", code.replace("x * 2", "x + x")),
         write("c.py", code.replace("* 2", "* 3")),
     )
-    assert regraft("verify", "--all", original, equal, cwd=tmp_path).returncode == 0
-    result = regraft("verify", "--all", "--output-format", "json", original, wrong, cwd=tmp_path)
+    assert regraft("verify", original, equal, cwd=tmp_path).returncode == 0
+    result = regraft("verify", "--output-format", "json", original, wrong, cwd=tmp_path)
     assert result.returncode == 1
     (verdict,) = json.loads(result.stdout)["verdicts"]
     assert (verdict["class"], verdict["status"], verdict["lines"]) == ("Double", "refuted", [6])
     assert Path(tmp_path, verdict["evidence"]["reproducer"]).exists()
-    nowhere = regraft(
-        "verify", "--all", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path
-    )
+    nowhere = regraft("verify", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path)
     assert (nowhere.returncode, "cannot start the Python interpreter" in nowhere.stderr) == (
         2,
         True,
     )
-    rules = regraft("verify", "--all", "--select", "torch/gelu", original, equal, cwd=tmp_path)
+    rules = regraft("verify", "--select", "torch/gelu", original, equal, cwd=tmp_path)
     assert (rules.returncode, "two files are compared as they are" in rules.stderr) == (2, True)
-    missing = regraft("verify", "--all", original, tmp_path / "no.py")
+    missing = regraft("verify", original, tmp_path / "no.py")
     assert missing.returncode == 2
     assert "no.py" in missing.stderr
 

@@ -56,6 +56,7 @@ def case(
         ([case(0.97, 1.0, memory=0.2), case(0.8, 0.9, size="small")], "pays"),
         ([case(0.97, 1.0, memory=0.2), case(0.1, 0.2, size="small")], "mixed"),
         ([case(1.5, 1.6), case(0.8, 0.9, size="large")], "mixed"),
+        ([case(1.1, 1.2), case(0.9, 5.0), case(0.6, 0.7, size="small")], "mixed"),
         ([case(1.5, 1.6), case(0.97, 1.0, memory=4.9, mode="inference")], "mixed"),
     ],
 )
@@ -178,7 +179,8 @@ def test_a_target_without_measurements_is_said(write: Write) -> None:
     report = report_of(path, "--target", "cuda", code=0)
     assert statuses(report) == dict.fromkeys(ALL_FIXABLE, "withheld")
     assert all(
-        finding["reason"].startswith("worth unknown on cuda: regraft bench measures it")
+        finding["reason"]
+        == "worth unknown on cuda: only with --all or --select; regraft bench measures it"
         for finding in report["findings"]
     )
     write("regraft.toml", 'target = "cuda"\n')
@@ -215,6 +217,36 @@ def test_the_report_says_what_a_finding_is_worth(write: Write) -> None:
 
 
 @pytest.mark.usefixtures("measured")
+def test_the_report_does_not_hide_what_a_rule_loses(write: Write) -> None:
+    text = regraft("check", "--all", write("m.py", CODE)).stdout
+    assert "= worth: gains nothing on cpu" in text
+    loss = "may gain or lose on cpu (1.5 times as fast (training, 4 x 512), but 0.55 times"
+    assert f"= worth: {loss}" in text
+    assert f"idioms/sorted-head  {loss}" in text
+
+
+@pytest.mark.usefixtures("measured")
+def test_targets_of_several_configuration_files_are_told_apart(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = (case(1.4, 1.6),)
+    measured = {("torch/silu", target): cases for target in worth_module.TARGETS}
+    monkeypatch.setattr(worth_module, "_measurements", lambda pack: measured)
+    paths = []
+    for target, number in (("cpu", 1), ("cuda", 2)):
+        path = write(f"{target}/m.py", "import torch\n")
+        write(f"{target}/regraft.toml", f'target = "{target}"\n')
+        body = "".join(
+            f"\n\ndef f{n}(x):\n    return x * torch.sigmoid(x)\n" for n in range(number)
+        )
+        path.write_text(f"import torch\n{body}")
+        paths.append(path)
+    lines = [line.split() for line in regraft("check", *paths).stdout.splitlines()]
+    table = {line[4]: line[0] for line in lines if line[1:4] == ["torch/silu", "measured", "on"]}
+    assert table == {"cpu:": "1", "cuda:": "2"}
+
+
+@pytest.mark.usefixtures("measured")
 def test_a_rule_of_a_user_needs_no_measurement(write: Write, tmp_path: Path) -> None:
     assert regraft("new", "rule", "mine/act", "--rules", tmp_path / "rules").returncode == 0
     assert regraft("test", "mine", "--rules", tmp_path / "rules").returncode == 0
@@ -235,9 +267,27 @@ def test_a_baseline_accepts_what_the_check_reports(write: Write, tmp_path: Path)
     assert "3 findings" in regraft("baseline", "write", "--all", "--file", target, path).stdout
 
 
+@pytest.mark.usefixtures("measured")
+def test_verify_says_that_places_are_withheld(write: Write) -> None:
+    path = write("m.py", "import torch\n\n\ndef weights(x):\n    return torch.softmax(x, -1)\n")
+    result = regraft("verify", path)
+    assert result.stdout.endswith("nothing changed, nothing to verify\n")
+    assert result.stderr == f"{path}: 1 place withheld: regraft check --explain says why\n"
+
+
+@pytest.mark.parametrize("options", [["--all"], ["--target", "cuda"]])
+def test_verify_refuses_a_choice_of_rules_where_it_applies_none(
+    write: Write, options: list[str]
+) -> None:
+    path = write("m.py", "import torch\n")
+    for arguments in ([path, path], ["--diff-base", "HEAD"]):
+        assert regraft("verify", *arguments, *options).returncode == 2
+
+
 def test_pages_and_lists_show_measurements() -> None:
     page = regraft("rule", "torch/linear-cross-entropy").stdout
-    assert "## Worth" in page and "| cpu | typical |" in page
+    assert "## Worth" in page and "| cpu |  | typical |" in page
+    assert "| cpu | causal, dropout | typical |" in regraft("rule", "torch/attention").stdout
     rows = json.loads(regraft("rules", "--output-format", "json").stdout)
     verdicts = {row["rule"]: row["worth"] for row in rows}
     assert verdicts["torch/linear-cross-entropy"]["cpu"] == "pays"

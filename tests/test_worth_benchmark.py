@@ -148,6 +148,39 @@ def test_a_comparison_ends_when_it_has_enough() -> None:
     assert len(seen) == 2 and len(runs) == 2 * (2 + 1 + FEWEST + 1)
 
 
+def run_main(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    """Run the command and return its exit status and what it stores."""
+    stored: list[dict[str, Any]] = []
+    monkeypatch.setattr(sys, "argv", ["rules.py", *options])
+    monkeypatch.setattr(COMMAND, "store", stored.append)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    return COMMAND.main(), stored
+
+
+def test_a_rule_of_which_a_case_is_lacking_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad, other = (
+        COMMAND.Subject(rule, "", {}, "", name=name)
+        for rule, name in (("torch/silu", "a"), ("torch/silu", "b"), ("torch/gelu", "a"))
+    )
+    monkeypatch.setattr(COMMAND, "subjects", lambda _: [good, bad, other])
+
+    def cases(subject: Any, _: Any, __: Any, report: Any) -> list[dict[str, Any]]:
+        if subject is bad:
+            report("torch/silu (b): out of memory")
+            return []
+        case: dict[str, Any] = entry("", "", 1.0)["cases"][0]
+        return [case]
+
+    monkeypatch.setattr(COMMAND, "cases", cases)
+    status, stored = run_main(monkeypatch, "--write")
+    assert (status, [measurement["rule"] for measurement in stored]) == (1, ["torch/gelu"])
+
+
+def test_some_sizes_alone_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, "--write", "--sizes", "large", "--only", "nothing")
+
+
 def test_stored_measurements_are_those_of_the_command() -> None:
     for path in COMMAND.PACKS.glob("*/worth.json"):
         content = json.loads(path.read_text("utf-8"))

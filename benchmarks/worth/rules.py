@@ -11,7 +11,8 @@ probability of 95%, and its peak memory, that of the original being 1.
     python benchmarks/worth/rules.py --write      # replaces what the packs' worth.json say
 
 Rules whose requirements are not installed are skipped (all of pack `liger` need Liger, for its
-kernels). Exits with 1 where a subject cannot be measured; the others are measured anyway.
+kernels). Exits with 1 where a subject cannot be measured; the others are measured anyway, but of a
+rule of which a case is lacking nothing is written: the lacking one may be where it loses.
 """
 
 from __future__ import annotations
@@ -410,6 +411,8 @@ def main() -> int:
         parser.error(f"--rounds {options.rounds}: an interval needs at least {FEWEST} rounds")
     if not set(options.sizes) <= set(SIZES):
         parser.error(f"--sizes {arguments.sizes}: the sizes are {', '.join(SIZES)}")
+    if arguments.write and options.sizes != SIZES:
+        parser.error("--write replaces what is stored of a rule: it needs all sizes")
     torch.set_num_threads(1)
     problems: list[str] = []
 
@@ -427,11 +430,12 @@ def main() -> int:
                 print(f"skipped {rule}: needs {requirement}", flush=True)
                 continue
             measured = []
+            earlier_problems = len(problems)
             for subject in its_subjects:
                 for case in cases(subject, options, Path(folder), report):
                     print(line(rule, case), flush=True)
                     measured.append(case)
-            if measured and arguments.write:
+            if measured and arguments.write and len(problems) == earlier_problems:
                 store(measurement(rule, measured, options.device))
     return int(bool(problems))
 

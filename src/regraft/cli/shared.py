@@ -97,7 +97,7 @@ ALL = click.option(
     "--all",
     "applies_all",
     is_flag=True,
-    help="Also apply rules that gain nothing on the target, or whose worth there is unknown.",
+    help="Also apply rules that gain nothing on the target, may lose there, or were not measured.",
 )
 
 

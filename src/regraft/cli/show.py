@@ -137,14 +137,15 @@ def _worth_section(rule: Rule) -> Iterator[str]:
         "Time is that of the original divided by that of the rewrite, with its 95% interval;"
         " memory is the peak of the rewrite divided by that of the original.\n"
     )
-    yield "| target | size | shape | mode | time | memory |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| target | module | size | shape | mode | time | memory |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for worth in worths:
         for case in worth.cases:
             low, median, high = case.time
             yield (
-                f"| {worth.target} | {case.size} | {case.shape} | {case.mode}"
+                f"| {worth.target} | {case.subject} | {case.size} | {case.shape} | {case.mode}"
                 f" | {median:.2f} ({low:.2f}-{high:.2f}) | {case.memory:.2f} |"
             )
     for worth in worths:
-        yield f"\n{worth.target}: {worth.objection or 'pays'}"
+        verdict = worth.objection or f"pays on {worth.target}"
+        yield "\n" + "; ".join(filter(None, (verdict, worth.advice)))

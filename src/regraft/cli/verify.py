@@ -36,6 +36,7 @@ from regraft.cli.shared import (
     stop,
     verdicts_of,
 )
+from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
@@ -158,7 +159,13 @@ def _run(options: VerifyOptions) -> int:
 
 def _check_combination(options: VerifyOptions) -> None:
     """Raise UsageError for options that exclude each other."""
-    chooses_rules = options.select is not None or options.ignore or options.directories
+    chooses_rules = (
+        options.select is not None
+        or options.ignore
+        or options.directories
+        or options.applies_all
+        or is_stated("target")
+    )
     if options.diff_base is not None:
         if options.changed is not None or chooses_rules or options.unsafe:
             raise click.UsageError("--diff-base compares what git knows: no rules, no second file")
@@ -166,8 +173,8 @@ def _check_combination(options: VerifyOptions) -> None:
         raise click.UsageError("name the file to verify, or --diff-base REF")
     elif options.changed is not None and (chooses_rules or options.unsafe):
         raise click.UsageError(
-            "two files are compared as they are: --select, --ignore, --rules and --unsafe are for"
-            " one file"
+            "two files are compared as they are: --select, --ignore, --all, --target, --rules and"
+            " --unsafe are for one file"
         )
 
 
@@ -306,6 +313,10 @@ def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> 
         for source_error in errors:
             print_error(source_error)
         sys.exit(2)
+    withheld = sum(not finding.fixable for finding in report.findings)
+    if withheld and withheld == len(report.findings):
+        places = count(withheld, "place")
+        click.echo(f"{original}: {places} withheld: regraft check --explain says why", err=True)
     try:
         return rewrite_file(report, rules)[0]
     except RuleDefect as defect:

@@ -34,7 +34,7 @@ class Collector:
     verdicts   number of verified definitions by verdict
     passed_over  number of files of tests, examples and vendored code that were not rewritten
     gainless   number of findings that gain nothing, by the target; they are not reported
-    worths     worth of the rules that have findings, by the rule's id
+    worths     worth of the rules that have findings, by the rule's id and the target
     """
 
     explain: bool = False
@@ -57,7 +57,7 @@ class Collector:
     verdicts: Counter[str] = field(default_factory=Counter)
     passed_over: int = 0
     gainless: Counter[str] = field(default_factory=Counter)
-    worths: dict[str, Worth] = field(default_factory=dict)
+    worths: dict[tuple[str, str], Worth] = field(default_factory=dict)
 
     def add(self, report: FileReport, edits: Mapping[Key, tuple[Edit, ...]] | None = None) -> None:
         """Add the report of one file.
@@ -75,7 +75,7 @@ class Collector:
             for finding in report.findings
         ]
         self.worths.update(
-            (finding.rule.id, finding.worth)
+            ((finding.rule.id, finding.worth.target), finding.worth)
             for finding in report.findings
             if finding.fixable and finding.worth is not None
         )

@@ -68,20 +68,26 @@ def help_text(finding: Finding) -> str:
 
 
 def worth_text(worth: Worth | None) -> str:
-    """Return the best measured case of a rule on its target; "" where there is none."""
-    best = worth.best if worth is not None else None
-    return f"measured on {worth.target}: {best}" if worth is not None and best is not None else ""
+    """Return the best measured case of a rule that pays on its target, of another why it does not;
+    "" where nobody has asked."""
+    if worth is None:
+        return ""
+    return worth.objection or f"measured on {worth.target}: {worth.best}"
 
 
 def worth_lines(total: Collector) -> Iterator[str]:
-    """Yield a line for each rule that gains, the largest gain first; nothing for a single rule,
-    whose findings say it."""
-    counts = Counter(finding["rule"] for finding in total.findings if finding["fixable"])
-    gaining = [(rule, worth) for rule, worth in total.worths.items() if worth.best is not None]
+    """Yield a line for each rule that gains on a target, the largest gain first; nothing for a
+    single one, whose findings say it."""
+    counts = Counter(
+        (finding["rule"], finding["worth"]["target"])
+        for finding in total.findings
+        if finding["fixable"] and finding["worth"] is not None
+    )
+    gaining = [(key, worth) for key, worth in total.worths.items() if worth.best is not None]
     if len(gaining) > 1:
-        width = max(len(rule) for rule, _ in gaining)
-        for rule, worth in sorted(gaining, key=lambda entry: by_gain(entry[1])):
-            yield f"{counts[rule]:6}  {rule:{width}}  {worth_text(worth)}"
+        width = max(len(rule) for (rule, _), _ in gaining)
+        for key, worth in sorted(gaining, key=lambda entry: by_gain(entry[1])):
+            yield f"{counts[key]:6}  {key[0]:{width}}  {worth_text(worth)}"
 
 
 def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:

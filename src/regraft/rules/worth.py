@@ -43,6 +43,7 @@ class Case:
     time    time of the original divided by that of the rewrite: the low end of the 95% interval,
             the median, and the high end
     memory  peak memory of the rewrite divided by that of the original
+    subject  what tells the measured module from others of the rule; "" where there is one
     """
 
     size: str
@@ -50,6 +51,7 @@ class Case:
     mode: str
     time: tuple[float, float, float]
     memory: float
+    subject: str = ""
 
     @property
     def gains(self) -> bool:
@@ -94,7 +96,7 @@ class Worth:
         if best is None:
             return "gains nothing"
         loses = any(case.loses for case in self.decisive)
-        gain = max(case.factor for case in self.decisive)
+        gain = max(case.factor for case in self.decisive if case.gains)
         loses_more = any(case.loses and case.time[1] * gain < 1 for case in self.cases)
         return "mixed" if loses or loses_more else "pays"
 
@@ -123,12 +125,20 @@ class Worth:
             case "mixed":
                 losses = [case for case in self.cases if case.loses]
                 worst = min(losses, key=lambda case: min(case.time[1], 1 / max(case.memory, 1)))
-                return (
-                    f"may gain or lose on {self.target} ({self.best}, but {worst}):"
-                    " regraft bench measures your model"
-                )
+                return f"may gain or lose on {self.target} ({self.best}, but {worst})"
             case _:
-                return f"worth unknown on {self.target}: regraft bench measures it"
+                return f"worth unknown on {self.target}"
+
+    @property
+    def advice(self) -> str:
+        """Return what tells the user more; "" where the verdict says enough."""
+        match self.verdict:
+            case "mixed":
+                return "regraft bench measures your model"
+            case "unknown":
+                return "regraft bench measures it"
+            case _:
+                return ""
 
 
 def _digits(number: float) -> str:
@@ -163,7 +173,14 @@ def _measurements(pack: Path) -> Mapping[tuple[str, str], tuple[Case, ...]]:
 def _case_of(data: Mapping[str, Any]) -> Case:
     """Return the case of an entry of `cases`."""
     low, median, high = data["time"]
-    return Case(data["size"], data["shape"], data["mode"], (low, median, high), data["memory"])
+    return Case(
+        data["size"],
+        data["shape"],
+        data["mode"],
+        (low, median, high),
+        data["memory"],
+        data.get("subject", ""),
+    )
 
 
 def chosen_target(name: str) -> Target:

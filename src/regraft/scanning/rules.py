@@ -138,6 +138,6 @@ def _judged(rule: CompiledRule, worth: Worth | None, remedy: str) -> CompiledRul
     return replace(
         rule,
         worth=worth,
-        withheld=f"{objection}: only with {remedy}",
+        withheld="; ".join(filter(None, (f"{objection}: only with {remedy}", worth.advice))),
         gainless=worth.verdict == "gains nothing",
     )
