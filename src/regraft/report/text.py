@@ -72,7 +72,7 @@ def worth_text(worth: Worth | None) -> str:
     "" where nobody has asked."""
     if worth is None:
         return ""
-    return worth.objection or f"measured on {worth.target}: {worth.best}"
+    return worth.objection or f"measured on {worth.target}: at best {worth.best}"
 
 
 def worth_lines(total: Collector) -> Iterator[str]:
