@@ -3,19 +3,18 @@ with the same results, and measurements are stored beside those of other rules a
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.bench.measure import FEWEST, Interval, compare  # noqa: E402
+from regraft.bench.measure import FEWEST, Interval  # noqa: E402
 from regraft.rules.loading import rule_paths  # noqa: E402
+from regraft.source.object_reference import load_source  # noqa: E402
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "worth"
 CPU = torch.device("cpu")
@@ -26,14 +25,10 @@ def load_command() -> Any:
     name = "worth_rules"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, FOLDER / "rules.py")
-    assert spec is not None and spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     path = list(sys.path)
     try:
-        spec.loader.exec_module(module)
-        sys.modules[name].__dict__["ALL"] = {
+        module: Any = load_source(FOLDER / "rules.py", name)
+        module.ALL = {
             subject.title: subject
             for device in ("cpu", "cuda")
             for subject in module.subjects(device)
@@ -131,21 +126,6 @@ def test_stored_measurements_replace_those_of_the_rule_and_device(tmp_path: Path
 def test_an_interval_is_decided(ends: tuple[float, float], decided: bool) -> None:
     low, high = ends
     assert COMMAND.is_decided(Interval(low, (low + high) / 2, high)) is decided
-
-
-def test_a_comparison_ends_when_it_has_enough() -> None:
-    seen: list[Interval] = []
-    runs: list[int] = []
-
-    def is_enough(speed: Interval) -> bool:
-        seen.append(speed)
-        return len(seen) == 2
-
-    def run_step() -> None:
-        runs.append(1)
-
-    compare(run_step, run_step, 50, CPU, is_enough=is_enough, slice_seconds=1e-9)
-    assert len(seen) == 2 and len(runs) == 2 * (2 + 1 + FEWEST + 1)
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[int, list[dict[str, Any]]]:

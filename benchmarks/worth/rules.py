@@ -18,9 +18,8 @@ rule of which a case is lacking nothing is written: the lacking one may be where
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import gc
-import importlib.util
 import inspect
 import json
 import os
@@ -41,15 +40,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from subjects import MODES, SIZES, Subject, subjects
 
-from regraft.bench.measure import FEWEST, SLICE, Interval, Step, compare, peak
+from regraft.bench import measure as measure_module
+from regraft.bench.measure import FEWEST, SLICE, Step, compare, peak
+from regraft.bench.run import machine
 from regraft.rules import load_rules
 from regraft.rules.requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file
+from regraft.source.object_reference import load_source
 from regraft.source.text import SourceFile, parse
 
 PACKS = Path(__file__).parents[2] / "src" / "regraft" / "rules" / "packs"
 COMMAND = "python benchmarks/worth/rules.py --write"
-FASTER, SLOWER, EQUAL = 1.1, 0.95, (0.97, 1.03)  # an interval beyond or between these is decided
+# an interval beyond or between these ends a measurement
+is_decided = functools.partial(measure_module.is_decided, faster=1.1, slower=0.95, margin=0.03)
 SECONDS_PER_CASE = {"cpu": 20.0, "cuda": 1.5}
 SLICES = {"cpu": SLICE, "cuda": 0.004}  # seconds of one measurement
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.04}
@@ -111,11 +114,7 @@ def load_module(text: str, name: str, folder: Path) -> Any:
     """Return the module of a text, which is written to a file of this name."""
     path = folder / f"{name}.py"
     path.write_text(text, "utf-8")
-    spec = importlib.util.spec_from_file_location(f"worth_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_source(path, f"worth_{name}")
 
 
 def call(function: Callable[..., Any], numbers: Mapping[str, int]) -> Any:
@@ -258,12 +257,6 @@ def shape_of(subject: Subject, size: str, dtype: torch.dtype) -> str:
     return subject.shape.format(**subject.sizes[size]) + suffix
 
 
-def is_decided(speed: Interval) -> bool:
-    """Return whether further rounds would not change what an interval says."""
-    low, high = EQUAL
-    return speed.low > FASTER or speed.high < SLOWER or (speed.low > low and speed.high < high)
-
-
 def measure(subject: Subject, size: str, mode: str, both: Versions, options: Options) -> Case:
     """Return the measurement of a subject at one size in one mode, as it is stored."""
     started = time.perf_counter()
@@ -277,7 +270,7 @@ def measure(subject: Subject, size: str, mode: str, both: Versions, options: Opt
         ),
         slice_seconds=SLICES[options.device.type],
     ).speed
-    old_peak, new_peak = (max(peak(one_step, options.device), 1) for one_step in steps)
+    old_peak, new_peak = (max(peak(run_step, options.device), 1) for run_step in steps)
     case: Case = {
         "size": size,
         "shape": shape_of(subject, size, dtype_of(subject, size, options.device)),
@@ -344,23 +337,12 @@ def measurement(rule: str, measured: list[Case], device: torch.device) -> dict[s
     return {
         "rule": rule,
         "device": device.type,
-        "machine": machine(device),
+        "machine": f"{machine(device)}{', one thread' if device.type == 'cpu' else ''}",
         "torch": torch.__version__.partition("+")[0],
         "python": platform.python_version(),
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
         "cases": measured,
     }
-
-
-def machine(device: torch.device) -> str:
-    """Return the name of a device."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
-        processor = match[1] if match else processor
-    return f"{processor}, one thread"
 
 
 def store(entry: dict[str, Any], packs: Path = PACKS) -> None:

@@ -168,17 +168,16 @@ def test_an_interval_is_decided_beyond_the_margin_or_within_it(
     assert is_decided(Interval(low, (low + high) / 2, high)) is decided
 
 
-def test_a_comparison_ends_when_it_is_decided() -> None:
-    def busy() -> None:
-        end = time.process_time() + 0.03
-        while time.process_time() < end:
-            pass
+def test_a_comparison_ends_when_it_has_enough() -> None:
+    seen: list[Interval] = []
+    runs: list[int] = []
 
-    looks: list[Interval] = []
+    def is_enough(speed: Interval) -> bool:
+        seen.append(speed)
+        return len(seen) == 2
 
-    def look(speed: Interval) -> bool:
-        looks.append(speed)
-        return len(looks) == 2
+    def run_step() -> None:
+        runs.append(1)
 
-    compare(busy, busy, 20, torch.device("cpu"), is_enough=look)
-    assert len(looks) == 2
+    compare(run_step, run_step, 50, torch.device("cpu"), is_enough=is_enough, slice_seconds=1e-9)
+    assert len(seen) == 2 and len(runs) == 2 * (2 + 1 + FEWEST + 1)

@@ -146,11 +146,17 @@ def compare(
     return Pair(interval(old_seconds), interval(new_seconds), _speed(old_seconds, new_seconds))
 
 
-def is_decided(speed: Interval) -> bool:
+def is_decided(
+    speed: Interval,
+    *,
+    faster: float = 1 + MARGIN,
+    slower: float = 1 - MARGIN,
+    margin: float = MARGIN,
+) -> bool:
     """Return whether further pairs would not change what an interval says: the new step is faster
-    or slower by more than the margin, or neither is."""
-    low, high = 1 - MARGIN, 1 + MARGIN
-    return speed.low > high or speed.high < low or (speed.low > low and speed.high < high)
+    or slower than these bounds, or it is as fast, by no more than the margin."""
+    is_equal = speed.low > 1 - margin and speed.high < 1 + margin
+    return speed.low > faster or speed.high < slower or is_equal
 
 
 def _speed(old_seconds: Sequence[float], new_seconds: Sequence[float]) -> Interval:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from regraft.cli.configured import (
     CONFIG,
+    RuleOptions,
     load_chosen,
     only_rules,
     read_baseline,
@@ -65,18 +66,12 @@ def write_command(**values: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(RuleOptions):
     """The options of `regraft baseline write`, as its `--help` explains them."""
 
     paths: tuple[Path, ...]
     file: Path | None
     config: Path | None
-    select: str | None
-    ignore: str
-    applies_all: bool
-    target: Literal["auto", "cpu", "cuda"]
-    directories: tuple[Path, ...]
-    unsafe: bool
 
 
 def _write(options: WriteOptions) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import click
 
+from regraft.cli.configured import RuleOptions
 from regraft.report.formats import FORMATS
 
 STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOptions:
+class CheckOptions(RuleOptions):
     """The options of `regraft check`, as its `--help` explains them."""
 
     paths: tuple[Path, ...]
@@ -24,11 +24,6 @@ class CheckOptions:
     force_exclude: bool
     no_gitignore: bool
     stdin_filename: Path | None
-    select: str | None
-    ignore: str
-    applies_all: bool
-    target: Literal["auto", "cpu", "cuda"]
-    directories: tuple[Path, ...]
     lock: Path | None
     no_lock: bool
     baseline: Path | None
@@ -42,7 +37,6 @@ class CheckOptions:
     driver: str | None
     keep: tuple[str, ...]
     python: str
-    unsafe: bool
     vendor: bool
     install: bool
     explain: bool

@@ -123,10 +123,10 @@ class _GroupRun:
             shown, rules, self.settings, not (self.options.select or self.options.ignore)
         )
         if not self.options.explain:
-            from regraft.rules.worth import chosen_target
-
-            shown, number = without_gainless(shown, rules)
-            self.total.gainless[chosen_target(self.settings.target)] += number
+            shown, gainless = without_gainless(shown, rules)
+            self.total.gainless.update(
+                finding.worth.target for finding in gainless if finding.worth is not None
+            )
         if baseline is not None:
             shown, number = baseline.without_accepted(shown)
             self.total.accepted += number

@@ -4,9 +4,9 @@ the command line states."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,8 +14,9 @@ from regraft.cli.shared import PATH, as_error, compile_loaded_rules, print_error
 
 if TYPE_CHECKING:
     from regraft.configuration import ConfigurationError, Settings
+    from regraft.configuration.settings import TargetName
     from regraft.rules import RuleProblem
-    from regraft.scanning import CompiledRule, FileReport
+    from regraft.scanning import CompiledRule, FileReport, Finding
     from regraft.scanning.baseline import Baseline
     from regraft.source.text import SourceError
 
@@ -66,26 +67,16 @@ def stop_for(error: ConfigurationError) -> NoReturn:
     click.get_current_context().exit(2)
 
 
-class RuleOptions(Protocol):
-    """The options by which commands choose rules."""
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """The options by which `check`, `verify` and `baseline write` choose rules."""
 
-    @property
-    def select(self) -> str | None: ...
-
-    @property
-    def ignore(self) -> str: ...
-
-    @property
-    def applies_all(self) -> bool: ...
-
-    @property
-    def target(self) -> Literal["auto", "cpu", "cuda"]: ...
-
-    @property
-    def directories(self) -> tuple[Path, ...]: ...
-
-    @property
-    def unsafe(self) -> bool: ...
+    select: str | None
+    ignore: str
+    applies_all: bool
+    target: TargetName
+    directories: tuple[Path, ...]
+    unsafe: bool
 
 
 def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
@@ -182,12 +173,17 @@ def only_rules(report: FileReport, rules: Sequence[CompiledRule]) -> FileReport:
     )
 
 
-def without_gainless(report: FileReport, rules: Sequence[CompiledRule]) -> tuple[FileReport, int]:
-    """Return the report without the findings that are withheld because they gain nothing, and their
-    number."""
-    gainless = {rule.rule.id for rule in rules if rule.gainless}
-    shown = tuple(finding for finding in report.findings if finding.rule.id not in gainless)
-    return replace(report, findings=shown), len(report.findings) - len(shown)
+def without_gainless(
+    report: FileReport, rules: Sequence[CompiledRule]
+) -> tuple[FileReport, tuple[Finding, ...]]:
+    """Return the report without the findings that are withheld because they gain nothing, and those
+    findings."""
+    gainless_rules = {rule.rule.id for rule in rules if rule.gainless}
+    shown: list[Finding] = []
+    gainless: list[Finding] = []
+    for finding in report.findings:
+        (gainless if finding.rule.id in gainless_rules else shown).append(finding)
+    return replace(report, findings=tuple(shown)), tuple(gainless)
 
 
 def ignore_complaints(

@@ -48,7 +48,7 @@ def _omission_remarks(total: Collector) -> Iterator[str]:
     for target, number in sorted(total.gainless.items()):
         if number == 1:
             yield f"1 place that gains nothing on {target}: --all applies it"
-        elif number:
+        else:
             yield f"{number} places that gain nothing on {target}: --all applies them"
     if total.ignored:
         yield f"{count(total.ignored, 'finding')} ignored by comments"

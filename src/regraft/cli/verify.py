@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from regraft.cli.configured import (
     CONFIG,
     NO_CONFIG,
+    RuleOptions,
     is_stated,
     load_chosen,
     rules_for,
@@ -117,7 +118,7 @@ def verify_command(**values: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyOptions:
+class VerifyOptions(RuleOptions):
     """The options of `regraft verify`, as its `--help` explains them."""
 
     original: Path | None
@@ -125,12 +126,6 @@ class VerifyOptions:
     diff_base: str | None
     config: Path | None
     no_config: bool
-    select: str | None
-    ignore: str
-    applies_all: bool
-    target: Literal["auto", "cpu", "cuda"]
-    directories: tuple[Path, ...]
-    unsafe: bool
     driver: str | None
     python: str
     time_limit: float

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from regraft.source.path_patterns import PathPatterns
 
+TargetName = Literal["auto", "cpu", "cuda"]
 Value = Callable[[object, Path], Any]
 
 
@@ -48,7 +49,7 @@ class Settings:
     time_limit: float = 300.0
     effort: Literal["low", "default", "high"] = "default"
     contract: Literal["strict", "results"] = "strict"
-    target: Literal["auto", "cpu", "cuda"] = "auto"
+    target: TargetName = "auto"
     applies_all: bool = False
 
     def ignored_in(self, file: Path) -> tuple[str, ...]:
@@ -200,6 +201,6 @@ KEYS: Mapping[str, Value] = MappingProxyType(
         "time-limit": _seconds,
         "effort": _choice("low", "default", "high"),
         "contract": _choice("strict", "results"),
-        "target": _choice("auto", "cpu", "cuda"),
+        "target": _choice(*get_args(TargetName)),
     }
 )

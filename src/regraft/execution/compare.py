@@ -49,11 +49,14 @@ def equal_elements(left: Any, right: Any) -> Any:
     return (left == right) | (torch.isnan(left) & torch.isnan(right))
 
 
+def is_narrow(tensor: Any) -> bool:
+    """Return whether a tensor holds floats of eight bits, in which PyTorch does not compute."""
+    return bool(tensor.is_floating_point()) and tensor.dtype.itemsize == 1
+
+
 def widened(tensor: Any) -> Any:
-    """Return a tensor of floats of eight bits in float32, since PyTorch does not compute in these
-    formats; any other tensor as it is."""
-    is_narrow = tensor.is_floating_point() and tensor.dtype.itemsize == 1
-    return tensor.float() if is_narrow else tensor
+    """Return a tensor of floats of eight bits in float32; any other tensor as it is."""
+    return tensor.float() if is_narrow(tensor) else tensor
 
 
 def describe_mismatch(

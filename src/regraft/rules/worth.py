@@ -186,9 +186,8 @@ def _case_of(data: Mapping[str, Any]) -> Case:
 def chosen_target(name: str) -> Target:
     """Return the target of a setting: "cpu", "cuda", or "auto" for cuda where an NVIDIA driver is
     installed, else cpu."""
-    if name in TARGETS:
-        return "cuda" if name == "cuda" else "cpu"
-    return "cuda" if shutil.which("nvidia-smi") else "cpu"
+    is_cuda = name == "cuda" or (name == "auto" and shutil.which("nvidia-smi") is not None)
+    return "cuda" if is_cuda else "cpu"
 
 
 def by_gain(worth: Worth) -> tuple[float, float]:

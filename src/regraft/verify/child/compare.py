@@ -8,7 +8,14 @@ from typing import Any
 
 import torch
 
-from regraft.execution.compare import are_alike, are_equal, as_strided, describe_mismatch, widened
+from regraft.execution.compare import (
+    are_alike,
+    are_equal,
+    as_strided,
+    describe_mismatch,
+    is_narrow,
+    widened,
+)
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -179,7 +186,7 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
     through float32 in the changed version alone differ. NaN or infinity in only one version
     differs.
     """
-    if original.dtype.is_floating_point and original.dtype.itemsize == 1:
+    if is_narrow(original):
         return _compare_narrow_floats(path, original, changed, check)
     if original.numel() == 0 or torch.equal(original, changed):
         return None
