@@ -62,8 +62,8 @@ def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
     """Return one step: all calls without gradients; with `training`, each forward and backward with
     fresh gradients.
 
-    The output's `loss` is differentiated, or else the sum of the mean squares of its floating
-    tensors. No optimizer runs, because its cost does not depend on how the model computes.
+    The output's `loss` is differentiated, or the only number in the output, or else the sum of the
+    mean squares of its floating tensors. No optimizer runs, because its cost does not depend on how the model computes.
     """
     parameters = list(model.parameters())
 
@@ -82,8 +82,8 @@ def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
 
 
 def _loss(output: Any) -> torch.Tensor:
-    """Return the output's `loss` where it is a differentiable scalar, else the sum of mean squares
-    of its tensors.
+    """Return the output's `loss`, or the only number in it that has a gradient (`return logits,
+    loss`), else the sum of mean squares of its tensors.
 
     Raises BenchError where no tensor in the output has a gradient.
     """
@@ -99,6 +99,9 @@ def _loss(output: Any) -> torch.Tensor:
         raise BenchError(
             "nothing in the model's output has a gradient, so there is no training step to measure"
         )
+    numbers = [tensor for tensor in differentiable if tensor.dim() == 0]
+    if len(numbers) == 1:
+        return numbers[0]
     total: torch.Tensor = sum(tensor.float().square().mean() for tensor in differentiable)
     return total
 

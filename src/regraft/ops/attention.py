@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.masked_rows import attend_with_masked_rows
+from regraft.ops.causal_masks import is_causal
+from regraft.ops.masked_rows import attend_with_masked_rows, can_read
 from regraft.ops.plain import is_plain
 
 
@@ -67,13 +68,16 @@ def attention(
         key: torch.Tensor,
         value: torch.Tensor,
         bias: torch.Tensor | None = None,
+        causal: bool = False,
     ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, dropout_p=rate, scale=total_scale
+            query, key, value, bias, rate, is_causal=causal, scale=total_scale
         )
 
     if bias is None:
         return kernel(query, key, value).contiguous()  # like the product in the composition
+    if can_read(bias) and is_causal(query, key, value, bias, total_scale):
+        return kernel(query, key, value, causal=True).contiguous()
     fill_mask = None if keep is None else ~keep
     result = attend_with_masked_rows(
         kernel, query, key, value, bias, fill_mask, mask is not None, total_scale, rate

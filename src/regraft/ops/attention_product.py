@@ -10,8 +10,9 @@ import torch
 from torch.nn import functional
 
 from regraft.ops.attention_form import Form, is_lowest
+from regraft.ops.causal_masks import is_causal
 from regraft.ops.einsum_equations import parse_weighted_sum
-from regraft.ops.masked_rows import attend_with_masked_rows
+from regraft.ops.masked_rows import attend_with_masked_rows, can_read
 
 _VANISHING = -750.0  # the exponential of this is zero in every dtype
 _BATCHED = frozenset({torch.bmm, torch.Tensor.bmm})
@@ -141,21 +142,22 @@ def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
         _to_four_dimensions(tensor.reshape(*lead, *tensor.shape[-2:]))
         for tensor in (form.query, form.key, value)
     )
-    scores_size = (query.shape[-2], key.shape[-2])
-    causal = form.bias is not None and is_causal(form.bias, scores_size)
 
     def kernel(
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
         bias: torch.Tensor | None = None,
+        causal: bool = False,
     ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=bias, is_causal=causal, scale=form.scale
         )
 
-    if form.bias is None or causal:
+    if form.bias is None:
         result = kernel(query, key, value)
+    elif can_read(form.bias) and is_causal(query, key, value, form.bias, form.scale):
+        result = kernel(query, key, value, causal=True)
     else:
         bias = _mask_to_four_dimensions(form.bias, lead)
         fill_mask = (
@@ -180,29 +182,3 @@ def _to_four_dimensions(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dim() <= 4:
         return tensor.reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
     return tensor.reshape(tensor.shape[0], -1, *tensor.shape[-2:])
-
-
-def is_causal(bias: torch.Tensor, size: tuple[int, int]) -> bool:
-    """Return whether a mask on CPU hides from each of L queries the keys that come after it, and
-    nothing else.
-
-    `size` is `(L, S)`. On other devices the answer is False, because reading elements would wait
-    for the device.
-    """
-    if (
-        bias.device.type != "cpu"
-        or bias.requires_grad
-        or tuple(bias.shape[-2:]) != size
-        or size[0] != size[1]
-    ):
-        return False
-    lowest = torch.finfo(bias.dtype).min
-    bias = bias.detach()
-    if (
-        size[0] < 2
-        or bool((bias[..., -1, 0] != 0).any())
-        or bool((bias[..., 0, -1] > lowest).any())
-    ):
-        return False
-    visible = torch.ones(size, dtype=torch.bool).tril()
-    return bool(torch.where(visible, bias == 0, bias <= lowest).all())

@@ -50,7 +50,7 @@ def attend_with_masked_rows(
     tensors = (query, key, value, bias)
     differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     largest_bias = bias.detach().amax(-1, keepdim=True)
-    if _can_read(bias):
+    if can_read(bias):
         masked = largest_bias <= (_MASKED if differentiated else -math.inf)
         if not bool(masked.any()):
             return kernel(query, key, value, bias)
@@ -65,7 +65,7 @@ def attend_with_masked_rows(
     return kernel(query.masked_fill(lost, 0), key, value, bias)
 
 
-def _can_read(bias: torch.Tensor) -> bool:
+def can_read(bias: torch.Tensor) -> bool:
     """Return whether elements can be read at no cost: on CPU, outside of tracing, transforms and
     dispatch modes."""
     return (
