@@ -81,6 +81,7 @@ STRUCTURAL = frozenset(
         "attends",
         "rms_norm",
         "comparable_widths",
+        "vocabulary",
         "pairwise",
         "expanded_pairwise",
     }

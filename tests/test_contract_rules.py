@@ -10,16 +10,11 @@ from pathlib import Path
 import pytest
 
 from command_line import regraft, regraft_process
-from regraft.dsl.syntax import Need
 from regraft.rules import load_rules
 from regraft.rules.lock import HEAD, pin_rule
-from regraft.rules.requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file, withhold_contract_rules
 from regraft.scanning.cache import Cache
 from regraft.source.text import SourceFile, parse
-
-OLD_TORCH = bool(missing_requirements([Need("torch", "2.13")]))
-pytestmark = pytest.mark.skipif(OLD_TORCH, reason="torch/linear-cross-entropy needs PyTorch 2.13")
 
 Write = Callable[[str, str], Path]
 
@@ -34,25 +29,25 @@ class Head(nn.Module):
         super().__init__()
         self.output = nn.Linear(8, 16)
 
-    def forward(self, x, labels):
-        logits = self.output(x)
-        return F.cross_entropy(logits, labels)
+    def forward(self, x):
+        weights = F.softmax(self.output(x), dim=-1)
+        return torch.log(weights)
 
 
 class Weights(nn.Module):
     def forward(self, scores):
-        return torch.softmax(scores, dim=-1)
+        return scores * torch.sigmoid(1.702 * scores)
 """
 REASON = "changes what callers see (safety contract): only with --unsafe"
-RULE = "torch/linear-cross-entropy"
-KERNEL = "linear_cross_entropy"
+RULE = "torch/log-softmax"
+KERNEL = "log_softmax"
 
 
 def locked(folder: Path) -> Path:
     """Write a lock of the contract rule and of another rule, and return its path."""
     import tomli_w
 
-    rules = load_rules([RULE, "adopter/softmax"])[0]
+    rules = load_rules([RULE, "torch/quick-gelu"])[0]
     entries = [pin_rule(rule, {}) for rule in rules]
     content = {
         **dict.fromkeys(("regraft", "torch", "device", "machine"), "x"),
@@ -69,10 +64,10 @@ def locked(folder: Path) -> Path:
 @pytest.mark.parametrize("by_lock", [False, True])
 def test_a_diff_leaves_the_place_alone(write: Write, tmp_path: Path, by_lock: bool) -> None:
     path = write("m.py", CODE)
-    chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},adopter/softmax")
+    chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},torch/quick-gelu")
     result = regraft("check", "--diff", path, *chosen)
     assert result.returncode == 1
-    assert "+        return softmax(scores)" in result.stdout and KERNEL not in result.stdout
+    assert "+        return quick_gelu(scores)" in result.stdout and KERNEL not in result.stdout
     assert KERNEL in regraft("check", "--diff", "--unsafe", path, *chosen).stdout
 
 
@@ -84,13 +79,13 @@ def test_a_fix_leaves_the_place_alone_and_lists_it(
     if proof == "--verify":
         pytest.importorskip("torch")
     path = write("m.py", CODE)
-    chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},adopter/softmax")
+    chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},torch/quick-gelu")
     result = regraft("check", "--fix", proof, path, *chosen)
     assert result.returncode == 0  # a withheld place alone does not fail
     assert f"withheld: {REASON}" in result.stdout
     assert "2 findings (1 fixable, 1 withheld), 1 fixed, 0 not fixed" in result.stdout
     text = path.read_text()
-    assert "return softmax(scores)" in text and KERNEL not in text
+    assert "return quick_gelu(scores)" in text and KERNEL not in text
     assert regraft("check", "--fix", "--no-verify", "--unsafe", path, *chosen).returncode == 0
     assert KERNEL in path.read_text()
 
@@ -98,7 +93,7 @@ def test_a_fix_leaves_the_place_alone_and_lists_it(
 def test_verify_runs_what_fix_would_write(write: Write) -> None:
     pytest.importorskip("torch")
     path = write("m.py", CODE)
-    chosen = ("--select", f"{RULE},adopter/softmax")
+    chosen = ("--select", f"{RULE},torch/quick-gelu")
     result = regraft("verify", path, *chosen)
     assert "Weights" in result.stdout and "Head" not in result.stdout
     assert "Head" in regraft("verify", "--unsafe", path, *chosen).stdout
@@ -124,12 +119,12 @@ def test_the_report_says_what_is_withheld(write: Write) -> None:
 def test_no_round_rewrites_the_place() -> None:
     source = parse("m.py", CODE.encode())
     assert isinstance(source, SourceFile)
-    rules = compile_rules(load_rules([RULE, "adopter/softmax"])[0])[0]
+    rules = compile_rules(load_rules([RULE, "torch/quick-gelu"])[0])[0]
     for chosen, expected in ((rules, True), (withhold_contract_rules(rules, "--unsafe"), False)):
         rewritten, applied = rewrite_file(check_source(source, chosen), chosen)
         assert (KERNEL.encode() in rewritten) is expected
         assert {finding.rule.id for finding in applied} == {
-            "adopter/softmax",
+            "torch/quick-gelu",
             *([RULE] if expected else []),
         }
 

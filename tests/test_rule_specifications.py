@@ -142,6 +142,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
     "torch/linear-cross-entropy": LOGITS,
+    "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "hub/rotary": TURNED,
     "te/rotary": ANGLES,

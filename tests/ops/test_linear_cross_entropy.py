@@ -18,9 +18,6 @@ from regraft.bench.measure import Call, peak, step
 from regraft.ops import REFERENCES, implementation, linear_cross_entropy
 from regraft.ops.linear_cross_entropy import CHUNK
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(nn, "LinearCrossEntropyOptions"), reason="needs torch >= 2.13"
-)
 reference = REFERENCES["linear_cross_entropy"]
 WIDTH, CLASSES, BATCH = 16, 50, 4
 
@@ -52,7 +49,7 @@ def test_the_kernel_computes_what_the_composition_does(
     x, target, linear = case(bias=bias)
     wanted = (target[:, 1:] if shift else target).reshape(-1).clamp(min=0 if options else -100)
     keywords: dict[str, Any] = {"shift": shift, "flat": True, **options}
-    assert implementation("linear_cross_entropy", x, wanted, linear, **keywords) == "torch-native"
+    assert implementation("linear_cross_entropy", x, wanted, linear, **keywords) == "chunks"
     inputs = (x, *linear.parameters())
     results = []
     for function in (linear_cross_entropy, reference):
@@ -65,7 +62,7 @@ def test_the_kernel_computes_what_the_composition_does(
 def test_rows_as_they_are() -> None:
     x, target, linear = case()
     rows, wanted = x.reshape(-1, WIDTH), target.reshape(-1)
-    assert implementation("linear_cross_entropy", rows, wanted, linear) == "torch-native"
+    assert implementation("linear_cross_entropy", rows, wanted, linear) == "chunks"
     expected = functional.cross_entropy(linear(rows), wanted)
     torch.testing.assert_close(linear_cross_entropy(rows, wanted, linear), expected)
 
@@ -107,15 +104,73 @@ def test_hooks_are_called() -> None:
     assert calls == [1]
 
 
-def test_what_cannot_be_differentiated_again_says_so() -> None:
+@pytest.mark.parametrize("frozen", [(), (0,), (1,), (2,), (0, 2), (1, 2)])
+def test_operands_without_gradients(frozen: tuple[int, ...]) -> None:
+    x, target, linear = case()
+    operands = (x, linear.weight, linear.bias)
+    for position in frozen:
+        operands[position].requires_grad_(False)
+    leaves = [operand for operand in operands if operand.requires_grad]
+    gradients = [
+        torch.autograd.grad(function(x, target.reshape(-1), linear, flat=True), leaves)
+        for function in (linear_cross_entropy, reference)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+def test_second_derivatives_and_a_second_backward_pass() -> None:
+    x, target, linear = case()
+    leaves = (x, *linear.parameters())
+    results = []
+    for function in (linear_cross_entropy, reference):
+        loss = function(x, target.reshape(-1), linear, flat=True) ** 2
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        penalty = sum(gradient.square().sum() for gradient in first)
+        results.append((*first, *torch.autograd.grad(penalty, leaves, retain_graph=True)))
+        torch.testing.assert_close(torch.autograd.grad(loss, leaves), first)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_that_are_changed_in_place_are_not_those_of_a_second_backward_pass() -> None:
     x, target, linear = case()
     loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
-    with pytest.raises(RuntimeError, match="linear_cross_entropy_backward is not implemented"):
-        torch.autograd.grad(loss, x, create_graph=True)
-    loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
-    torch.autograd.grad(loss, x, retain_graph=True)
-    with pytest.raises(RuntimeError, match="called twice"):
-        torch.autograd.grad(loss, x)
+    loss.backward(retain_graph=True)
+    assert linear.weight.grad is not None
+    expected = linear.weight.grad.clone()
+    linear.weight.grad.zero_()
+    (again,) = torch.autograd.grad(loss, linear.weight, retain_graph=True)
+    torch.testing.assert_close(again, expected)
+    again.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, linear.weight)
+
+
+def test_without_gradients_nothing_is_kept_for_them() -> None:
+    x, target, linear = case()
+    with torch.no_grad():
+        loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss, reference(x, target.reshape(-1), linear, flat=True).detach())
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite(number: float) -> None:
+    x, target, linear = case()
+    with torch.no_grad():
+        x[0, 3, 2] = number  # a row that is ignored
+        x[2, 5, 1] = number
+    results = []
+    for function in (linear_cross_entropy, reference):
+        loss = function(x, target.reshape(-1), linear, flat=True, reduction="sum")
+        results.append((loss, *torch.autograd.grad(loss, (x, linear.weight))))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_a_class_that_does_not_exist_is_an_error_as_before() -> None:
+    x, target, linear = case()
+    target[1, 1] = CLASSES
+    with pytest.raises(IndexError, match="out of bounds"):
+        linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
 
 
 def test_compiled_and_exported_it_is_the_composition() -> None:

@@ -410,6 +410,30 @@ def inputs(batch, length, width, vocabulary):
 """,
     ),
     Subject(
+        "torch/logits-cross-entropy",
+        VOCABULARY_SHAPE,
+        VOCABULARY,
+        """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Subject(nn.Module):
+    def __init__(self, width, vocabulary):
+        super().__init__()
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x, labels):
+        logits = self.head(x)
+        return F.cross_entropy(logits.view(-1, logits.size(-1)), labels.view(-1)), logits
+
+
+def inputs(batch, length, width, vocabulary):
+    return torch.randn(batch, length, width), torch.randint(vocabulary, (batch, length))
+""",
+    ),
+    Subject(
         "torch/log-softmax",
         "{batch} x {length} x {vocabulary}",
         VOCABULARY,

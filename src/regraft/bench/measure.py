@@ -63,7 +63,8 @@ def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
     fresh gradients.
 
     The output's `loss` is differentiated, or the only number in the output, or else the sum of the
-    mean squares of its floating tensors. No optimizer runs, because its cost does not depend on how the model computes.
+    mean squares of its floating tensors. No optimizer runs, because its cost does not depend on how
+    the model computes.
     """
     parameters = list(model.parameters())
 

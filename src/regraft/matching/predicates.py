@@ -13,7 +13,7 @@ from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, opera
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
 from regraft.structure.calls import own_op
-from regraft.structure.model import MISSING, Node, Structure, Value
+from regraft.structure.model import MISSING, Layer, Node, Structure, Value
 from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
@@ -24,10 +24,16 @@ Arguments = tuple[Operand, ...]
 
 # parts of names for the width of a model's head
 _VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")
+_WORDS = re.compile("vocab|num_tokens|n_?token")
+_FEWEST_WORDS = 8192
 _MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
 
 # Operations on a parameter before it is used: casts and arithmetic.
 _ELEMENTWISE_OPS = frozenset({*ARITHMETIC_FUNCTIONS, "to", "neg", "py.attr"})
+
+
+# Operations that leave the last dimension of logits, and the number of each, as they are.
+_SHAPING_OPS = frozenset({"view", "reshape", "flatten", "contiguous", "to", "py.item"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +127,41 @@ def _describing_names(value: Value) -> str:
     if value.node is not None:
         parts += [value.node.spelling, *map(_describing_names, value.node.args.values())]
     return " ".join(parts)
+
+
+def _vocabulary(args: Arguments, scope: Scope) -> str:
+    """Require that the value is, apart from its shape, the output of a Linear layer that is as wide
+    as a vocabulary: by the names of its width, by its number, or because an embedding has as many
+    rows."""
+    value = scope.value(args[0])
+    pending = list(value.alternatives()) if value is not None else []
+    visited = set(pending)
+    while pending:
+        node = pending.pop().node
+        if node is None:
+            continue
+        if node.layer is not None:
+            if any(_is_vocabulary_wide(layer, scope.structure) for layer in node.layer.layers):
+                return ""
+        elif node.op in _SHAPING_OPS:
+            options = node.args["base" if node.op == "py.item" else "input"].alternatives()
+            pending += [option for option in options if option not in visited]
+            visited.update(options)
+    return f"{_variable_text(args[0])} is not known to be logits over a vocabulary"
+
+
+def _is_vocabulary_wide(layer: Layer, structure: Structure) -> bool:
+    """Return whether a layer has an output for each word of a vocabulary."""
+    width = layer.args.get("out_features")
+    if width is None:
+        return False
+    if isinstance(width.const, int):
+        return width.const >= _FEWEST_WORDS
+    if _WORDS.search(_describing_names(width)):
+        return True
+    layers = (each for layers in structure.layers.values() for each in layers)
+    rows = (each.args.get("num_embeddings") for each in layers)
+    return any(number is not None and number.key() == width.key() for number in rows)
 
 
 def _constant(args: Arguments, scope: Scope) -> str:
@@ -383,6 +424,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "called_once": (1, 9, _called_once),
     "distinct": (2, 9, _distinct),
     "comparable_widths": (2, 9, _comparable_widths),
+    "vocabulary": (1, 1, _vocabulary),
     "constant": (1, 1, _constant),
     "equals": (2, 2, _equals),
     "tensor": (1, 1, _tensor),

@@ -8,9 +8,23 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.plain import are_tensors, is_plain, is_transformed, linear_operands
+from regraft.ops.logits_cross_entropy import (
+    is_plain_loss,
+    loss_of_rows,
+    row_scales,
+    turn_into_gradients,
+)
+from regraft.ops.plain import (
+    are_kernels_forced,
+    are_tensors,
+    is_plain,
+    is_transformed,
+    linear_operands,
+)
 
-CHUNK = 256  # number of rows of logits that exist at once
+CHUNK = 256  # the most rows of logits that exist at once
+_CHUNK_LOGITS = 1 << 22  # the most logits, of more rows than _FEWEST_ROWS: memory of 16 MiB
+_FEWEST_ROWS = 64
 
 
 def linear_cross_entropy(
@@ -25,37 +39,35 @@ def linear_cross_entropy(
     reduction: str = "mean",
     layer: Any = None,
 ) -> torch.Tensor:
-    """Return `cross_entropy(linear(x), target)`, by PyTorch's `linear_cross_entropy`, CHUNK rows at
-    a time.
+    """Return `cross_entropy(linear(x), target)`, with at most CHUNK rows of logits in memory at a
+    time.
 
     Shapes: `x` is `(..., H)`, the logits `(..., C)`. `shift` leaves out the last position of the
     last but one dimension of the logits; `flat` reshapes them to `(-1, classes)`, by default to
     `(-1, C)`. `target` is `(N)` for the resulting N rows of logits; the result has no dimensions,
     or is `(N)` without reduction. `linear` and `layer` (a `torch.nn.CrossEntropyLoss`, with its
-    settings) are the model's own modules. Gradients are computed in the forward pass: a second
-    backward pass and second derivatives raise RuntimeError. Arguments that the chunked kernel does
-    not take, or not faster, run as the original does: other dtypes than float32, class weights,
-    label smoothing, no more rows than CHUNK, no more classes than `H`, modules that are not plain,
-    and tracing.
+    settings) are the model's own modules. Where gradients are needed, they are computed together
+    with the loss, in the forward pass; for second derivatives the backward pass computes all
+    logits. Arguments that the chunks do not take, or not faster, run as the original does: other
+    dtypes than float32, class weights, label smoothing, no reduction, no more rows than CHUNK, no
+    more classes than `H`, modules that are not plain, and tracing.
     """
     settings: dict[str, Any] = {"shift": shift, "flat": flat, "classes": classes, "layer": layer}
     settings |= {"ignore_index": ignore_index, "reduction": reduction}
-    if linear_cross_entropy_implementation(x, target, linear, **settings) != "torch-native":
+    if linear_cross_entropy_implementation(x, target, linear, **settings) != "chunks":
         return linear_cross_entropy_reference(x, target, linear, **settings)
     if layer is not None:
         ignore_index, reduction = layer.ignore_index, layer.reduction
     rows = (x[..., :-1, :] if shift else x).reshape(-1, x.shape[-1])
-    options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
-    loss = functional.linear_cross_entropy(
+    result: torch.Tensor = _ChunkedLinearLoss.apply(
         rows,
         linear.weight,
+        linear.bias,
         target,
-        linear_bias=linear.bias,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        options=options,
+        ignore_index,
+        reduction == "mean",
+        torch.is_grad_enabled(),
     )
-    result: torch.Tensor = _DifferentiableOnce.apply(loss)
     return result
 
 
@@ -96,12 +108,10 @@ def linear_cross_entropy_implementation(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> str:
-    """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not hasattr(nn, "LinearCrossEntropyOptions") or is_transformed():
+    """Name the implementation for these arguments: "chunks" or "reference"."""
+    if is_transformed() or not is_plain(linear, nn.Linear) or not is_plain_loss(layer):
         return "reference"
-    if not is_plain(linear, nn.Linear) or not _is_plain_loss(layer):
-        return "reference"
-    if not _kernel_takes_tensors(x, target, linear) or not _are_inputs(x, linear, flat):
+    if not _are_tensors_taken(x, target, linear) or not _are_inputs(x, linear, flat):
         return "reference"
     reduction = reduction if layer is None else layer.reduction
     if reduction not in ("mean", "sum") or classes not in (None, linear.out_features):
@@ -111,10 +121,11 @@ def linear_cross_entropy_implementation(
         return "reference"
     chunking_pays = rows > CHUNK and linear.out_features > linear.in_features
     is_autocast = torch.is_autocast_enabled(x.device.type)
-    return "torch-native" if chunking_pays and not is_autocast else "reference"
+    pays = rows > 0 and (chunking_pays or are_kernels_forced())
+    return "chunks" if pays and not is_autocast else "reference"
 
 
-def _kernel_takes_tensors(x: torch.Tensor, target: torch.Tensor, linear: Any) -> bool:
+def _are_tensors_taken(x: torch.Tensor, target: torch.Tensor, linear: Any) -> bool:
     """Return whether the input and the parameters are float32, and on one device with the
     target."""
     operands = linear_operands(x, linear)
@@ -130,31 +141,119 @@ def _are_inputs(x: torch.Tensor, linear: Any, flat: bool) -> bool:
     return bool(x.shape[-1] == linear.in_features)
 
 
-def _is_plain_loss(layer: Any) -> bool:
-    """Return whether a loss is None or a plain `torch.nn.CrossEntropyLoss` without class weights
-    and label smoothing."""
-    if layer is None:
-        return True
-    is_plain_layer = is_plain(layer, nn.CrossEntropyLoss)
-    return is_plain_layer and layer.weight is None and not layer.label_smoothing
-
-
 def _count_rows(x: torch.Tensor, shift: bool) -> int:
     """Return the number of rows of `x`, with `shift` without the last position of each sequence."""
     positions = x.shape[-2]
     return x[..., 0].numel() // positions * (positions - shift) if positions else 0
 
 
-class _DifferentiableOnce(torch.autograd.Function):  # type: ignore[misc]
-    """The identity, which raises RuntimeError for a second derivative; the kernel would not raise
-    an error."""
+class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
+    """The cross entropy of `rows @ weight.T + bias`, and its gradients, some rows at a time."""
 
     @staticmethod
-    def forward(ctx: Any, loss: torch.Tensor) -> torch.Tensor:
-        return loss.view_as(loss)
+    def forward(
+        ctx: Any,
+        rows: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        target: torch.Tensor,
+        ignore_index: int,
+        is_mean: bool,
+        is_grad_enabled: bool,
+    ) -> torch.Tensor:
+        ctx.ignore_index, ctx.is_mean = ignore_index, is_mean
+        operands = rows, weight, bias
+        gradients = tuple(
+            torch.empty_like(operand, memory_format=torch.contiguous_format)
+            if operand is not None and needed and is_grad_enabled
+            else None
+            for operand, needed in zip(operands, ctx.needs_input_grad, strict=False)
+        )
+        scales = row_scales(torch.ones((), device=rows.device), target, ignore_index, is_mean)
+        losses = []
+        size = _rows_per_chunk(weight)
+        logits, scores = (rows.new_empty(min(size, len(rows)), len(weight)) for _ in range(2))
+        for start in range(0, len(rows), size):
+            chunk = slice(start, start + size)
+            count = len(target[chunk])
+            _linear(rows[chunk], weight, bias, logits[:count])
+            torch.log_softmax(logits[:count], 1, out=scores[:count])
+            losses.append(
+                functional.nll_loss(
+                    scores[:count], target[chunk], ignore_index=ignore_index, reduction="none"
+                )
+            )
+            if any(gradient is not None for gradient in gradients):
+                probabilities = scores[:count].exp_()
+                turn_into_gradients(probabilities, target[chunk], scales[chunk])
+                _add_gradients(gradients, chunk, rows, weight, probabilities)
+        ctx.save_for_backward(*operands, target, *gradients)
+        return loss_of_rows(torch.cat(losses), target, ignore_index, is_mean)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        rows, weight, bias, target, *gradients = ctx.saved_tensors
         if torch.is_grad_enabled():
-            raise RuntimeError("derivative for linear_cross_entropy_backward is not implemented")
-        return gradient
+            gradients = _differentiable_gradients(
+                (rows, weight, bias), target, ctx.ignore_index, ctx.is_mean, gradient
+            )
+        elif gradient.device.type != "cpu" or gradient != 1:
+            gradients = [None if each is None else each * gradient for each in gradients]
+        return *gradients, None, None, None, None
+
+
+def _rows_per_chunk(weight: torch.Tensor) -> int:
+    """Return how many rows of logits exist at once, for the weight `(C, H)` of the layer."""
+    return max(_FEWEST_ROWS, min(CHUNK, _CHUNK_LOGITS // len(weight)))
+
+
+def _linear(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, result: torch.Tensor
+) -> None:
+    """Write the output of a Linear layer, `(n, C)`, to `result`."""
+    if bias is None:
+        torch.mm(rows, weight.t(), out=result)
+    else:
+        torch.addmm(bias, rows, weight.t(), out=result)
+
+
+def _add_gradients(
+    gradients: tuple[torch.Tensor | None, ...],
+    chunk: slice,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    logits_gradient: torch.Tensor,
+) -> None:
+    """Add what the gradients of some rows of logits, `(n, C)`, give the gradients of rows, weight
+    and bias; with the first rows, write it."""
+    of_rows, of_weight, of_bias = gradients
+    beta = 1 if chunk.start else 0  # with 0, what stands there is not read
+    if of_rows is not None:
+        torch.mm(logits_gradient, weight, out=of_rows[chunk])
+    if of_weight is not None:
+        of_weight.addmm_(logits_gradient.t(), rows[chunk], beta=beta)
+    if of_bias is not None:
+        total = logits_gradient.sum(0)
+        of_bias.copy_(total + of_bias if beta else total)
+
+
+def _differentiable_gradients(
+    operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+    target: torch.Tensor,
+    ignore_index: int,
+    is_mean: bool,
+    gradient: torch.Tensor,
+) -> list[torch.Tensor | None]:
+    """Return the gradients of rows, weight and bias by the composition, which can be
+    differentiated; None for an operand that needs no gradient."""
+    loss = functional.cross_entropy(
+        functional.linear(*operands),
+        target,
+        ignore_index=ignore_index,
+        reduction="mean" if is_mean else "sum",
+    )
+    leaves = [each for each in operands if each is not None and each.requires_grad]
+    computed = iter(torch.autograd.grad(loss, leaves, gradient, create_graph=True))
+    return [
+        next(computed) if each is not None and each.requires_grad else None for each in operands
+    ]

@@ -1,0 +1,166 @@
+"""Cross entropy of logits, without their logarithms of softmax in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.plain import are_kernels_forced, are_tensors, is_plain, is_transformed
+
+_FEWEST_LOGITS = 1 << 23  # fewer are not worth a second look: memory of 32 MiB is new in every call
+_CHUNK = 1 << 19  # number of logits that are looked at together
+_REDUCTIONS = ("mean", "sum")
+
+
+def logits_cross_entropy(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    layer: Any = None,
+) -> torch.Tensor:
+    """Return the cross entropy of logits, as `torch.nn.functional.cross_entropy`, some rows at a
+    time.
+
+    Shapes: `x` is `(N, C)`, `target` `(N)` with class numbers; the result has no dimensions, or is
+    `(N)` without reduction. `layer` is the model's own `torch.nn.CrossEntropyLoss`; its settings
+    replace the options. The backward pass computes the softmax again from the logits instead of
+    reading it: it needs half the memory. A change of the logits in place before the backward pass
+    raises RuntimeError there. Arguments for which this is not written or not faster run as the
+    original does: few logits, other devices than CPU, other dtypes than float32 and float64, class
+    weights, label smoothing, a layer that is not plain, no reduction, and tracing.
+    """
+    implementation = logits_cross_entropy_implementation(
+        x, target, ignore_index=ignore_index, reduction=reduction, layer=layer
+    )
+    if implementation != "chunks":
+        return logits_cross_entropy_reference(
+            x, target, ignore_index=ignore_index, reduction=reduction, layer=layer
+        )
+    if layer is not None:
+        ignore_index, reduction = layer.ignore_index, layer.reduction
+    result: torch.Tensor = _ChunkedLoss.apply(x, target, ignore_index, reduction == "mean")
+    return result
+
+
+def logits_cross_entropy_reference(
+    x: torch.Tensor, target: torch.Tensor, *, layer: Any = None, **options: Any
+) -> torch.Tensor:
+    """Call the function, or the module as the model calls it."""
+    result: torch.Tensor = (
+        functional.cross_entropy(x, target, **options) if layer is None else layer(x, target)
+    )
+    return result
+
+
+def logits_cross_entropy_implementation(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    layer: Any = None,
+) -> str:
+    """Name the implementation for these arguments: "chunks" or "reference"."""
+    if not are_tensors(x) or type(target) is not torch.Tensor or x.device.type != "cpu":
+        return "reference"
+    if not is_plain_loss(layer) or target.device != x.device or target.dtype != torch.int64:
+        return "reference"
+    if x.dim() != 2 or target.shape != x.shape[:1] or not x.numel():
+        return "reference"
+    reduction = reduction if layer is None else layer.reduction
+    fits = x.dtype in (torch.float32, torch.float64) and reduction in _REDUCTIONS
+    pays = x.numel() >= _FEWEST_LOGITS or are_kernels_forced()
+    is_special = is_transformed() or torch.is_autocast_enabled("cpu")
+    return "chunks" if fits and pays and not is_special else "reference"
+
+
+def is_plain_loss(layer: Any) -> bool:
+    """Return whether a loss is None or a plain `torch.nn.CrossEntropyLoss` without class weights
+    and label smoothing."""
+    if layer is None:
+        return True
+    is_plain_layer = is_plain(layer, nn.CrossEntropyLoss)
+    return is_plain_layer and layer.weight is None and not layer.label_smoothing
+
+
+def loss_of_rows(
+    rows: torch.Tensor, target: torch.Tensor, ignore_index: int, is_mean: bool
+) -> torch.Tensor:
+    """Reduce the losses of rows to their sum, or to their mean over the rows that count."""
+    total = rows.sum()
+    return total / (target != ignore_index).sum() if is_mean else total
+
+
+def row_scales(
+    gradient: torch.Tensor, target: torch.Tensor, ignore_index: int, is_mean: bool
+) -> torch.Tensor:
+    """Return the gradient of the loss of each row as a column: 0 for a row that does not count."""
+    counts = target != ignore_index
+    scale = gradient / counts.sum() if is_mean else gradient
+    return torch.where(counts, scale, torch.zeros_like(scale)).unsqueeze(1)
+
+
+def turn_into_gradients(
+    probabilities: torch.Tensor, target: torch.Tensor, scales: torch.Tensor
+) -> torch.Tensor:
+    """Change the softmax of rows of logits to the gradients of the logits, in place.
+
+    Shapes: `probabilities` is `(N, C)`, `target` `(N)`, `scales` `(N, 1)`. The class number of a
+    row that does not count can be any number.
+    """
+    probabilities.mul_(scales)
+    valid_target = torch.where(scales.squeeze(1) == 0, 0, target).unsqueeze(1)
+    return probabilities.scatter_add_(1, valid_target, -scales)
+
+
+class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
+    """The cross entropy of logits, which keeps nothing but the logits for the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, target: torch.Tensor, ignore_index: int, is_mean: bool
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, target)
+        ctx.ignore_index, ctx.is_mean = ignore_index, is_mean
+        size = _rows_per_chunk(x)
+        losses = [
+            functional.nll_loss(
+                torch.log_softmax(logits, 1),
+                classes,
+                ignore_index=ignore_index,
+                reduction="none",
+            )
+            for logits, classes in zip(x.split(size), target.split(size), strict=True)
+        ]
+        return loss_of_rows(torch.cat(losses), target, ignore_index, is_mean)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, target = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            loss = functional.cross_entropy(
+                x,
+                target,
+                ignore_index=ctx.ignore_index,
+                reduction="mean" if ctx.is_mean else "sum",
+            )
+            (result,) = torch.autograd.grad(loss, x, gradient, create_graph=True)
+            return result, None, None, None
+        scales = row_scales(gradient, target, ctx.ignore_index, ctx.is_mean)
+        size = _rows_per_chunk(x)
+        result = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for chunk, logits, classes, scale in zip(
+            *(tensor.split(size) for tensor in (result, x, target, scales)), strict=True
+        ):
+            turn_into_gradients(torch.softmax(logits, 1, out=chunk), classes, scale)
+        return result, None, None, None
+
+
+def _rows_per_chunk(x: torch.Tensor) -> int:
+    """Return how many rows are looked at together."""
+    return max(1, _CHUNK // x.shape[1])
