@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regraft import ops
+from regraft.ops.linear_cross_entropy import CHUNK
 
 Call = Callable[[], object]
 Numbers = Mapping[str, int]
@@ -40,19 +41,22 @@ class OpCase:
 
     op        the name of the op
     make      makes the calls at a size
-    tiny      the numbers of a size at which the operations themselves take little time
+    least     the numbers of a small size at which its fast path runs
+    tiny      the numbers of a size that is too small for it
     typical   the numbers of the typical size of the rule's subject
     """
 
     op: str
     make: Callable[..., Calls]
+    least: Numbers
     tiny: Numbers
     typical: Numbers
 
 
-def case(op: str, sizes: Mapping[str, Numbers], make: Callable[..., Calls]) -> OpCase:
-    """Return the case of an op at the small and the typical size of a subject."""
-    return OpCase(op, make, sizes["small"], sizes["typical"])
+def case(op: str, sizes: Mapping[str, Numbers], make: Callable[..., Calls], **least: int) -> OpCase:
+    """Return the case of an op at the small and the typical size of a subject; the fast path runs
+    at the small size, too, or is demanded there, unless its least size is given."""
+    return OpCase(op, make, least or sizes["small"], sizes["small"], sizes["typical"])
 
 
 def with_batch_norm(layer: nn.Module, norm: nn.Module, x: Tensor) -> Calls:
@@ -76,9 +80,7 @@ def with_batch_norm(layer: nn.Module, norm: nn.Module, x: Tensor) -> Calls:
 
 def conv_batch_norm(channels: int, side: int, batch: int) -> Calls:
     conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-    return with_batch_norm(
-        conv, nn.BatchNorm2d(channels), torch.randn(batch, channels, side, side)
-    )
+    return with_batch_norm(conv, nn.BatchNorm2d(channels), torch.randn(batch, channels, side, side))
 
 
 def linear_batch_norm(rows: int, width: int, out: int) -> Calls:
@@ -127,9 +129,7 @@ def postponed_matmul(batch: int, length: int, width: int, heads: int) -> Calls:
         bool((mask.detach().amax(-1, keepdim=True) <= -1e3).any())
         return functional.scaled_dot_product_attention(query, key, value, mask).contiguous()
 
-    return Calls(
-        lambda: attend(ops.postponed_matmul), fast, lambda: attend(torch.matmul)
-    )
+    return Calls(lambda: attend(ops.postponed_matmul), fast, lambda: attend(torch.matmul))
 
 
 def postponed_einsum(batch: int, length: int, width: int, heads: int) -> Calls:
@@ -171,9 +171,7 @@ def dropout_add_layer_norm(batch: int, length: int, width: int) -> Calls:
 def linear_qkv(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     query, key, value = (nn.Linear(width, width) for _ in range(3))
-    return Calls(
-        lambda: ops.linear_qkv(x, query, key, value), lambda: (query(x), key(x), value(x))
-    )
+    return Calls(lambda: ops.linear_qkv(x, query, key, value), lambda: (query(x), key(x), value(x)))
 
 
 def gated_linear(batch: int, length: int, width: int, inner: int) -> Calls:
@@ -212,9 +210,9 @@ def channels_first_layer_norm(batch: int, channels: int, side: int) -> Calls:
     x = torch.randn(batch, channels, side, side).contiguous(memory_format=torch.channels_last)
     return Calls(
         lambda: ops.channels_first_layer_norm(x, eps=1e-6),
-        lambda: functional.layer_norm(x.movedim(1, -1), (channels,), eps=1e-6)
-        .movedim(-1, 1)
-        .detach(),
+        lambda: (
+            functional.layer_norm(x.movedim(1, -1), (channels,), eps=1e-6).movedim(-1, 1).detach()
+        ),
     )
 
 
@@ -268,21 +266,18 @@ def rotated_pairs(batch: int, heads: int, length: int, size: int) -> Calls:
 def linear_cross_entropy(batch: int, length: int, width: int, vocabulary: int) -> Calls:
     x, head = torch.randn(batch, length, width), nn.Linear(width, vocabulary, bias=False)
     target, loss = torch.randint(vocabulary, (batch * length,)), nn.CrossEntropyLoss()
-    options = nn.LinearCrossEntropyOptions(batch_chunk_size=256)
-    return Calls(
-        lambda: ops.linear_cross_entropy(x, target, head, flat=True, layer=loss),
-        lambda: functional.linear_cross_entropy(
-            x.reshape(-1, width), head.weight, target, options=options
-        ),
-    )
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
 
+    def fast() -> Tensor:
+        rows = x.reshape(-1, width)
+        return functional.linear_cross_entropy(rows, head.weight, target, options=options)
 
-def small_linear_cross_entropy(batch: int, length: int, width: int, vocabulary: int) -> Calls:
-    x, head = torch.randn(batch, length, width), nn.Linear(width, vocabulary, bias=False)
-    target, loss = torch.randint(vocabulary, (batch * length,)), nn.CrossEntropyLoss()
+    def small() -> Tensor:
+        result: Tensor = loss(head(x).reshape(-1, vocabulary), target)
+        return result
+
     return Calls(
-        lambda: ops.linear_cross_entropy(x, target, head, flat=True, layer=loss),
-        lambda: loss(head(x).reshape(-1, vocabulary), target),
+        lambda: ops.linear_cross_entropy(x, target, head, flat=True, layer=loss), fast, small
     )
 
 
@@ -293,7 +288,7 @@ def grouped_experts(rows: int, width: int, inner: int, experts: int, chosen: int
 
     def fast() -> Tensor:
         lowest, highest = torch.aminmax(index)
-        bool(lowest >= 0), bool(highest < experts)
+        lowest.item(), highest.item()
         order = index.flatten().argsort(stable=True)
         row = order // chosen
         ends = torch.bincount(index.flatten(), minlength=experts).cumsum(0).to(torch.int32)
@@ -311,7 +306,7 @@ def diagonal_matmul(rows: int, width: int) -> Calls:
     scales, matrix = torch.rand(rows), torch.randn(rows, rows)
 
     def fast() -> Tensor:
-        bool((scales.detach().sum() + matrix.detach().sum()).isfinite())
+        scales.detach().sum().item(), matrix.detach().sum().item()
         return scales.unsqueeze(-1) * matrix
 
     return Calls(
@@ -325,7 +320,7 @@ def matmul_diagonal(rows: int, width: int) -> Calls:
     matrix, scales = torch.randn(rows, width), torch.rand(width)
 
     def fast() -> Tensor:
-        bool((scales.detach().sum() + matrix.detach().sum()).isfinite())
+        scales.detach().sum().item(), matrix.detach().sum().item()
         return matrix * scales
 
     return Calls(
@@ -366,7 +361,7 @@ def one_hot_matmul(rows: int, classes: int, width: int) -> Calls:
 
     def fast() -> Tensor:
         lowest, highest = torch.aminmax(index)
-        bool(lowest >= 0), bool(highest < classes), bool(weight.detach().sum().isfinite())
+        lowest.item(), highest.item(), weight.detach().sum().item()
         return functional.embedding(index, weight)
 
     return Calls(
@@ -381,7 +376,7 @@ def one_hot_select(rows: int, classes: int) -> Calls:
 
     def fast() -> Tensor:
         lowest, highest = torch.aminmax(index)
-        bool(lowest >= 0), bool(highest < classes), bool(values.detach().sum().isfinite())
+        lowest.item(), highest.item(), values.detach().sum().item()
         return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
     return Calls(
@@ -398,11 +393,12 @@ def points_of(points: int, others: int, width: int) -> tuple[Tensor, Tensor]:
 
 def pairwise_product(points: int, others: int, width: int) -> Calls:
     x, y = points_of(points, others, width)
-    return Calls(
-        lambda: ops.pairwise_product(x, y, -1),
-        lambda: torch.mm(x.squeeze(1), y.squeeze(0).mT).detach(),
-        lambda: (x * y).sum(-1),
-    )
+
+    def fast() -> Tensor:
+        first, second = x.reshape(1, points, width), y.reshape(1, others, width)
+        return torch.bmm(first, second.mT).reshape(points, others).detach()
+
+    return Calls(lambda: ops.pairwise_product(x, y, -1), fast, lambda: (x * y).sum(-1))
 
 
 def pairwise_cosine(points: int, others: int, width: int) -> Calls:
@@ -410,54 +406,64 @@ def pairwise_cosine(points: int, others: int, width: int) -> Calls:
 
     def unit(vectors: Tensor) -> Tensor:
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clone()
-        return vectors / lengths.clamp_min_(1e-8)
+        with torch.no_grad():
+            lengths.clamp_min_(1e-8)
+        return vectors / lengths
+
+    def fast() -> Tensor:
+        first, second = x.reshape(1, points, width), y.reshape(1, others, width)
+        return torch.bmm(unit(first), unit(second).mT).reshape(points, others).detach()
 
     return Calls(
         lambda: ops.pairwise_cosine(x, y, -1),
-        lambda: torch.mm(unit(x.squeeze(1)), unit(y.squeeze(0)).mT).detach(),
+        fast,
         lambda: functional.cosine_similarity(x, y, -1, 1e-8),
     )
 
 
 def squares_of(x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return the squared distances of all pairs of rows by their products, and the near pairs."""
-    centre = y.mean(-2, keepdim=True)
-    first, second = x - centre, y - centre
-    rows, columns = first.square().sum(-1, keepdim=True), second.square().sum(-1)
-    squares = torch.addmm(columns, first, second.mT, alpha=-2) + rows
-    is_exact = squares > torch.add(columns * 0.125 + 1e-30, rows, alpha=0.125)
-    return squares, is_exact.logical_not_().nonzero(as_tuple=True)
+    (points, _, width), others = x.shape, y.shape[1]
+    first, second = x.reshape(1, points, width), y.reshape(1, others, width)
+    centre = second.detach().mean(-2, keepdim=True)
+    first, second = first - centre, second - centre
+    rows, columns = first.square().sum(-1), second.square().sum(-1)
+    products = torch.baddbmm(columns.unsqueeze(-2), first, second.mT, alpha=-2)
+    rows = rows.reshape(points, 1)
+    squares = products.reshape(points, others) + rows
+    with torch.no_grad():
+        least = columns.reshape(1, others) * 0.125 + 1e-30
+        is_exact = squares > torch.add(least, rows, alpha=0.125)
+        return squares, is_exact.logical_not_().nonzero(as_tuple=True)
 
 
-def with_differences(
-    squares: Tensor, near: tuple[Tensor, ...], x: Tensor, y: Tensor, power: float
-) -> Tensor:
-    """Return squares in which those of near pairs are computed from their differences."""
-    if not near[0].numel():
-        return squares
-    differences = x.index_select(0, near[0]) - y.index_select(0, near[1])
-    return squares.index_put(near, differences.square().sum(-1) ** power)
+def far_points_of(points: int, others: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return two sets of points of which no pair is near, as in most data."""
+    x, y = points_of(points, others, width)
+    x[..., width // 2 :], y[..., : width // 2] = 0, 0
+    return x, y
 
 
 def squared_distances(points: int, others: int, width: int) -> Calls:
-    x, y = points_of(points, others, width)
+    x, y = far_points_of(points, others, width)
 
     def fast() -> Tensor:
-        squares, near = squares_of(x.squeeze(1), y.squeeze(0))
-        return with_differences(squares, near, x.squeeze(1), y.squeeze(0), 1)
+        squares, near = squares_of(x, y)
+        if near[0].numel():
+            raise ValueError("a pair is near")
+        return squares
 
-    return Calls(
-        lambda: ops.squared_distances(x, y, -1), fast, lambda: ((x - y) ** 2).sum(-1)
-    )
+    return Calls(lambda: ops.squared_distances(x, y, -1), fast, lambda: ((x - y) ** 2).sum(-1))
 
 
 def distances(points: int, others: int, width: int) -> Calls:
-    x, y = points_of(points, others, width)
+    x, y = far_points_of(points, others, width)
 
     def fast() -> Tensor:
-        squares, near = squares_of(x.squeeze(1), y.squeeze(0))
-        far = squares.index_put(near, squares.new_ones(())).sqrt()
-        return with_differences(far, near, x.squeeze(1), y.squeeze(0), 0.5)
+        squares, near = squares_of(x, y)
+        if near[0].numel():
+            raise ValueError("a pair is near")
+        return squares.sqrt()
 
     return Calls(lambda: ops.distances(x, y, -1), fast, lambda: torch.norm(x - y, dim=-1))
 
@@ -478,32 +484,34 @@ FEW_POSITIONS: Mapping[str, Any] = {
     "small": {"batch": 1, "channels": 64, "side": 1},
     "typical": adopter.IMAGES["typical"],
 }
+# as many rows as are computed at once, and one more
+FEW_CLASSES: Numbers = {"batch": 1, "length": CHUNK + 1, "width": 4, "vocabulary": 8}
 CASES = [
     case("attention", ATTENTION, attention),
     case("attention, masked", ATTENTION, masked_attention),
     case("channels_first_layer_norm", torch_subjects.IMAGES, channels_first_layer_norm),
     case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
-    case("diagonal_matmul", idioms.MATRICES, diagonal_matmul),
-    case("distances", idioms.POINTS, distances),
+    case("diagonal_matmul", idioms.MATRICES, diagonal_matmul, rows=162, width=1),
+    case("distances", idioms.POINTS, distances, points=64, others=64, width=320),
     case("dropout_add_layer_norm", adopter.LAYERS, dropout_add_layer_norm),
     case("gated_linear", torch_subjects.MLP, gated_linear),
     case("grouped_experts", torch_subjects.EXPERTS, grouped_experts),
     case("interleaved_rotary", torch_subjects.HEADS, interleaved_rotary),
     case("linear_at", SEQUENCE, linear_at),
     case("linear_batch_norm", adopter.FEATURES, linear_batch_norm),
-    case("linear_cross_entropy", VOCABULARY, linear_cross_entropy),
+    case("linear_cross_entropy", VOCABULARY, linear_cross_entropy, **FEW_CLASSES),
     case("linear_gelu", adopter.LAYERS, linear_gelu),
     case("linear_qkv", adopter.LAYERS, linear_qkv),
-    case("matmul_diagonal", idioms.MATRICES, matmul_diagonal),
-    case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul),
-    case("one_hot_select", idioms.BATCHES, one_hot_select),
-    case("pairwise_cosine", idioms.POINTS, pairwise_cosine),
-    case("pairwise_product", idioms.POINTS, pairwise_product),
+    case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
+    case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),
+    case("one_hot_select", idioms.BATCHES, one_hot_select, rows=64, classes=1024),
+    case("pairwise_cosine", idioms.POINTS, pairwise_cosine, points=32, others=32, width=64),
+    case("pairwise_product", idioms.POINTS, pairwise_product, points=32, others=32, width=64),
     case("postponed_baddbmm", ATTENTION, postponed_baddbmm),
     case("postponed_einsum", ATTENTION, postponed_einsum),
     case("postponed_matmul", ATTENTION, postponed_matmul),
-    case("product_diagonal", idioms.MATRICES, product_diagonal),
-    case("product_trace", idioms.MATRICES, product_trace),
+    case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
+    case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
     case("rolled_rotary", torch_subjects.HEADS, rolled_rotary),
     case("rotated_pairs", torch_subjects.HEADS, rotated_pairs),
@@ -511,5 +519,5 @@ CASES = [
     case("sequential", adopter.LAYERS, sequential),
     case("softmax", adopter.SCORES, softmax),
     case("sorted_head", HEAD_COUNTS, sorted_head),
-    case("squared_distances", idioms.POINTS, squared_distances),
+    case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),
 ]

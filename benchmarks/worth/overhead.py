@@ -96,11 +96,12 @@ def typical_seconds(case: OpCase) -> float:
 def overheads(case: OpCase, rounds: int) -> Iterator[Overhead]:
     """Yield what an op costs where it ends in its fast path, and where it is too small for that."""
     typical = typical_seconds(case)
-    calls: Calls = case.make(**case.tiny)
+    calls: Calls = case.make(**case.least)
     os.environ["REGRAFT_KERNELS"] = "always"
     plain, extra = difference(calls.op, calls.fast, rounds)
     del os.environ["REGRAFT_KERNELS"]
     yield Overhead("fast", plain, extra, typical)
+    calls = case.make(**case.tiny)
     if calls.small is not None:
         plain, extra = difference(calls.op, calls.small, rounds)
         yield Overhead("small", plain, extra, typical)
@@ -109,8 +110,7 @@ def overheads(case: OpCase, rounds: int) -> Iterator[Overhead]:
 def line(op: str, overhead: Overhead) -> str:
     """Return a row of the table."""
     low, median, high = (
-        1e6 * number
-        for number in (overhead.extra.low, overhead.extra.median, overhead.extra.high)
+        1e6 * number for number in (overhead.extra.low, overhead.extra.median, overhead.extra.high)
     )
     spread = f"({low:.1f} to {high:.1f})"
     return (

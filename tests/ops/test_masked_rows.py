@@ -37,7 +37,7 @@ def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     something traces."""
     if request.param == "not reading":
         monkeypatch.setattr(
-            importlib.import_module("regraft.ops.masked_rows"), "_can_read", lambda bias: False
+            importlib.import_module("regraft.ops.masked_rows"), "can_read", lambda: False
         )
     return bool(request.param == "reading")
 

@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_plain
+from regraft.ops.plain import (
+    are_functions_overridden,
+    are_kernels_forced,
+    are_tensors,
+    is_plain,
+)
 
 # Weights that are folded in half precision are rounded a second time: there the composition is more
 # accurate.
@@ -41,7 +46,7 @@ def can_fold(
     channels   number of outputs of `layer`
     positions  number of elements of the result for each channel
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or are_functions_overridden():
         return False  # the surrounding compiler folds by itself, and sees the hooks
     if not _folding_pays(positions * channels, layer.weight) or not is_plain(layer, type(layer)):
         return False
@@ -97,9 +102,10 @@ def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor,
     scale = torch.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
+    if bias is None and norm.bias is not None:
+        return scale, torch.addcmul(norm.bias, norm.running_mean, scale, value=-1)
     centred = -norm.running_mean if bias is None else bias - norm.running_mean
-    shift = centred * scale
-    return scale, shift if norm.bias is None else shift + norm.bias
+    return scale, centred * scale if norm.bias is None else torch.addcmul(norm.bias, centred, scale)
 
 
 def apply_members_after(norm: nn.Module, normalised: torch.Tensor) -> torch.Tensor:

@@ -12,9 +12,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.modules import module as module_internals
+from torch.overrides import _get_current_function_mode_stack, has_torch_function
+from torch.utils._device import DeviceContext
 
 _TENSORS = (torch.Tensor, nn.Parameter)
+_NOT_OVERRIDING = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
 
 
 def is_plain(module: Any, kind: type[nn.Module]) -> bool:
@@ -25,15 +29,13 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
     any kind, a `forward` of the instance (weight offloading), a patched class, a module with its
     own compiled call, or parameters that are not ordinary tensors (sharded or quantised).
     """
-    return (
-        type(module) is kind
-        and _is_defined_in(kind.forward, kind.__module__)
-        and _is_defined_in(kind.__call__, nn.Module.__module__)
-        and not is_hooked(module)
-        and all(
-            parameter is None or type(parameter) in _TENSORS
-            for parameter in module._parameters.values()
-        )
+    if type(module) is not kind or is_hooked(module):
+        return False
+    for parameter in module._parameters.values():
+        if parameter is not None and type(parameter) not in _TENSORS:
+            return False
+    return _is_defined_in(kind.forward, kind.__module__) and _is_defined_in(
+        kind.__call__, nn.Module.__module__
     )
 
 
@@ -46,7 +48,10 @@ def _is_defined_in(function: Any, module_name: str) -> bool:
 def are_tensors(*values: Any) -> bool:
     """Return whether all values are tensors or parameters, and of no subclass (sharded, quantised,
     postponed)."""
-    return all(type(value) in _TENSORS for value in values)
+    for value in values:  # noqa: SIM110  a generator takes longer than this loop
+        if type(value) not in _TENSORS:
+            return False
+    return True
 
 
 def linear_operands(x: torch.Tensor, linear: Any) -> tuple[torch.Tensor, ...]:
@@ -55,14 +60,42 @@ def linear_operands(x: torch.Tensor, linear: Any) -> tuple[torch.Tensor, ...]:
 
 
 def is_transformed() -> bool:
-    """Return whether the caller is traced or compiled, under a transformation of functions, or in
-    forward mode."""
+    """Return whether the caller is traced or compiled, under a transformation of functions or a
+    mode that overrides functions of PyTorch, or in forward mode."""
     return bool(
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        or torch._C._is_tracing()
         or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
+        or forward_ad._current_level >= 0
+        or (torch._C._len_torch_function_stack() and are_functions_overridden())
     )
+
+
+def are_functions_overridden() -> bool:
+    """Return whether a mode overrides functions of PyTorch: it has to see those of the model.
+
+    The mode of a default device only adds an argument to functions that make tensors.
+    """
+    return any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack())
+
+
+def are_overridden(*values: Any) -> bool:
+    """Return whether a mode, or the class of one of the values, overrides functions of PyTorch.
+
+    The answer is False while a compiler traces, which follows the functions that override others.
+    """
+    if torch.compiler.is_compiling() or not has_torch_function(values):
+        return False
+    return are_functions_overridden() or any(
+        getattr(type(value), "__torch_function__", _NOT_OVERRIDING[0]) not in _NOT_OVERRIDING
+        for value in values
+    )
+
+
+def can_read() -> bool:
+    """Return whether elements of tensors may decide what runs: outside of tracing, transformations
+    and modes that dispatch operations, such as those of `make_fx` and of fake tensors."""
+    return not is_transformed() and not torch._C._len_torch_dispatch_stack()
 
 
 def is_forward_mode() -> bool:
@@ -71,7 +104,7 @@ def is_forward_mode() -> bool:
     Then the kernels of PyTorch 2.13 have no gradients in reverse mode, or wrong ones.
     """
     is_compiling = torch.compiler.is_compiling()
-    return not is_compiling and bool(torch.autograd.forward_ad._current_level >= 0)
+    return not is_compiling and bool(forward_ad._current_level >= 0)
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -104,8 +137,10 @@ def compiles(*tensors: torch.Tensor) -> bool:
     composition, and before PyTorch 2.13: the nodes that 2.4 and 2.6 compile cannot run a second
     backward pass.
     """
-    are_on_cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
-    return are_on_cuda and not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
+    for tensor in tensors:
+        if type(tensor) not in _TENSORS or not tensor.is_cuda:
+            return False
+    return not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
 
 
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
