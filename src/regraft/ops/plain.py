@@ -15,9 +15,11 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as module_internals
 from torch.overrides import _get_current_function_mode_stack, has_torch_function
-from torch.utils._device import DeviceContext
 
 _TENSORS = (torch.Tensor, nn.Parameter)
+# The modules of modes that leave functions as they are: the mode of a default device, which names it
+# to functions that make tensors, and those by which `make_fx` and `torch.export` note what they see.
+_HARMLESS_MODES = ("torch.utils._device", "torch.fx.experimental.proxy_tensor")
 _NOT_OVERRIDING = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
 
 
@@ -72,11 +74,10 @@ def is_transformed() -> bool:
 
 
 def are_functions_overridden() -> bool:
-    """Return whether a mode overrides functions of PyTorch: it has to see those of the model.
-
-    The mode of a default device only adds an argument to functions that make tensors.
-    """
-    return any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack())
+    """Return whether a mode overrides functions of PyTorch: it has to see those of the model."""
+    return any(
+        type(mode).__module__ not in _HARMLESS_MODES for mode in _get_current_function_mode_stack()
+    )
 
 
 def are_overridden(*values: Any) -> bool:
@@ -163,10 +164,14 @@ def on_one_gpu(*tensors: torch.Tensor) -> bool:
     return are_uniform and not is_transformed() and not torch.is_autocast_enabled("cuda")
 
 
-@functools.cache
 def library_function(module: str, name: str, extension: str = "") -> Callable[..., Any] | None:
     """Import a function of another library; return None if it or the `extension` is missing or
-    fails to load."""
+    fails to load, and while a compiler traces."""
+    return None if torch.compiler.is_compiling() else _load_function(module, name, extension)
+
+
+@functools.cache
+def _load_function(module: str, name: str, extension: str) -> Callable[..., Any] | None:
     try:
         if extension and importlib.util.find_spec(extension) is None:
             return None
