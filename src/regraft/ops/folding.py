@@ -19,7 +19,8 @@ from regraft.ops.plain import (
 _FOLDED_TYPES = (torch.float32, torch.float64)
 # The least number of elements of a result for which folding pays, in total and for each weight:
 # with fewer elements, the small operations on the weights cost more than the pass over the result
-# that they save. On other devices than CPU this has not been measured.
+# that they save (`benchmarks/results/effect-folding.txt`). On other devices than CPU this has not
+# been measured.
 _LEAST_FOLDED = {"cpu": 2**20}
 _LEAST_ELSEWHERE = 2**25
 _FOR_EACH_WEIGHT = 64
