@@ -17,8 +17,8 @@ from torch.nn.modules import module as module_internals
 from torch.overrides import _get_current_function_mode_stack, has_torch_function
 
 _TENSORS = (torch.Tensor, nn.Parameter)
-# The modules of modes that leave functions as they are: the mode of a default device, which names it
-# to functions that make tensors, and those by which `make_fx` and `torch.export` note what they see.
+# The modules of modes that leave functions as they are: that of a default device, which names it to
+# functions that make tensors, and those by which `make_fx` and `torch.export` note what they see.
 _HARMLESS_MODES = ("torch.utils._device", "torch.fx.experimental.proxy_tensor")
 _NOT_OVERRIDING = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
 
