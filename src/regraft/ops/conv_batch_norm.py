@@ -82,19 +82,18 @@ def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Te
 def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
     """Name the implementation for these arguments: "folded" or "reference"."""
     norm_class = NORM_AFTER.get(type(conv))
-    if norm_class is None or not are_tensors(x) or x.dim() != conv.weight.dim():
+    if norm_class is None or not isinstance(norm, norm_class) or norm.training:
+        return "reference"
+    weight, shape = conv._parameters.get("weight"), x.shape
+    if not are_tensors(x, weight) or len(shape) != weight.dim():
         # without a batch dimension the normalisation raises, or normalises another axis
         return "reference"
     stride = conv.stride  # the layer also runs if its user replaced the tuple by a number
-    stride_product = stride ** (x.dim() - 2) if isinstance(stride, int) else math.prod(stride)
-    input_positions = x.shape[0] * math.prod(x.shape[2:])
-    positions = (
-        input_positions * stride_product
-        if type(conv) in _TRANSPOSED
-        else input_positions // stride_product
-    )
-    return (
-        "folded"
-        if can_fold(x, conv, norm, norm_class, conv.out_channels, positions)
-        else "reference"
-    )
+    stride_product = stride ** (len(shape) - 2) if isinstance(stride, int) else math.prod(stride)
+    positions = shape[0] * math.prod(shape[2:])
+    if type(conv) in _TRANSPOSED:
+        positions *= stride_product
+    else:
+        positions //= stride_product
+    fits = can_fold(x, conv, norm, norm_class, conv.out_channels, positions)
+    return "folded" if fits else "reference"

@@ -21,7 +21,7 @@ _FOLDED_TYPES = (torch.float32, torch.float64)
 # with fewer elements, the small operations on the weights cost more than the pass over the result
 # that they save (`benchmarks/results/effect-folding.txt`). On other devices than CPU this has not
 # been measured.
-_LEAST_FOLDED = {"cpu": 2**20}
+_LEAST_FOLDED = 2**20
 _LEAST_ELSEWHERE = 2**25
 _FOR_EACH_WEIGHT = 64
 # Layers of libraries that normalise like their base class of PyTorch, and then call some of their
@@ -47,9 +47,10 @@ def can_fold(
     channels   number of outputs of `layer`
     positions  number of elements of the result for each channel
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or are_functions_overridden():
+    weight = layer._parameters.get("weight")
+    if torch.compiler.is_compiling() or not _folding_pays(positions * channels, weight):
         return False  # the surrounding compiler folds by itself, and sees the hooks
-    if not _folding_pays(positions * channels, layer.weight) or not is_plain(layer, type(layer)):
+    if torch.jit.is_tracing() or are_functions_overridden() or not is_plain(layer, type(layer)):
         return False
     if not are_tensors(x) or x.dtype not in _FOLDED_TYPES or not _is_foldable(norm, kind):
         return False
@@ -87,12 +88,13 @@ def _do_weights_fit(x: torch.Tensor, layer: Any, norm: Any, channels: int) -> bo
 
 
 def _folding_pays(result_size: int, weight: Any) -> bool:
-    """Return whether a result of this many elements is large enough, or REGRAFT_KERNELS=always
-    demands folding."""
-    least = _LEAST_FOLDED.get(weight.device.type, _LEAST_ELSEWHERE)
-    return (
-        bool(result_size >= max(least, _FOR_EACH_WEIGHT * weight.numel())) or are_kernels_forced()
-    )
+    """Return whether a result of this many elements is large enough for a weight, or
+    REGRAFT_KERNELS=always demands folding; never without a weight."""
+    if weight is None:
+        return False
+    least = _LEAST_FOLDED if weight.is_cpu else _LEAST_ELSEWHERE
+    is_large = result_size >= least and result_size >= _FOR_EACH_WEIGHT * weight.numel()
+    return is_large or are_kernels_forced()
 
 
 def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -97,7 +97,7 @@ def linear_cross_entropy_implementation(
     reduction: str = "mean",
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not hasattr(nn, "LinearCrossEntropyOptions") or is_transformed():
+    if not hasattr(nn, "LinearCrossEntropyOptions") or not _are_rows_many(x, shift):
         return "reference"
     if not is_plain(linear, nn.Linear) or not _is_plain_loss(layer):
         return "reference"
@@ -106,12 +106,18 @@ def linear_cross_entropy_implementation(
     reduction = reduction if layer is None else layer.reduction
     if reduction not in ("mean", "sum") or classes not in (None, linear.out_features):
         return "reference"
-    rows = _count_rows(x, shift)
-    if target.dtype != torch.int64 or target.shape != (rows,):
+    if target.dtype != torch.int64 or target.shape != (_count_rows(x, shift),):
         return "reference"
-    chunking_pays = rows > CHUNK and linear.out_features > linear.in_features
+    chunking_pays = linear.out_features > linear.in_features
     is_autocast = torch.is_autocast_enabled(x.device.type)
     return "torch-native" if chunking_pays and not is_autocast else "reference"
+
+
+def _are_rows_many(x: Any, shift: bool) -> bool:
+    """Return whether `x` is a tensor with more rows than one chunk, outside of tracing."""
+    if not are_tensors(x) or is_transformed():
+        return False
+    return x.dim() >= 2 and _count_rows(x, shift) > CHUNK
 
 
 def _kernel_takes_tensors(x: torch.Tensor, target: torch.Tensor, linear: Any) -> bool:
@@ -120,14 +126,13 @@ def _kernel_takes_tensors(x: torch.Tensor, target: torch.Tensor, linear: Any) ->
     operands = linear_operands(x, linear)
     if any(tensor.dtype != torch.float32 or tensor.device != x.device for tensor in operands):
         return False
-    return are_tensors(x) and type(target) is torch.Tensor and target.device == x.device
+    return type(target) is torch.Tensor and target.device == x.device
 
 
 def _are_inputs(x: torch.Tensor, linear: Any, flat: bool) -> bool:
-    """Return whether `x` is `(N, H)`, or with `flat` `(..., N, H)`, for the H of the layer."""
-    if x.dim() < 2 or (x.dim() > 2 and not flat):
-        return False
-    return bool(x.shape[-1] == linear.in_features)
+    """Return whether `x`, of two dimensions or more, is `(N, H)`, or with `flat` `(..., N, H)`, for
+    the H of the layer."""
+    return bool(x.shape[-1] == linear.in_features) and (flat or x.dim() == 2)
 
 
 def _is_plain_loss(layer: Any) -> bool:
@@ -141,8 +146,9 @@ def _is_plain_loss(layer: Any) -> bool:
 
 def _count_rows(x: torch.Tensor, shift: bool) -> int:
     """Return the number of rows of `x`, with `shift` without the last position of each sequence."""
-    positions = x.shape[-2]
-    return x[..., 0].numel() // positions * (positions - shift) if positions else 0
+    *_, positions, features = x.shape
+    count = positions * features
+    return x.numel() // count * (positions - shift) if count else 0
 
 
 class _DifferentiableOnce(torch.autograd.Function):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import _C, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as module_internals
 from torch.overrides import _get_current_function_mode_stack, has_torch_function
@@ -66,10 +66,10 @@ def is_transformed() -> bool:
     mode that overrides functions of PyTorch, or in forward mode."""
     return bool(
         torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
+        or _C._is_tracing()
+        or _C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or (torch._C._len_torch_function_stack() and are_functions_overridden())
+        or (_C._len_torch_function_stack() and are_functions_overridden())
     )
 
 
@@ -96,7 +96,7 @@ def are_overridden(*values: Any) -> bool:
 def can_read() -> bool:
     """Return whether elements of tensors may decide what runs: outside of tracing, transformations
     and modes that dispatch operations, such as those of `make_fx` and of fake tensors."""
-    return not is_transformed() and not torch._C._len_torch_dispatch_stack()
+    return not is_transformed() and not _C._len_torch_dispatch_stack()
 
 
 def is_forward_mode() -> bool:
