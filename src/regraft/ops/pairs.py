@@ -64,7 +64,7 @@ def pairs_of(
     expanded  `expand` may have stretched both; the result is None where it has added more than the
               pairs
     """
-    if not are_tensors(x, y) or type(dim) is not int or torch.compiler.is_compiling():
+    if not are_tensors(x, y) or type(dim) is not int or not can_read():
         return None
     if expanded:
         return _pairs_of_expanded(x, y, dim, least)
@@ -135,8 +135,9 @@ def _arranged(x: torch.Tensor, y: torch.Tensor, dim: int, layout: Layout) -> Pai
     """Return two tensors in their layout."""
     if layout.is_swapped:
         x, y = y, x
-    count, sizes = len(layout.shape) + 1, layout.sizes
-    if dim != -1 and dim != count - 1:
+    sizes = layout.sizes
+    if dim != -1 and dim != len(layout.shape):
+        count = len(layout.shape) + 1
         x, y = (
             tensor.reshape((1,) * (count - tensor.dim()) + tensor.shape).movedim(dim, -1)
             for tensor in (x, y)
@@ -178,15 +179,11 @@ def _view_source(tensor: torch.Tensor) -> torch.Tensor | None:
 def _can_multiply(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Return whether a matrix product of two tensors is exact to their dtype and is PyTorch's."""
     dtype = x.dtype
-    return (
-        dtype is y.dtype
-        and (dtype is torch.float64 or (dtype is torch.float32 and _multiplies_exactly()))
-        and x.is_cpu
-        and y.is_cpu
-        and x.layout is y.layout is torch.strided
-        and not torch.is_autocast_enabled("cpu")
-        and can_read()
-    )
+    if dtype is not y.dtype or not (x.is_cpu and y.is_cpu):
+        return False
+    if not (x.layout is y.layout is torch.strided) or torch.is_autocast_enabled("cpu"):
+        return False
+    return (dtype is torch.float32 and _multiplies_exactly()) or dtype is torch.float64
 
 
 def _multiplies_exactly() -> bool:
