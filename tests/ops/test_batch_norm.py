@@ -4,7 +4,10 @@ runs, and the result stays."""
 from __future__ import annotations
 
 import copy
+import importlib
+import pickle
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -490,3 +493,207 @@ def test_references_are_the_composition() -> None:
     assert torch.equal(ops.REFERENCES["conv_batch_norm"](x, conv, norm), norm(conv(x)))
     x, linear, norm = linear_case()
     assert torch.equal(ops.REFERENCES["linear_batch_norm"](x, linear, norm), norm(linear(x)))
+
+
+def scaled_copy(module: Any) -> dict[str, Any]:
+    """Return a state of a module in which every floating tensor is another one."""
+    return {
+        name: tensor * 1.5 + 0.25 if tensor.is_floating_point() else tensor
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def step(kind: Callable[..., Any], **options: Any) -> Callable[[Any, Any], None]:
+    """Return a function that takes one step of an optimizer of all parameters."""
+
+    def update(layer: Any, norm: Any) -> None:
+        parameters = [*layer.parameters(), *norm.parameters()]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        kind(parameters, lr=0.3, **options).step()
+
+    return update
+
+
+def by_numpy(tensor: Any) -> None:
+    """Change a tensor through a NumPy array of its memory."""
+    array = tensor.detach().numpy()
+    array *= 3
+
+
+def to_double_and_back(layer: Any, norm: Any) -> None:
+    layer.double(), norm.double()
+    layer.weight.data.mul_(2)
+    layer.float(), norm.float()
+
+
+def swap_parameter(layer: Any, norm: Any) -> None:
+    layer.weight = nn.Parameter(layer.weight.detach() * 2)
+    norm.running_mean = norm.running_mean + 1
+
+
+def share_memory(layer: Any, norm: Any) -> None:
+    other = torch.from_numpy(layer.weight.detach().numpy())
+    other.add_(1)
+
+
+def train_once(layer: Any, norm: Any) -> None:
+    """Let the normalisation see a batch in training mode, which changes its statistics."""
+    norm.train()(torch.randn(7, norm.num_features, *[5] * (layer.weight.dim() - 2)) * 4 + 1)
+    norm.eval()
+
+
+UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "load_state_dict": lambda m, n: (
+        m.load_state_dict(scaled_copy(m)),
+        n.load_state_dict(scaled_copy(n)),
+    ),
+    "load_state_dict, assigned": lambda m, n: (
+        m.load_state_dict(scaled_copy(m), assign=True),
+        n.load_state_dict(scaled_copy(n), assign=True),
+    ),
+    "statistics in place": lambda m, n: (n.running_mean.add_(3), n.running_var.mul_(2)),
+    "statistics by data": lambda m, n: (n.running_mean.data.add_(3), n.running_var.data.mul_(2)),
+    "statistics by NumPy": lambda m, n: by_numpy(n.running_var),
+    "reset statistics": lambda m, n: n.reset_running_stats(),
+    "a batch in training": train_once,
+    "another epsilon": lambda m, n: setattr(n, "eps", 0.5),
+    "assigned data": lambda m, n: setattr(m.weight, "data", m.weight.detach() * 2),
+    "data in place": lambda m, n: (m.weight.data.mul_(2), n.weight.data.add_(1)),
+    "data of the bias": lambda m, n: (m.bias.data.add_(1), n.bias.data.add_(1)),
+    "a row in place": lambda m, n: m.weight[0].zero_(),
+    "a row of data in place": lambda m, n: m.weight.data[0].zero_(),
+    "foreach": lambda m, n: torch._foreach_mul_([m.weight, n.weight, n.running_var], 2),
+    "foreach on data": lambda m, n: torch._foreach_mul_([m.weight.data, n.weight.data], 2),
+    "NumPy": lambda m, n: by_numpy(m.weight),
+    "memory shared with NumPy": share_memory,
+    "SGD": step(torch.optim.SGD),
+    "SGD, foreach": step(torch.optim.SGD, foreach=True),
+    "Adam, fused": step(torch.optim.Adam, fused=True),
+    "another dtype and back": to_double_and_back,
+    "another parameter": swap_parameter,
+    "initialisation": lambda m, n: nn.init.normal_(m.weight),
+    "vector_to_parameters": lambda m, n: nn.utils.vector_to_parameters(
+        torch.randn(m.weight.numel()), [m.weight]
+    ),
+    "inference mode": lambda m, n: torch.inference_mode()(lambda: m.weight.mul_(2))(),
+}
+
+
+def layer_case(name: str) -> tuple[Any, Any, Any]:
+    """Return the case of a convolution, or of the Linear layer."""
+    return linear_case() if name == "linear" else case(name)
+
+
+def folded_result(x: Any, layer: Any, norm: Any) -> Any:
+    """Return the result of the op, which folds."""
+    name, op = op_of(layer)
+    assert implementation(name, x, layer, norm) == "folded"
+    return op(x, layer, norm)
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+@pytest.mark.parametrize("name", ["2d", "transposed, grouped", "linear"])
+def test_folded_weights_are_never_stale(name: str, update: Callable[[Any, Any], Any]) -> None:
+    x, layer, norm = layer_case(name)
+    with torch.no_grad():
+        before = folded_result(x, layer, norm)
+        update(layer, norm)
+        after = folded_result(x, layer, norm)
+        torch.testing.assert_close(after, norm(layer(x)))
+        assert not torch.allclose(before, after)
+
+
+@pytest.mark.parametrize("name", ["2d", "linear"])
+def test_a_call_folds_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, layer, norm = layer_case(name)
+    file, calls = importlib.import_module(f"regraft.ops.{op_of(layer)[0]}"), []
+    fold = file.scale_and_shift
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return fold(*arguments)
+
+    monkeypatch.setattr(file, "scale_and_shift", counted)
+    with torch.no_grad():
+        for count in (1, 2, 3):
+            folded_result(x, layer, norm)
+            assert len(calls) == count
+
+
+def test_a_fold_follows_modes_and_parametrizations() -> None:
+    x, conv, norm = case("2d")
+    with torch.no_grad():
+        folded_result(x, conv, norm)
+        norm.train()
+        trained = copy.deepcopy(norm)
+        assert torch.equal(conv_batch_norm(x, conv, norm), trained(conv(x)))
+        assert torch.equal(norm.running_mean, trained.running_mean)
+        norm.eval()
+        torch.testing.assert_close(folded_result(x, conv, norm), norm(conv(x)))
+        nn.utils.parametrize.register_parametrization(conv, "weight", nn.Tanh())
+        assert implementation("conv_batch_norm", x, conv, norm) == "reference"
+        assert torch.equal(conv_batch_norm(x, conv, norm), norm(conv(x)))
+        nn.utils.parametrize.remove_parametrizations(conv, "weight")
+        torch.testing.assert_close(folded_result(x, conv, norm), norm(conv(x)))
+    norm.requires_grad_(False)
+    folded_result(x, conv, norm)
+    norm.requires_grad_(True)
+    assert implementation("conv_batch_norm", x, conv, norm) == "reference"
+
+
+def test_copies_and_pickles_fold_their_own_parameters() -> None:
+    x, conv, norm = case("2d")
+    with torch.no_grad():
+        folded_result(x, conv, norm)
+        for copied in (copy.deepcopy((conv, norm)), pickle.loads(pickle.dumps((conv, norm)))):
+            copied[0].weight.data.mul_(2)
+            torch.testing.assert_close(folded_result(x, *copied), copied[1](copied[0](x)))
+        torch.testing.assert_close(folded_result(x, conv, norm), norm(conv(x)))
+
+
+class Block(nn.Module):
+    """A convolution with its normalisation, by the op."""
+
+    def __init__(self, conv: Any, norm: Any) -> None:
+        super().__init__()
+        self.conv, self.norm = conv, norm
+
+    def forward(self, x: Any) -> Any:
+        return conv_batch_norm(x, self.conv, self.norm)
+
+
+def test_functional_calls_and_stacked_parameters_are_folded_as_given() -> None:
+    x, conv, norm = case("2d")
+    block = Block(conv, norm)
+    states = [dict(block.state_dict()), scaled_copy(block)]
+    stacked = {
+        name: torch.stack([state[name] for state in states])
+        for name, tensor in states[0].items()
+        if tensor.is_floating_point()
+    }
+    with torch.no_grad():
+        block(x)
+        expected = []
+        for state in states:
+            mine = copy.deepcopy(block)
+            mine.load_state_dict(state)
+            expected.append(mine.norm(mine.conv(x)))
+            torch.testing.assert_close(torch.func.functional_call(block, state, (x,)), expected[-1])
+        results = torch.vmap(lambda state: torch.func.functional_call(block, state, (x,)))(stacked)
+    torch.testing.assert_close(results, torch.stack(expected))
+
+
+def test_threads_fold_what_they_are_given() -> None:
+    cases = [(x, layer, norm) for x, layer, norm in map(layer_case, ("2d", "no bias", "linear"))]
+
+    def is_right(number: int) -> bool:
+        x, layer, norm = copy.deepcopy(cases[number % len(cases)])
+        with torch.no_grad():
+            layer.weight.data.mul_(1 + number / 8)
+            return torch.allclose(
+                folded_result(x, layer, norm), norm(layer(x)), rtol=1e-4, atol=1e-4
+            )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(is_right, range(48)))

@@ -36,9 +36,9 @@ def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     """Return whether elements of the mask are read, as on CPU, or not, as on CUDA and while
     something traces."""
     if request.param == "not reading":
-        monkeypatch.setattr(
-            importlib.import_module("regraft.ops.masked_rows"), "can_read", lambda bias: False
-        )
+        for name in ("masked_rows", "causal_masks"):
+            module = importlib.import_module(f"regraft.ops.{name}")
+            monkeypatch.setattr(module, "can_read", lambda: False)
     return bool(request.param == "reading")
 
 

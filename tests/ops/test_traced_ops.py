@@ -1,4 +1,4 @@
-"""Test that each op is the composition that it stands for while `torch.fx` traces a model."""
+"""Test that each op is plain calls of PyTorch while something traces or compiles a model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft import ops  # noqa: E402
@@ -106,9 +107,100 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_model_with_an_op_is_traced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+COMPILED = CASES | {
+    "linear_cross_entropy": lambda m, x: ops.linear_cross_entropy(x[0], TARGETS, m.q),
+}
+# `one_hot` itself reads indices, which `make_fx` refuses.
+UNTRACEABLE = {"one_hot_matmul", "one_hot_select"}
+
+
+@pytest.fixture(autouse=True)
+def forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run kernels for small tensors, too, on the same numbers in every test."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
+    torch.manual_seed(0)
+
+
+def calls_of(graph: Any) -> list[Any]:
+    """Return what a graph calls: functions, and the names of methods."""
+    assert not [node for node in graph.nodes if node.op == "call_module"]
+    return [node.target for node in graph.nodes if node.op in ("call_function", "call_method")]
+
+
+def is_plain(target: Any) -> bool:
+    """Return whether a function or the name of a method is PyTorch's or Python's own."""
+    names = target if isinstance(target, str) else f"{target.__module__}.{target.__name__}"
+    owner = names.partition(".")[0]
+    return isinstance(target, str) or owner in ("torch", "_operator", "builtins", "math")
+
+
+@pytest.mark.parametrize("gradients", [False, True], ids=["inference", "gradients"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiler_sees_plain_calls_in_one_graph(name: str, gradients: bool) -> None:
+    torch._dynamo.reset()
+    model, x, graphs = Layers(COMPILED[name]).eval(), torch.randn(2, 6, 8), []
+
+    def record(module: Any, _: Any) -> Any:
+        graphs.append(module.graph)
+        return module
+
+    with torch.set_grad_enabled(gradients):
+        compiled = torch.compile(model, backend=record, fullgraph=True)
+        torch.testing.assert_close(compiled(x), model(x))
+    (graph,) = graphs
+    calls = calls_of(graph)
+    assert calls
+    assert [target for target in calls if not is_plain(target)] == []
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_an_exported_model_holds_operations_of_pytorch(name: str) -> None:
+    model, x = Layers(COMPILED[name]).eval(), torch.randn(2, 6, 8)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,))
+        torch.testing.assert_close(program.module()(x), model(x))
+    calls = calls_of(program.graph)
+    assert calls
+    assert {target.namespace for target in calls if target.__module__ != "_operator"} == {"aten"}
+
+
+@pytest.mark.parametrize("tensors", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("name", sorted(set(COMPILED) - UNTRACEABLE))
+def test_operations_are_traced_without_a_look_at_the_numbers(name: str, tensors: str) -> None:
+    model, x, other = Layers(COMPILED[name]).eval(), torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+
+    def call(x: Any) -> Any:
+        return model(x)
+
+    with torch.no_grad():
+        traced = make_fx(call, tracing_mode=tensors, _allow_non_fake_inputs=True)(x)
+        torch.testing.assert_close(traced(other), model(other))
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_jit_trace_holds_for_other_numbers(name: str) -> None:
+    model, x, other = Layers(COMPILED[name]).eval(), torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, (x,))
+        torch.testing.assert_close(traced(other), model(other))
+
+
+def test_a_compiled_attention_is_the_kernel_that_compilers_know() -> None:
+    seen: list[Any] = []
+
+    def record(module: Any, _: Any) -> Any:
+        seen.extend(calls_of(module.graph))
+        return module
+
+    model, x = Layers(CASES["attention"]).eval(), torch.randn(2, 6, 8)
+    with torch.no_grad():
+        torch.compile(model, backend=record, fullgraph=True)(x)
+    assert F.scaled_dot_product_attention in seen
+    assert torch.softmax not in seen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_with_an_op_is_traced(name: str) -> None:
     model, x = Layers(CASES[name]).eval(), torch.randn(2, 6, 8)
     torch.testing.assert_close(torch.fx.symbolic_trace(model)(x), model(x))
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.causal_masks import is_causal
-from regraft.ops.masked_rows import attend_with_masked_rows, can_read
-from regraft.ops.plain import is_plain
+from regraft.ops.masked_rows import attend_with_masked_rows
+from regraft.ops.plain import are_overridden, is_plain
 
 
 def attention(
@@ -62,6 +62,11 @@ def attention(
         )
     total_scale = scale / divisor / factor
     bias, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
+    if bias is None:
+        result = functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=rate, scale=total_scale
+        )
+        return result.contiguous()  # like the product in the composition
 
     def kernel(
         query: torch.Tensor,
@@ -74,9 +79,7 @@ def attention(
             query, key, value, bias, rate, is_causal=causal, scale=total_scale
         )
 
-    if bias is None:
-        return kernel(query, key, value).contiguous()  # like the product in the composition
-    if can_read(bias) and is_causal(query, key, value, bias, total_scale):
+    if is_causal(query, key, value, bias, total_scale):
         return kernel(query, key, value, causal=True).contiguous()
     fill_mask = None if keep is None else ~keep
     result = attend_with_masked_rows(
@@ -152,25 +155,35 @@ def attention_implementation(
     scales: tuple[Any, ...] = (),
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    masks = [tensor for tensor in (mask, keep) if tensor is not None]
-    if not all(isinstance(operand, torch.Tensor) for operand in (query, key, value, *masks)):
+    if not _are_tensors(query, key, value, mask, keep):
         return "reference"
     if dropout is not None and not is_plain(dropout, nn.Dropout):
         return "reference"
     fits = (
         _are_scales_constant(scales)
         and _kernel_takes_dtype(query, key, value, mask)
-        and _do_shapes_fit(query, key, value, masks)
-        and query.numel()
+        and _do_shapes_fit(query, key, value, mask, keep)
         and (keep is None or _is_fill_lowest(fill, query))
     )
     return "torch-native" if fits else "reference"
 
 
+def _are_tensors(*operands: Any) -> bool:
+    """Return whether all operands are tensors or None, and functions of PyTorch are its own for
+    them."""
+    for operand in operands:
+        if operand is not None and not isinstance(operand, torch.Tensor):
+            return False
+    return not are_overridden(*operands)
+
+
 def _are_scales_constant(scales: tuple[Any, ...]) -> bool:
     """Return whether all scales are numbers, and all but the first, which are divisors, are not
     zero."""
-    return all(isinstance(number, int | float) for number in scales) and all(scales[1:])
+    for number in scales:
+        if not isinstance(number, int | float):
+            return False
+    return all(scales[1:])
 
 
 def _is_fill_lowest(fill: Any, query: torch.Tensor) -> bool:
@@ -186,8 +199,9 @@ def _kernel_takes_dtype(
     """Return whether the tensors have one floating point dtype for which the kernel pays, outside
     of autocast."""
     dtype, device = query.dtype, query.device.type
-    mask_fits = mask is None or mask.dtype == dtype
-    if not mask_fits or not key.dtype == value.dtype == dtype or not dtype.is_floating_point:
+    if mask is not None and mask.dtype != dtype:
+        return False
+    if not key.dtype == value.dtype == dtype or not dtype.is_floating_point:
         return False
     if torch.is_autocast_enabled(device):
         return False
@@ -196,16 +210,23 @@ def _kernel_takes_dtype(
 
 
 def _do_shapes_fit(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masks: list[torch.Tensor]
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    keep: torch.Tensor | None,
 ) -> bool:
-    """Return whether query, key and value have equal leading sizes, and the masks broadcast to the
-    scores."""
-    if not query.dim() == key.dim() == value.dim() >= 3:
+    """Return whether query, key and value have equal leading sizes, the query has elements, and the
+    masks broadcast to the scores."""
+    shape, key_shape, value_shape = query.shape, key.shape, value.shape
+    if not len(shape) == len(key_shape) == len(value_shape) >= 3:
         return False
-    if not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+    if not shape[:-2] == key_shape[:-2] == value_shape[:-2] or not query.numel():
         return False
-    scores_shape = (*query.shape[:-1], key.shape[-2])
-    return all(_mask_fits(mask, scores_shape) for mask in masks)
+    if mask is None and keep is None:
+        return True
+    scores_shape = (*shape[:-1], key_shape[-2])
+    return all(mask is None or _mask_fits(mask, scores_shape) for mask in (mask, keep))
 
 
 def _mask_fits(mask: torch.Tensor, scores: tuple[int, ...]) -> bool:

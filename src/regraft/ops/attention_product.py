@@ -12,7 +12,7 @@ from torch.nn import functional
 from regraft.ops.attention_form import Form, is_lowest
 from regraft.ops.causal_masks import is_causal
 from regraft.ops.einsum_equations import parse_weighted_sum
-from regraft.ops.masked_rows import attend_with_masked_rows, can_read
+from regraft.ops.masked_rows import attend_with_masked_rows
 
 _VANISHING = -750.0  # the exponential of this is zero in every dtype
 _BATCHED = frozenset({torch.bmm, torch.Tensor.bmm})
@@ -156,7 +156,7 @@ def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
 
     if form.bias is None:
         result = kernel(query, key, value)
-    elif can_read(form.bias) and is_causal(query, key, value, form.bias, form.scale):
+    elif is_causal(query, key, value, form.bias, form.scale):
         result = kernel(query, key, value, causal=True)
     else:
         bias = _mask_to_four_dimensions(form.bias, lead)

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from regraft.ops.plain import are_kernels_forced
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 
 # On CPU, PyTorch's kernel looks at 512 keys at a time, and leaves out blocks that no query sees;
 # with fewer keys the mask costs nothing.
@@ -24,9 +24,11 @@ def is_causal(
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)`, and the mask
     broadcasts to `(..., L, S)`. It has to be 0 up to its diagonal, and above so low that no weight
     is left, whatever the scores. Query, key and value have to be finite: the kernel does not look
-    at hidden keys, whose NaN or infinity reaches every result of the composition. The caller has to
-    know that elements can be read, on CPU and outside of tracing.
+    at hidden keys, whose NaN or infinity reaches every result of the composition. On other devices
+    than CPU, and where elements cannot be read, the answer is False.
     """
+    if not mask.is_cpu or not can_read() or not are_tensors(query, key, value, mask):
+        return False
     if mask.dim() < 2 or mask.shape[-2] != mask.shape[-1] or mask.requires_grad:
         return False
     if mask.shape[-1] < (2 if are_kernels_forced() else _FEWEST_KEYS):

@@ -41,26 +41,35 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
     """
     if conv_batch_norm_implementation(x, conv, norm) != "folded":
         return conv_batch_norm_reference(x, conv, norm)
-    scale, shift = scale_and_shift(norm, conv.bias)
-    weight = conv.weight
-    if type(conv) in _TRANSPOSED:
-        # the weight is (in, out / groups, *kernel), and the input channels are ordered by group
-        scale = scale.reshape(conv.groups, 1, -1, *[1] * (weight.dim() - 2))
-        weight = (weight.unflatten(0, (conv.groups, -1)) * scale).flatten(0, 1)
-        result: torch.Tensor = _TRANSPOSED[type(conv)](
-            x,
-            weight,
-            shift,
-            conv.stride,
-            conv.padding,
-            conv.output_padding,
-            conv.groups,
-            conv.dilation,
-        )
-        return apply_members_after(norm, result)
-    return apply_members_after(
-        norm, conv._conv_forward(x, weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift)
+    weight, bias = folded_weights(conv, norm)
+    transposed = _TRANSPOSED.get(type(conv))
+    if transposed is None:
+        return apply_members_after(norm, conv._conv_forward(x, weight, bias))
+    result: torch.Tensor = transposed(
+        x,
+        weight,
+        bias,
+        conv.stride,
+        conv.padding,
+        conv.output_padding,
+        conv.groups,
+        conv.dilation,
     )
+    return apply_members_after(norm, result)
+
+
+def folded_weights(conv: Any, norm: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weight and the bias of a convolution that computes `norm(conv(x))` in evaluation.
+
+    They are computed in every call: see docs/decisions/0040-folding-is-not-cached.md.
+    """
+    scale, shift = scale_and_shift(norm, conv.bias)
+    weight, kernel = conv.weight, (1,) * (conv.weight.dim() - 2)
+    if type(conv) not in _TRANSPOSED:
+        return weight * scale.reshape(-1, 1, *kernel), shift
+    # the weight is (in, out / groups, *kernel), and the input channels are ordered by group
+    scale = scale.reshape(conv.groups, 1, -1, *kernel)
+    return (weight.unflatten(0, (conv.groups, -1)) * scale).flatten(0, 1), shift
 
 
 def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
@@ -73,19 +82,18 @@ def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Te
 def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
     """Name the implementation for these arguments: "folded" or "reference"."""
     norm_class = NORM_AFTER.get(type(conv))
-    if norm_class is None or not are_tensors(x) or x.dim() != conv.weight.dim():
+    if norm_class is None or not isinstance(norm, norm_class) or norm.training:
+        return "reference"
+    weight, shape = conv._parameters.get("weight"), x.shape
+    if not are_tensors(x, weight) or len(shape) != weight.dim():
         # without a batch dimension the normalisation raises, or normalises another axis
         return "reference"
     stride = conv.stride  # the layer also runs if its user replaced the tuple by a number
-    stride_product = stride ** (x.dim() - 2) if isinstance(stride, int) else math.prod(stride)
-    input_positions = x.shape[0] * math.prod(x.shape[2:])
-    positions = (
-        input_positions * stride_product
-        if type(conv) in _TRANSPOSED
-        else input_positions // stride_product
-    )
-    return (
-        "folded"
-        if can_fold(x, conv, norm, norm_class, conv.out_channels, positions)
-        else "reference"
-    )
+    stride_product = stride ** (len(shape) - 2) if isinstance(stride, int) else math.prod(stride)
+    positions = shape[0] * math.prod(shape[2:])
+    if type(conv) in _TRANSPOSED:
+        positions *= stride_product
+    else:
+        positions //= stride_product
+    fits = can_fold(x, conv, norm, norm_class, conv.out_channels, positions)
+    return "folded" if fits else "reference"

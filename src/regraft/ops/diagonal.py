@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
+from regraft.ops.plain import are_kernels_forced, are_overridden, are_tensors, can_read
 
 # Numbers of multiplications in the full product below which the composition is as fast.
 _LEAST_SCALED = 1 << 22
@@ -59,8 +61,7 @@ def product_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     Shapes: `(N, K)` and `(K, M)` to `(min(N, M),)`.
     """
     if product_diagonal_implementation(first, second) == "torch-native":
-        count = min(first.shape[0], second.shape[1])
-        return (first[:count] * second[:, :count].mT).sum(-1)
+        return _diagonal(first, second)
     return product_diagonal_reference(first, second)
 
 
@@ -72,6 +73,8 @@ def product_diagonal_reference(first: torch.Tensor, second: torch.Tensor) -> tor
 def product_diagonal_implementation(first: torch.Tensor, second: torch.Tensor) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(first, second) or first.dim() != 2 or second.dim() != 2:
+        return "reference"
+    if are_overridden(first, second):
         return "reference"
     if first.numel() * second.shape[1] < _LEAST_DIAGONAL and not are_kernels_forced():
         return "reference"
@@ -85,7 +88,7 @@ def product_trace(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     Shapes: `(N, K)` and `(K, M)` to a number.
     """
     if product_trace_implementation(first, second) == "torch-native":
-        return product_diagonal(first, second).sum()
+        return _diagonal(first, second).sum()
     return product_trace_reference(first, second)
 
 
@@ -99,27 +102,32 @@ def product_trace_implementation(first: torch.Tensor, second: torch.Tensor) -> s
     return product_diagonal_implementation(first, second)
 
 
+def _diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Compute the diagonal of a product from the rows and columns that meet there."""
+    count = min(first.shape[0], second.shape[1])
+    return (first[:count] * second[:, :count].mT).sum(-1)
+
+
 def _scaling(scales: torch.Tensor, matrix: torch.Tensor, dim: int) -> str:
     """Name the implementation of a product of a matrix and a number for each index of `dim`."""
     if not are_tensors(scales, matrix) or scales.dim() != 1 or matrix.dim() != 2:
         return "reference"
     if matrix.numel() * scales.numel() < _LEAST_SCALED and not are_kernels_forced():
         return "reference"
-    if not _are_exact(matrix, matrix) or scales.dtype != matrix.dtype:
+    if scales.shape[0] != matrix.shape[dim] or not _are_exact(matrix, scales):
         return "reference"
-    if scales.shape[0] != matrix.shape[dim]:
+    if not scales.is_cpu or not can_read():
         return "reference"
-    if scales.device.type != "cpu" or matrix.device.type != "cpu" or is_transformed():
-        return "reference"
-    total = scales.detach().sum() + matrix.detach().sum()
-    return "torch-native" if bool(total.isfinite()) else "reference"
+    total = scales.detach().sum().item() + matrix.detach().sum().item()
+    return "torch-native" if math.isfinite(total) else "reference"
 
 
 def _are_exact(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether both are dense and of one dtype, in which sums are exact enough."""
     return (
-        first.dtype == second.dtype
+        first.dtype is second.dtype
         and first.dtype in _SUMMED_DTYPES
-        and first.layout == second.layout == torch.strided
-        and not torch.is_autocast_enabled(first.device.type)
+        and first.layout is second.layout is torch.strided
+        and first.is_cpu is second.is_cpu
+        and not torch.is_autocast_enabled("cpu" if first.is_cpu else first.device.type)
     )

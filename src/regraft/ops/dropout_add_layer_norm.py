@@ -32,7 +32,10 @@ def dropout_add_layer_norm(
     whose dropout draws other random numbers than the eager one; everywhere else the bits are those
     of the composition.
     """
-    if dropout_add_layer_norm_implementation(x, residual, norm, dropout) != "torch.compile":
+    if (
+        not compiles(x, residual)
+        or dropout_add_layer_norm_implementation(x, residual, norm, dropout) != "torch.compile"
+    ):
         return dropout_add_layer_norm_reference(x, residual, norm, dropout, p=p, training=training)
     if dropout is not None:
         p, training = dropout.p, dropout.training

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 
@@ -37,6 +38,7 @@ def parse_weighted_sum(
     return len(weights), value_order, tuple(product_letters.index(letter) for letter in result)
 
 
+@functools.lru_cache(maxsize=256)
 def parse_scores(equation: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
     """Parse an einsum equation that makes scores of a query and a key; None for any other equation.
 

@@ -122,7 +122,7 @@ def chooses_experts(index: torch.Tensor, number: int) -> bool:
     """Return whether all indices, of which there is at least one, are less than `number` and not
     negative; the device is asked."""
     lowest_index, highest_index = index.aminmax()
-    return bool(lowest_index >= 0 and highest_index < number)
+    return bool(lowest_index.item() >= 0 and highest_index.item() < number)
 
 
 class _LigerContext(SimpleNamespace):

@@ -7,15 +7,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_plain
+from regraft.ops.plain import (
+    are_functions_overridden,
+    are_kernels_forced,
+    are_tensors,
+    is_plain,
+)
 
 # Weights that are folded in half precision are rounded a second time: there the composition is more
 # accurate.
 _FOLDED_TYPES = (torch.float32, torch.float64)
 # The least number of elements of a result for which folding pays, in total and for each weight:
 # with fewer elements, the small operations on the weights cost more than the pass over the result
-# that they save. On other devices than CPU this has not been measured.
-_LEAST_FOLDED = {"cpu": 2**20}
+# that they save (`benchmarks/results/effect-folding.txt`). On other devices than CPU this has not
+# been measured.
+_LEAST_FOLDED = 2**20
 _LEAST_ELSEWHERE = 2**25
 _FOR_EACH_WEIGHT = 64
 # Layers of libraries that normalise like their base class of PyTorch, and then call some of their
@@ -41,9 +47,10 @@ def can_fold(
     channels   number of outputs of `layer`
     positions  number of elements of the result for each channel
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    weight = layer._parameters.get("weight")
+    if torch.compiler.is_compiling() or not _folding_pays(positions * channels, weight):
         return False  # the surrounding compiler folds by itself, and sees the hooks
-    if not _folding_pays(positions * channels, layer.weight) or not is_plain(layer, type(layer)):
+    if torch.jit.is_tracing() or are_functions_overridden() or not is_plain(layer, type(layer)):
         return False
     if not are_tensors(x) or x.dtype not in _FOLDED_TYPES or not _is_foldable(norm, kind):
         return False
@@ -81,12 +88,13 @@ def _do_weights_fit(x: torch.Tensor, layer: Any, norm: Any, channels: int) -> bo
 
 
 def _folding_pays(result_size: int, weight: Any) -> bool:
-    """Return whether a result of this many elements is large enough, or REGRAFT_KERNELS=always
-    demands folding."""
-    least = _LEAST_FOLDED.get(weight.device.type, _LEAST_ELSEWHERE)
-    return (
-        bool(result_size >= max(least, _FOR_EACH_WEIGHT * weight.numel())) or are_kernels_forced()
-    )
+    """Return whether a result of this many elements is large enough for a weight, or
+    REGRAFT_KERNELS=always demands folding; never without a weight."""
+    if weight is None:
+        return False
+    least = _LEAST_FOLDED if weight.is_cpu else _LEAST_ELSEWHERE
+    is_large = result_size >= least and result_size >= _FOR_EACH_WEIGHT * weight.numel()
+    return is_large or are_kernels_forced()
 
 
 def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,9 +105,10 @@ def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor,
     scale = torch.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
+    if bias is None and norm.bias is not None:
+        return scale, torch.addcmul(norm.bias, norm.running_mean, scale, value=-1)
     centred = -norm.running_mean if bias is None else bias - norm.running_mean
-    shift = centred * scale
-    return scale, shift if norm.bias is None else shift + norm.bias
+    return scale, centred * scale if norm.bias is None else torch.addcmul(norm.bias, centred, scale)
 
 
 def apply_members_after(norm: nn.Module, normalised: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from regraft.ops.experts import (
     expert_width,
     experts_reference,
 )
-from regraft.ops.plain import are_tensors, is_transformed
+from regraft.ops.plain import are_tensors, can_read
 
 _ALIGNMENT = 16  # bytes of which the grouped product requires multiples in strides, on CPU, too
 _GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -68,7 +68,7 @@ def grouped_experts_implementation(
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     tensors = (x, index, weights, gate_up, down)
-    if not hasattr(functional, "grouped_mm") or not are_tensors(*tensors) or is_transformed():
+    if not hasattr(functional, "grouped_mm") or not are_tensors(*tensors) or not can_read():
         return "reference"
     if any(tensor.device.type != "cpu" for tensor in tensors) or torch.is_autocast_enabled("cpu"):
         return "reference"

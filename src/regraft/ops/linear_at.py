@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.plain import are_tensors, is_plain, linear_operands
+from regraft.ops.plain import are_overridden, are_tensors, is_plain, linear_operands
 
 
 def linear_at(x: torch.Tensor, linear: Any, position: int) -> torch.Tensor:
@@ -31,4 +31,6 @@ def linear_at_reference(x: torch.Tensor, linear: Any, position: int) -> torch.Te
 def linear_at_implementation(x: torch.Tensor, linear: Any, position: int) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     is_sequence = are_tensors(x) and x.dim() > 2 and type(position) is int
+    if are_overridden(x):
+        return "reference"
     return "torch-native" if is_sequence and is_plain(linear, nn.Linear) else "reference"

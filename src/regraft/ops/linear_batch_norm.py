@@ -42,5 +42,7 @@ def linear_batch_norm_implementation(x: torch.Tensor, linear: Any, norm: Any) ->
     """Name the implementation for these arguments: "folded" or "reference"."""
     if type(linear) is not nn.Linear or not are_tensors(x) or x.dim() != 2:
         return "reference"
+    if not isinstance(norm, nn.BatchNorm1d) or norm.training:
+        return "reference"
     fits = can_fold(x, linear, norm, nn.BatchNorm1d, linear.out_features, x.shape[0])
     return "folded" if fits else "reference"

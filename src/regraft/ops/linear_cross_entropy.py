@@ -23,7 +23,7 @@ from regraft.ops.plain import (
 )
 
 CHUNK = 256  # the most rows of logits that exist at once
-_CHUNK_LOGITS = 1 << 22  # the most logits, of more rows than _FEWEST_ROWS: memory of 16 MiB
+_CHUNK_LOGITS = 1 << 23  # the most logits, of more rows than _FEWEST_ROWS: memory of 32 MiB
 _FEWEST_ROWS = 64
 
 
@@ -109,20 +109,28 @@ def linear_cross_entropy_implementation(
     reduction: str = "mean",
 ) -> str:
     """Name the implementation for these arguments: "chunks" or "reference"."""
-    if is_transformed() or not is_plain(linear, nn.Linear) or not is_plain_loss(layer):
+    if not _are_rows_enough(x, shift) or not is_plain_loss(layer):
+        return "reference"
+    if not is_plain(linear, nn.Linear):
         return "reference"
     if not _are_tensors_taken(x, target, linear) or not _are_inputs(x, linear, flat):
         return "reference"
     reduction = reduction if layer is None else layer.reduction
     if reduction not in ("mean", "sum") or classes not in (None, linear.out_features):
         return "reference"
-    rows = _count_rows(x, shift)
-    if target.dtype != torch.int64 or target.shape != (rows,):
+    if target.dtype != torch.int64 or target.shape != (_count_rows(x, shift),):
         return "reference"
-    chunking_pays = rows > CHUNK and linear.out_features > linear.in_features
+    chunking_pays = linear.out_features > linear.in_features
     is_autocast = torch.is_autocast_enabled(x.device.type)
-    pays = rows > 0 and (chunking_pays or are_kernels_forced())
+    pays = chunking_pays or are_kernels_forced()
     return "chunks" if pays and not is_autocast else "reference"
+
+
+def _are_rows_enough(x: Any, shift: bool) -> bool:
+    """Return whether `x` is a tensor with more rows than one chunk, outside of tracing."""
+    if not are_tensors(x) or is_transformed() or x.dim() < 2:
+        return False
+    return _count_rows(x, shift) > (0 if are_kernels_forced() else CHUNK)
 
 
 def _are_tensors_taken(x: torch.Tensor, target: torch.Tensor, linear: Any) -> bool:
@@ -131,20 +139,20 @@ def _are_tensors_taken(x: torch.Tensor, target: torch.Tensor, linear: Any) -> bo
     operands = linear_operands(x, linear)
     if any(tensor.dtype != torch.float32 or tensor.device != x.device for tensor in operands):
         return False
-    return are_tensors(x) and type(target) is torch.Tensor and target.device == x.device
+    return type(target) is torch.Tensor and target.device == x.device
 
 
 def _are_inputs(x: torch.Tensor, linear: Any, flat: bool) -> bool:
-    """Return whether `x` is `(N, H)`, or with `flat` `(..., N, H)`, for the H of the layer."""
-    if x.dim() < 2 or (x.dim() > 2 and not flat):
-        return False
-    return bool(x.shape[-1] == linear.in_features)
+    """Return whether `x`, of two dimensions or more, is `(N, H)`, or with `flat` `(..., N, H)`, for
+    the H of the layer."""
+    return bool(x.shape[-1] == linear.in_features) and (flat or x.dim() == 2)
 
 
 def _count_rows(x: torch.Tensor, shift: bool) -> int:
     """Return the number of rows of `x`, with `shift` without the last position of each sequence."""
-    positions = x.shape[-2]
-    return x[..., 0].numel() // positions * (positions - shift) if positions else 0
+    *_, positions, features = x.shape
+    count = positions * features
+    return x.numel() // count * (positions - shift) if count else 0
 
 
 class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]

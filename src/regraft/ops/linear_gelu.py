@@ -24,7 +24,7 @@ def linear_gelu(
     provable GELU are called as the model calls them. On CUDA plain modules run as a compiled
     region; in all other cases the bits are those of the original.
     """
-    if linear_gelu_implementation(x, linear, gelu) != "torch.compile":
+    if not compiles(x) or linear_gelu_implementation(x, linear, gelu) != "torch.compile":
         return linear_gelu_reference(x, linear, gelu, approximate=approximate)
     if gelu is not None:
         approximate = getattr(gelu, "approximate", "none")

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from regraft.ops.plain import is_transformed
+from regraft.ops.plain import are_tensors, can_read
 
 # A row whose largest bias is at most this has no key to attend to.
 _MASKED = -1e3
@@ -50,7 +50,8 @@ def attend_with_masked_rows(
     tensors = (query, key, value, bias)
     differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     largest_bias = bias.detach().amax(-1, keepdim=True)
-    if can_read(bias):
+    # on other devices, reading an element would wait for all work
+    if bias.is_cpu and are_tensors(*tensors) and can_read():
         masked = largest_bias <= (_MASKED if differentiated else -math.inf)
         if not bool(masked.any()):
             return kernel(query, key, value, bias)
@@ -63,16 +64,6 @@ def attend_with_masked_rows(
     if differentiated and fill_mask is None:
         return _attend_doubled(kernel, query, key, value, bias, lost)
     return kernel(query.masked_fill(lost, 0), key, value, bias)
-
-
-def can_read(bias: torch.Tensor) -> bool:
-    """Return whether elements can be read at no cost: on CPU, outside of tracing, transforms and
-    dispatch modes."""
-    return (
-        bias.device.type == "cpu"
-        and not is_transformed()
-        and not torch._C._len_torch_dispatch_stack()
-    )
 
 
 def _replace_rows(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 
 # Numbers of multiplications below which the composition is as fast.
 _LEAST_PRODUCTS = 1 << 20
@@ -77,22 +78,24 @@ def one_hot_select_implementation(
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(index, values) or not _lookup_pays(values.numel(), _LEAST_CHOICES):
         return "reference"
-    if index.shape != values.shape[:-1] or not (dtype is None or dtype is values.dtype):
+    shape = values.shape
+    if index.shape != shape[:-1] or not (dtype is None or dtype is values.dtype):
         return "reference"
     if not _can_look_up(index, values):
         return "reference"
-    is_exact = _are_classes(index, classes, values.shape[-1]) and _is_finite(values)
+    is_exact = _are_classes(index, classes, shape[-1]) and _is_finite(values)
     return "torch-native" if is_exact else "reference"
 
 
 def _can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
     """Return whether both are on CPU, and their elements may be looked at."""
     return (
-        index.dtype == torch.int64
+        index.dtype is torch.int64
         and table.is_floating_point()
-        and index.device.type == table.device.type == "cpu"
-        and index.layout == table.layout == torch.strided
-        and not is_transformed()
+        and index.is_cpu
+        and table.is_cpu
+        and index.layout is table.layout is torch.strided
+        and can_read()
         and not torch.is_autocast_enabled("cpu")
     )
 
@@ -107,9 +110,9 @@ def _are_classes(index: torch.Tensor, classes: int, count: int) -> bool:
     if type(classes) is not int or classes != count:
         return False
     lowest, highest = torch.aminmax(index)
-    return bool(lowest >= 0) and bool(highest < count)
+    return bool(lowest.item() >= 0 and highest.item() < count)
 
 
 def _is_finite(table: torch.Tensor) -> bool:
     """Return whether all numbers are finite; False also where their sum is too large."""
-    return bool(table.detach().sum().isfinite())
+    return math.isfinite(table.detach().sum().item())

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read, is_transformed
 
-_DTYPES = (torch.float32, torch.float64)
 _ELEMENTS_FOR_A_PAIR = 4  # of which the steps after the products cost as much as a pair of these
 _LEAST_WIDTH = 3
+# Reads the setting since PyTorch 2.9, which the older one changes, too.
+_READ_PRECISION: Any = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Layout(NamedTuple):
+    """The sizes of Pairs, for tensors of two shapes.
+
+    rows        the shape of a sum over the width of the first tensor alone, among the dimensions of
+                the result
+    columns     likewise for the second tensor
+    shape       the shape of the result: a number for each pair
+    is_swapped  whether the second tensor has the rows
+    sizes       the number of matrix products, -1, and the size of the dimension that is summed
+    cost        of the composition, in elements that it computes; 0 where a product is not faster
+    """
+
+    rows: torch.Size
+    columns: torch.Size
+    shape: torch.Size
+    is_swapped: bool
+    sizes: tuple[int, int, int]
+    cost: int
+
+
+class Pairs(NamedTuple):
     """Two tensors whose broadcast operation pairs each row of `first` with each of `second`.
 
     first      `(batch, N, width)`
     second     `(batch, K, width)`
-    rows       the shape of a sum over the width of `first` alone, among the dimensions of the
-               result
-    columns    likewise for `second`
+    sizes      of the result
     """
 
     first: torch.Tensor
     second: torch.Tensor
-    rows: torch.Size
-    columns: torch.Size
-
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the result: a number for each pair."""
-        return torch.broadcast_shapes(self.rows, self.columns)
+    sizes: Layout
 
 
 def pairs_of(
@@ -52,36 +64,85 @@ def pairs_of(
     expanded  `expand` may have stretched both; the result is None where it has added more than the
               pairs
     """
-    if not (are_tensors(x, y) and _may_pay(x, y, dim, least) and _can_multiply(x, y)):
+    if not are_tensors(x, y) or type(dim) is not int or not can_read():
         return None
-    if not expanded:
-        return _layout(x, y, dim, least) or _layout(y, x, dim, least)
+    if expanded:
+        return _pairs_of_expanded(x, y, dim, least)
+    layout = _layout(x.shape, y.shape, dim, least)
+    if layout is None and are_kernels_forced():
+        layout = _layout(x.shape, y.shape, dim, 0)
+    if layout is None or not _can_multiply(x, y):
+        return None
+    return _arranged(x, y, dim, layout)
+
+
+def _pairs_of_expanded(x: torch.Tensor, y: torch.Tensor, dim: int, least: int) -> Pairs | None:
+    """Return the layout of two tensors that `expand` may have stretched, as they were before."""
+    if not _may_pay(x.shape, y.shape, dim, 0 if are_kernels_forced() else least):
+        return None
+    if not _can_multiply(x, y):
+        return None
     pairs = pairs_of(unexpanded(x, dim), unexpanded(y, dim), dim, least=least)
     if pairs is None:
         return None
-    shape = list(torch.broadcast_shapes(x.shape, y.shape))
-    del shape[dim]
-    return pairs if list(pairs.shape) == shape else None
+    shape = torch.broadcast_shapes(x.shape, y.shape)
+    return pairs if pairs.sizes.shape == _without(shape, dim % len(shape)) else None
 
 
-def _layout(x: torch.Tensor, y: torch.Tensor, dim: int, least: int) -> Pairs | None:
-    """Return the layout of `x` and `y` if the result has the dimensions of `x` before those of
+@functools.lru_cache(maxsize=256)
+def _layout(x: torch.Size, y: torch.Size, dim: int, least: int) -> Layout | None:
+    """Return the layout of tensors of two shapes; None where a matrix product does not compute
+    their operation, or does not pay."""
+    if not _may_pay(x, y, dim, least):
+        return None
+    layout = _layout_in_order(x, y, dim) or _layout_in_order(y, x, dim, is_swapped=True)
+    return layout if layout is not None and layout.cost >= least else None
+
+
+def _may_pay(x: torch.Size, y: torch.Size, dim: int, least: int) -> bool:
+    """Return whether tensors of two shapes are large enough, whatever their layout: a quick test,
+    since small ones are most in need of it."""
+    shape = x if len(x) >= len(y) else y
+    if not -len(shape) <= dim < len(shape):
+        return False
+    width = shape[dim] or 1
+    most_pairs = x.numel() * y.numel() / (width * width)
+    return bool(most_pairs * (width + _ELEMENTS_FOR_A_PAIR) >= least)
+
+
+def _layout_in_order(
+    x: torch.Size, y: torch.Size, dim: int, is_swapped: bool = False
+) -> Layout | None:
+    """Return the layout of two shapes if the result has the dimensions of `x` before those of
     `y`."""
-    count = max(x.dim(), y.dim())
-    shapes = [(1,) * (count - tensor.dim()) + tuple(tensor.shape) for tensor in (x, y)]
-    wide = [shape[dim] for shape in shapes]
-    rows, columns = (_without(shape, dim % count) for shape in shapes)
+    count = max(len(x), len(y))
+    padded = [(1,) * (count - len(shape)) + tuple(shape) for shape in (x, y)]
+    width, other_width = (shape[dim] for shape in padded)
+    rows, columns = (_without(shape, dim % count) for shape in padded)
     split = _split(rows, columns)
-    if split is None or wide[0] != wide[1]:
+    if split is None or width != other_width:
         return None
     batch = torch.Size(rows[:split]).numel()
-    if batch != torch.Size(columns[:split]).numel() or not _pays(rows, columns, wide[0], least):
+    if batch != torch.Size(columns[:split]).numel() or not min((*rows, *columns, width)):
         return None
-    first, second = (
-        tensor.reshape(shape).movedim(dim, -1).reshape(batch, -1, wide[0])
-        for tensor, shape in zip((x, y), shapes, strict=True)
-    )
-    return Pairs(first, second, torch.Size(rows), torch.Size(columns))
+    shape = torch.Size(map(max, rows, columns))
+    cost = _cost(shape.numel(), width)
+    sizes = (batch, -1, width)
+    return Layout(torch.Size(rows), torch.Size(columns), shape, is_swapped, sizes, cost)
+
+
+def _arranged(x: torch.Tensor, y: torch.Tensor, dim: int, layout: Layout) -> Pairs:
+    """Return two tensors in their layout."""
+    if layout.is_swapped:
+        x, y = y, x
+    sizes = layout.sizes
+    if dim != -1 and dim != len(layout.shape):
+        count = len(layout.shape) + 1
+        x, y = (
+            tensor.reshape((1,) * (count - tensor.dim()) + tensor.shape).movedim(dim, -1)
+            for tensor in (x, y)
+        )
+    return Pairs(x.reshape(*sizes), y.reshape(*sizes), layout)
 
 
 def unexpanded(tensor: torch.Tensor, dim: int) -> torch.Tensor:
@@ -115,36 +176,20 @@ def _view_source(tensor: torch.Tensor) -> torch.Tensor | None:
     return None if tensor._backward_hooks or tensor.retains_grad else base
 
 
-def _may_pay(x: torch.Tensor, y: torch.Tensor, dim: int, least: int) -> bool:
-    """Return whether two tensors are large enough, whatever their layout: a quick test, since small
-    ones are most in need of it."""
-    longer = x if x.dim() >= y.dim() else y
-    if type(dim) is not int or not -longer.dim() <= dim < longer.dim():
-        return False
-    width = max(longer.shape[dim], 1)
-    most_elements = x.numel() * y.numel() / width
-    most_cost = most_elements * (1 + _ELEMENTS_FOR_A_PAIR / width)
-    return most_cost >= least or are_kernels_forced()
-
-
 def _can_multiply(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Return whether a matrix product of two tensors is exact to their dtype and is PyTorch's."""
-    return (
-        x.dtype == y.dtype
-        and x.dtype in _DTYPES
-        and x.device.type == y.device.type == "cpu"
-        and x.layout == y.layout == torch.strided
-        and not is_transformed()
-        and not torch.is_autocast_enabled("cpu")
-        and _multiplies_exactly()
-    )
+    dtype = x.dtype
+    if dtype is not y.dtype or not (x.is_cpu and y.is_cpu):
+        return False
+    if not (x.layout is y.layout is torch.strided) or torch.is_autocast_enabled("cpu"):
+        return False
+    return (dtype is torch.float32 and _multiplies_exactly()) or dtype is torch.float64
 
 
 def _multiplies_exactly() -> bool:
     """Return whether matrix products in float32 on CPU are computed in float32, the default."""
-    products = getattr(torch.backends.mkldnn, "matmul", None)
-    if products is not None:  # the setting since PyTorch 2.9, which the older one changes, too
-        return bool(products.fp32_precision in ("none", "ieee"))
+    if _READ_PRECISION is not None:  # of `torch.backends.mkldnn.matmul`, in less time
+        return _READ_PRECISION("mkldnn", "matmul") in ("none", "ieee")
     precision: str = torch.get_float32_matmul_precision()
     return precision == "highest"
 
@@ -171,14 +216,6 @@ def _kind(row: int, column: int) -> str:
     return "r" if column == 1 else "c" if row == 1 else "!"
 
 
-def _pays(rows: Sequence[int], columns: Sequence[int], width: int, least: int) -> bool:
-    """Return whether a product is faster than the composition for these sizes; one that is empty
-    never is."""
-    pairs = math.prod(map(max, rows, columns)) if min((*rows, *columns)) else 0
-    elements = pairs * width
-    if not elements:
-        return False
-    if are_kernels_forced():
-        return True
-    cost = elements + _ELEMENTS_FOR_A_PAIR * pairs
-    return width >= _LEAST_WIDTH and cost >= least
+def _cost(pairs: int, width: int) -> int:
+    """Return the cost of the composition in elements, 0 where a product is never faster."""
+    return pairs * (width + _ELEMENTS_FOR_A_PAIR) if width >= _LEAST_WIDTH else 0

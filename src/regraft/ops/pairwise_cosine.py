@@ -59,7 +59,7 @@ def pairwise_product(
     pairs = pairs_of(x, y, dim, least=_LEAST_FACTORS, expanded=expanded)
     if pairs is None:
         return pairwise_product_reference(x, y, dim, expanded=expanded)
-    return without_view(torch.bmm(pairs.first, pairs.second.mT).reshape(pairs.shape))
+    return without_view(torch.bmm(pairs.first, pairs.second.mT).reshape(*pairs.sizes.shape))
 
 
 def pairwise_product_reference(
@@ -83,7 +83,7 @@ def pairwise_product_implementation(
 def _cosines(pairs: Pairs, eps: float) -> torch.Tensor:
     """Return the cosines of all pairs."""
     products = torch.bmm(_unit(pairs.first, eps), _unit(pairs.second, eps).mT)
-    return without_view(products.reshape(pairs.shape))
+    return without_view(products.reshape(*pairs.sizes.shape))
 
 
 def _unit(vectors: torch.Tensor, eps: float) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -69,9 +70,9 @@ def distances(
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
-            # a root has no gradient at zero
-            far = squares.index_put(near, squares.new_ones(())).sqrt()
-            return _with_near(far, near, pairs, _length)
+            if near[0].numel():  # a root has no gradient at zero
+                squares = squares.index_put(near, squares.new_ones(()))
+            return _with_near(squares.sqrt(), near, pairs, _length)
     return distances_reference(x, y, dim)
 
 
@@ -117,11 +118,11 @@ def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:
     first, second = pairs.first - centre, pairs.second - centre
     first_squares, second_squares = first.square().sum(-1), second.square().sum(-1)
     products = torch.baddbmm(second_squares.unsqueeze(-2), first, second.mT, alpha=-2)
-    rows = first_squares.reshape(pairs.rows)
-    squares = products.reshape(pairs.shape) + rows
+    rows = first_squares.reshape(*pairs.sizes.rows)
+    squares = products.reshape(*pairs.sizes.shape) + rows
     with torch.no_grad():
-        smallest = torch.finfo(squares.dtype).tiny / torch.finfo(squares.dtype).eps
-        columns = second_squares.reshape(pairs.columns) * _NEAR + smallest
+        smallest = _smallest(squares.dtype)
+        columns = second_squares.reshape(*pairs.sizes.columns) * _NEAR + smallest
         is_exact = squares > torch.add(columns, rows, alpha=_NEAR)
         near = is_exact.logical_not_().nonzero(as_tuple=True)
     return squares, near
@@ -129,8 +130,15 @@ def _squares(pairs: Pairs) -> tuple[torch.Tensor, Places]:
 
 def _are_few(near: Places, squares: torch.Tensor) -> bool:
     """Return whether so few pairs are near that their differences cost little."""
-    few = max(int(_MOST_NEAR * squares.numel()), sum(squares.shape))
-    return bool(near[0].numel() <= few)
+    count = near[0].numel()
+    return not count or bool(count <= max(int(_MOST_NEAR * squares.numel()), sum(squares.shape)))
+
+
+@functools.cache
+def _smallest(dtype: torch.dtype) -> float:
+    """Return the least square whose rounding is as small a part of it as that of larger ones."""
+    limits = torch.finfo(dtype)
+    return float(limits.tiny / limits.eps)
 
 
 def _with_near(far: torch.Tensor, near: Places, pairs: Pairs, reduce: Reduction) -> torch.Tensor:

@@ -11,10 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import _C, nn
+from torch.autograd import forward_ad
 from torch.nn.modules import module as module_internals
+from torch.overrides import _get_current_function_mode_stack, has_torch_function
 
 _TENSORS = (torch.Tensor, nn.Parameter)
+# The modules of modes that leave functions as they are: that of a default device, which names it to
+# functions that make tensors, and those by which `make_fx` and `torch.export` note what they see.
+_HARMLESS_MODES = ("torch.utils._device", "torch.fx.experimental.proxy_tensor")
+_NOT_OVERRIDING = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
 
 
 def is_plain(module: Any, kind: type[nn.Module]) -> bool:
@@ -25,15 +31,13 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
     any kind, a `forward` of the instance (weight offloading), a patched class, a module with its
     own compiled call, or parameters that are not ordinary tensors (sharded or quantised).
     """
-    return (
-        type(module) is kind
-        and _is_defined_in(kind.forward, kind.__module__)
-        and _is_defined_in(kind.__call__, nn.Module.__module__)
-        and not is_hooked(module)
-        and all(
-            parameter is None or type(parameter) in _TENSORS
-            for parameter in module._parameters.values()
-        )
+    if type(module) is not kind or is_hooked(module):
+        return False
+    for parameter in module._parameters.values():
+        if parameter is not None and type(parameter) not in _TENSORS:
+            return False
+    return _is_defined_in(kind.forward, kind.__module__) and _is_defined_in(
+        kind.__call__, nn.Module.__module__
     )
 
 
@@ -46,7 +50,10 @@ def _is_defined_in(function: Any, module_name: str) -> bool:
 def are_tensors(*values: Any) -> bool:
     """Return whether all values are tensors or parameters, and of no subclass (sharded, quantised,
     postponed)."""
-    return all(type(value) in _TENSORS for value in values)
+    for value in values:  # noqa: SIM110  a generator takes longer than this loop
+        if type(value) not in _TENSORS:
+            return False
+    return True
 
 
 def linear_operands(x: torch.Tensor, linear: Any) -> tuple[torch.Tensor, ...]:
@@ -55,14 +62,41 @@ def linear_operands(x: torch.Tensor, linear: Any) -> tuple[torch.Tensor, ...]:
 
 
 def is_transformed() -> bool:
-    """Return whether the caller is traced or compiled, under a transformation of functions, or in
-    forward mode."""
+    """Return whether the caller is traced or compiled, under a transformation of functions or a
+    mode that overrides functions of PyTorch, or in forward mode."""
     return bool(
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
+        or _C._is_tracing()
+        or _C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or (_C._len_torch_function_stack() and are_functions_overridden())
     )
+
+
+def are_functions_overridden() -> bool:
+    """Return whether a mode overrides functions of PyTorch: it has to see those of the model."""
+    return any(
+        type(mode).__module__ not in _HARMLESS_MODES for mode in _get_current_function_mode_stack()
+    )
+
+
+def are_overridden(*values: Any) -> bool:
+    """Return whether a mode, or the class of one of the values, overrides functions of PyTorch.
+
+    The answer is False while a compiler traces, which follows the functions that override others.
+    """
+    if torch.compiler.is_compiling() or not has_torch_function(values):
+        return False
+    return are_functions_overridden() or any(
+        getattr(type(value), "__torch_function__", _NOT_OVERRIDING[0]) not in _NOT_OVERRIDING
+        for value in values
+    )
+
+
+def can_read() -> bool:
+    """Return whether elements of tensors may decide what runs: outside of tracing, transformations
+    and modes that dispatch operations, such as those of `make_fx` and of fake tensors."""
+    return not is_transformed() and not _C._len_torch_dispatch_stack()
 
 
 def is_forward_mode() -> bool:
@@ -71,7 +105,7 @@ def is_forward_mode() -> bool:
     Then the kernels of PyTorch 2.13 have no gradients in reverse mode, or wrong ones.
     """
     is_compiling = torch.compiler.is_compiling()
-    return not is_compiling and bool(torch.autograd.forward_ad._current_level >= 0)
+    return not is_compiling and bool(forward_ad._current_level >= 0)
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -104,8 +138,10 @@ def compiles(*tensors: torch.Tensor) -> bool:
     composition, and before PyTorch 2.13: the nodes that 2.4 and 2.6 compile cannot run a second
     backward pass.
     """
-    are_on_cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
-    return are_on_cuda and not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
+    for tensor in tensors:
+        if type(tensor) not in _TENSORS or not tensor.is_cuda:
+            return False
+    return not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
 
 
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
@@ -128,10 +164,14 @@ def on_one_gpu(*tensors: torch.Tensor) -> bool:
     return are_uniform and not is_transformed() and not torch.is_autocast_enabled("cuda")
 
 
-@functools.cache
 def library_function(module: str, name: str, extension: str = "") -> Callable[..., Any] | None:
     """Import a function of another library; return None if it or the `extension` is missing or
-    fails to load."""
+    fails to load, and while a compiler traces."""
+    return None if torch.compiler.is_compiling() else _load_function(module, name, extension)
+
+
+@functools.cache
+def _load_function(module: str, name: str, extension: str) -> Callable[..., Any] | None:
     try:
         if extension and importlib.util.find_spec(extension) is None:
             return None

@@ -9,7 +9,7 @@ import torch
 
 from regraft.ops.attention_form import Form, snapshot
 from regraft.ops.einsum_equations import parse_scores
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 from regraft.ops.postponed_scores import postponed_scores
 
 _MAX_FEATURES_PER_ROW = (
@@ -50,11 +50,9 @@ def postponed_matmul_reference(query: torch.Tensor, key: torch.Tensor) -> torch.
 
 def postponed_matmul_implementation(query: torch.Tensor, key: torch.Tensor) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    return (
-        "torch-native"
-        if _are_plain(query, key) and _kernel_pays(query, key.transpose(-1, -2))
-        else "reference"
-    )
+    if not _are_plain(query, key) or not _is_large(query, key.shape[-1]):
+        return "reference"
+    return "torch-native" if _kernel_pays(query, key.transpose(-1, -2)) else "reference"
 
 
 def postponed_einsum(equation: str, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -86,14 +84,18 @@ def postponed_einsum_implementation(
     equation: str, first: torch.Tensor, second: torch.Tensor
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    fits = _are_plain(first, second) and parse_scores(equation) is not None
-    terms = equation.replace(" ", "").partition("->")[0].split(",") if fits else []
-    fits = fits and [len(term) for term in terms] == [first.dim(), second.dim()]
-    return (
-        "torch-native"
-        if fits and _kernel_pays(*_query_and_key(equation, first, second))
-        else "reference"
-    )
+    layout = parse_scores(equation) if _are_plain(first, second) else None
+    if layout is None:
+        return "reference"
+    position, query_order, key_order = layout
+    query, key = (second, first) if position else (first, second)
+    if query.dim() != len(query_order) or key.dim() != len(key_order):
+        return "reference"
+    features = query.shape[query_order[-1]]
+    if not _is_large(query, key.shape[key_order[-2]], features):
+        return "reference"
+    pays = _kernel_pays(*_query_and_key(equation, first, second))
+    return "torch-native" if pays else "reference"
 
 
 def postponed_baddbmm(
@@ -154,7 +156,7 @@ def postponed_baddbmm_implementation(
     alpha: float = 1,
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not _are_plain(input, batch1, batch2):
+    if not _are_plain(input, batch1, batch2) or not _is_large(batch1, batch2.shape[-1]):
         return "reference"
     fits = batch1.dim() == 3 and _kernel_pays(batch1, batch2.transpose(-1, -2))
     fits = fits and alpha > 0 and input.dtype == batch1.dtype and input.dim() <= 3
@@ -188,30 +190,35 @@ def _are_plain(*tensors: Any) -> bool:
 
     Each tensor has at least two dimensions.
     """
-    if not are_tensors(*tensors) or any(tensor.dim() < 2 for tensor in tensors):
+    if not are_tensors(*tensors):
         return False
     first = tensors[0]
-    if (
-        any(tensor.dtype != first.dtype or tensor.device != first.device for tensor in tensors)
-        or is_transformed()
-    ):
+    dtype, device = first.dtype, first.device
+    for tensor in tensors:
+        if tensor.dim() < 2 or tensor.dtype is not dtype or tensor.device != device:
+            return False
+    is_autocast: bool = torch.is_autocast_enabled(device.type)
+    return can_read() and not is_autocast
+
+
+def _is_large(query: torch.Tensor, keys: int, features: int | None = None) -> bool:
+    """Return whether the scores of a query and so many keys are enough to pay, or
+    REGRAFT_KERNELS=always demands kernels.
+
+    The query has so many features, by default the size of its last dimension.
+    """
+    least = _LEAST_SCORES.get(query.device.type)
+    if least is None:
         return False
-    return (
-        not torch.is_autocast_enabled(first.device.type)
-        and not torch._C._len_torch_dispatch_stack()
-    )
+    rows = query.numel() // (features or query.shape[-1] or 1)
+    return rows * keys >= least or are_kernels_forced()
 
 
 def _kernel_pays(query: torch.Tensor, key: torch.Tensor) -> bool:
     """Return whether the kernel takes a query `(..., L, E)` and a key `(..., S, E)`, and has enough
-    rows to pay."""
-    device_type, dtype = query.device.type, query.dtype
+    rows for each feature to pay."""
     # half precision on CPU is slower there than the composition, and less exact
-    if (
-        device_type not in ("cpu", "cuda")
-        or not dtype.is_floating_point
-        or (device_type == "cpu" and dtype.itemsize < 4)
-    ):
+    if not query.dtype.is_floating_point or (query.is_cpu and query.dtype.itemsize < 4):
         return False
     if (
         query.dim() != key.dim()
@@ -225,8 +232,4 @@ def _kernel_pays(query: torch.Tensor, key: torch.Tensor) -> bool:
         for key_size, query_size in zip(key.shape[:-2], query.shape[:-2], strict=True)
     ):
         return False
-    if query.shape[-2] * _MAX_FEATURES_PER_ROW < query.shape[-1]:
-        return False
-    return (
-        are_kernels_forced() or query[..., 0].numel() * key.shape[-2] >= _LEAST_SCORES[device_type]
-    )
+    return bool(query.shape[-2] * _MAX_FEATURES_PER_ROW >= query.shape[-1])

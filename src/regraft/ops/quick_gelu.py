@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from regraft.ops.plain import is_forward_mode
+from regraft.ops.plain import are_overridden, is_forward_mode
 
 # in float16, 1.702 times a large number is infinite
 _WIDE = (
@@ -30,4 +30,5 @@ def quick_gelu_reference(x: torch.Tensor) -> torch.Tensor:
 def quick_gelu_implementation(x: torch.Tensor) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     is_wide = isinstance(x, torch.Tensor) and x.dtype in _WIDE
-    return "torch-native" if is_wide and not is_forward_mode() else "reference"
+    is_native = is_wide and not is_forward_mode() and not are_overridden(x)
+    return "torch-native" if is_native else "reference"

@@ -42,21 +42,14 @@ def rolled_rotary_implementation(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, larger_first: bool | None = False
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    tensors = (x, cos, sin)
-    if not are_tensors(*tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
+    if not are_tensors(x, cos, sin) or not (x.is_cpu and cos.is_cpu and sin.is_cpu):
         return "reference"
-    if (
-        x.dtype not in _ROLLED_DTYPES
-        or not x.dtype == cos.dtype == sin.dtype
-        or x.dim() < max(cos.dim(), sin.dim())
-    ):
+    if x.dtype not in _ROLLED_DTYPES or not x.dtype is cos.dtype is sin.dtype:
         return "reference"
-    if (
-        not x.dim()
-        or x.shape[-1] % 2
-        or sin.shape[-1:] != x.shape[-1:]
-        or cos.shape[-1:] != x.shape[-1:]
-    ):
+    x_shape, cos_shape, sin_shape = x.shape, cos.shape, sin.shape
+    if not sin_shape or not cos_shape or len(x_shape) < max(len(cos_shape), len(sin_shape)):
+        return "reference"
+    if x_shape[-1] % 2 or not x_shape[-1] == cos_shape[-1] == sin_shape[-1]:
         return "reference"
     sin_is_small = 2 * sin.numel() <= x.numel()
     return (

@@ -116,14 +116,17 @@ def _heads_dimension(x: torch.Tensor, cos: torch.Tensor) -> int:
 
 def _is_mirrored(table: torch.Tensor) -> bool:
     """Return whether both halves of the last dimension are equal; the device is asked once for each
-    tensor."""
+    version of a tensor.
+
+    A write by `table.data[...] = ` that makes the halves differ is not counted as a version.
+    """
     if table.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
     base = table if table._base is None else table._base
     half = table.shape[-1] // 2
     if base.is_inference():
         return bool(torch.equal(table[..., :half], table[..., half:]))
-    key = (base._version, table.storage_offset(), table.shape, table.stride())
+    key = (base._version, table.data_ptr(), table.shape, table.stride())
     entry = _MIRRORED.get(base)
     if entry is None or entry[0] != key:
         entry = _MIRRORED[base] = key, torch.equal(table[..., :half], table[..., half:])

@@ -35,11 +35,13 @@ def rotated_pairs_implementation(
     first: torch.Tensor, second: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    tensors = (first, second, cos, sin)
-    if not are_tensors(*tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
+    if not are_tensors(first, second, cos, sin):
         return "reference"
-    has_dtype = first.dtype in (torch.float32, torch.float64) and all(
-        tensor.dtype == first.dtype for tensor in tensors
+    if not (first.is_cpu and second.is_cpu and cos.is_cpu and sin.is_cpu):
+        return "reference"
+    dtype = first.dtype
+    has_dtype = (dtype is torch.float32 or dtype is torch.float64) and (
+        dtype is second.dtype is cos.dtype is sin.dtype
     )
     has_shapes = first.shape == second.shape and cos.shape == sin.shape
     return "torch-native" if has_dtype and has_shapes and not is_transformed() else "reference"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from regraft.ops.conv_batch_norm import NORM_AFTER, conv_batch_norm
 from regraft.ops.linear_batch_norm import linear_batch_norm
@@ -26,7 +27,7 @@ def sequential(x: torch.Tensor, container: Any) -> torch.Tensor:
     `conv_batch_norm`. Modules of a plain `Sequential` inside it count as its own. Any other module,
     a subclass or a hooked Sequential among them, is called as the model calls it.
     """
-    if sequential_implementation(x, container) != "fused":
+    if not _may_gain(x, container) or not _is_walked(x, container):
         return sequential_reference(x, container)
     result = x
     modules = _modules(container)
@@ -54,11 +55,33 @@ def sequential_reference(x: torch.Tensor, container: Any) -> torch.Tensor:
 
 def sequential_implementation(x: torch.Tensor, container: Any) -> str:
     """Name the implementation for these arguments: "fused" or "reference"."""
-    if not is_plain(container, nn.Sequential) or not are_tensors(x) or is_transformed():
+    if not _is_walked(x, container):
         return "reference"
     modules = list(_modules(container))
     pairs = itertools.pairwise(modules)
     return "fused" if any(_fused_op(first, second) for first, second in pairs) else "reference"
+
+
+def _is_walked(x: Any, container: Any) -> bool:
+    """Return whether the modules of a container may be called in its place."""
+    return is_plain(container, nn.Sequential) and are_tensors(x) and not is_transformed()
+
+
+def _may_gain(x: Any, container: Any) -> bool:
+    """Return whether any op may gain in a container: a quick look at the classes of its modules.
+
+    On CPU, `linear_gelu` is the two calls that it replaces, as is each op for a batch normalisation
+    in training.
+    """
+    if type(container) is not nn.Sequential or not are_tensors(x):
+        return False
+    for module in container._modules.values():
+        if isinstance(module, _BatchNorm):
+            if not module.training:
+                return True
+        elif isinstance(module, nn.Sequential) or (type(module) is nn.GELU and not x.is_cpu):
+            return True
+    return False
 
 
 def _modules(container: nn.Sequential) -> Iterator[nn.Module]:

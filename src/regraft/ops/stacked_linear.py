@@ -13,8 +13,11 @@ from regraft.ops.plain import compiles, is_plain
 def can_stack(x: torch.Tensor, *layers: Any) -> bool:
     """Return whether these layers can run as one product: plain ones of one size, on CUDA, with
     gradients disabled."""
-    if torch.compiler.is_compiling() or not all(is_plain(layer, nn.Linear) for layer in layers):
-        return False  # the surrounding compiler fuses by itself, and sees the hooks
+    # the surrounding compiler fuses by itself, and sees the hooks
+    if not compiles(x) or torch.is_grad_enabled() or not x.numel():
+        return False
+    if not all(is_plain(layer, nn.Linear) for layer in layers):
+        return False
     kinds = {
         (layer.weight.dtype, layer.weight.device, layer.weight.shape, layer.bias is None)
         for layer in layers
@@ -22,8 +25,7 @@ def can_stack(x: torch.Tensor, *layers: Any) -> bool:
     first = layers[0]
     if kinds != {(x.dtype, x.device, first.weight.shape, first.bias is None)}:
         return False
-    is_unsupported = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
-    return not is_unsupported and compiles(x) and x.numel() > 0
+    return not torch.is_autocast_enabled(x.device.type)
 
 
 def stacked_linear(x: torch.Tensor, *layers: nn.Linear) -> tuple[torch.Tensor, ...]:

@@ -1,0 +1,523 @@
+"""Calls of the ops that the rules of packs `adopter`, `torch` and `idioms` write, and the calls of
+PyTorch that each of them ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from subjects import ATTENTION, SEQUENCE, VOCABULARY, adopter, idioms
+from subjects import torch as torch_subjects
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regraft import ops
+from regraft.ops.linear_cross_entropy import CHUNK
+
+Call = Callable[[], object]
+Numbers = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A call of an op, and what it ends in.
+
+    op     the call of the op
+    fast   the operations of its fast path, those that read elements to decide included
+    small  the operations in which a call ends that is too small for the fast path; None where no
+           size is too small
+    """
+
+    op: Call
+    fast: Call
+    small: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpCase:
+    """An op with its sizes.
+
+    op        the name of the op
+    make      makes the calls at a size
+    least     the numbers of a small size at which its fast path runs
+    tiny      the numbers of a size that is too small for it
+    typical   the numbers of the typical size of the rule's subject
+    """
+
+    op: str
+    make: Callable[..., Calls]
+    least: Numbers
+    tiny: Numbers
+    typical: Numbers
+
+
+def case(op: str, sizes: Mapping[str, Numbers], make: Callable[..., Calls], **least: int) -> OpCase:
+    """Return the case of an op at the small and the typical size of a subject; the fast path runs
+    at the small size, too, or is demanded there, unless its least size is given."""
+    return OpCase(op, make, least or sizes["small"], sizes["small"], sizes["typical"])
+
+
+def with_batch_norm(layer: nn.Module, norm: nn.Module, x: Tensor) -> Calls:
+    """Return the call of a folded normalisation: its plain call has the weights folded before."""
+    layer, norm = layer.eval(), norm.eval()
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    weight = layer.weight * scale.reshape(-1, *[1] * (layer.weight.dim() - 1))
+    bias = norm.bias - norm.running_mean * scale
+    if isinstance(layer, nn.Linear):
+        return Calls(
+            lambda: ops.linear_batch_norm(x, layer, norm),
+            lambda: functional.linear(x, weight, bias),
+            lambda: norm(layer(x)),
+        )
+    return Calls(
+        lambda: ops.conv_batch_norm(x, layer, norm),
+        lambda: layer._conv_forward(x, weight, bias),
+        lambda: norm(layer(x)),
+    )
+
+
+def conv_batch_norm(channels: int, side: int, batch: int) -> Calls:
+    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return with_batch_norm(conv, nn.BatchNorm2d(channels), torch.randn(batch, channels, side, side))
+
+
+def linear_batch_norm(rows: int, width: int, out: int) -> Calls:
+    return with_batch_norm(
+        nn.Linear(width, out, bias=False), nn.BatchNorm1d(out), torch.randn(rows, width)
+    )
+
+
+def heads_of(batch: int, length: int, width: int, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a query, a key and a value."""
+    shape = (batch, heads, length, width // heads)
+    return torch.randn(shape), torch.randn(shape), torch.randn(shape)
+
+
+def attention(batch: int, length: int, width: int, heads: int) -> Calls:
+    query, key, value = heads_of(batch, length, width, heads)
+    dropout, size = nn.Dropout(0.1).eval(), width // heads
+    return Calls(
+        lambda: ops.attention(query, key, value, dropout=dropout, divisor=size**0.5),
+        lambda: functional.scaled_dot_product_attention(query, key, value).contiguous(),
+    )
+
+
+def masked_attention(batch: int, length: int, width: int, heads: int) -> Calls:
+    query, key, value = heads_of(batch, length, width, heads)
+    mask = torch.zeros(batch, 1, 1, length)
+
+    def fast() -> Tensor:
+        bool((mask.detach().amax(-1, keepdim=True) <= -1e3).any())
+        return functional.scaled_dot_product_attention(query, key, value, mask).contiguous()
+
+    return Calls(
+        lambda: ops.attention(query, key, value, mask=mask, divisor=(width // heads) ** 0.5), fast
+    )
+
+
+def postponed_matmul(batch: int, length: int, width: int, heads: int) -> Calls:
+    query, key, value = heads_of(batch, length, width, heads)
+    mask, scale = torch.zeros(batch, 1, 1, length), (width // heads) ** -0.5
+
+    def attend(product: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        scores = product(query, key.transpose(-1, -2)) * scale + mask
+        return torch.matmul(torch.softmax(scores, -1), value)
+
+    def fast() -> Tensor:
+        bool((mask.detach().amax(-1, keepdim=True) <= -1e3).any())
+        return functional.scaled_dot_product_attention(query, key, value, mask).contiguous()
+
+    return Calls(lambda: attend(ops.postponed_matmul), fast, lambda: attend(torch.matmul))
+
+
+def postponed_einsum(batch: int, length: int, width: int, heads: int) -> Calls:
+    query, key, _ = heads_of(batch, length, width, heads)
+    equation = "bhld,bhsd->bhls"
+    return Calls(
+        lambda: ops.postponed_einsum(equation, query, key) + 0,
+        lambda: torch.einsum(equation, query, key) + 0,
+        lambda: torch.einsum(equation, query, key) + 0,
+    )
+
+
+def postponed_baddbmm(batch: int, length: int, width: int, heads: int) -> Calls:
+    query, key, _ = (each.flatten(0, 1) for each in heads_of(batch, length, width, heads))
+    added = torch.zeros(1, 1, length)
+
+    def plain() -> Tensor:
+        return torch.baddbmm(added, query, key.mT, beta=1, alpha=1) + 0
+
+    return Calls(
+        lambda: ops.postponed_baddbmm(added, query, key.mT, beta=1, alpha=1) + 0, plain, plain
+    )
+
+
+def linear_gelu(batch: int, length: int, width: int) -> Calls:
+    x, linear, gelu = torch.randn(batch, length, width), nn.Linear(width, 4 * width), nn.GELU()
+    return Calls(lambda: ops.linear_gelu(x, linear, gelu), lambda: gelu(linear(x)))
+
+
+def dropout_add_layer_norm(batch: int, length: int, width: int) -> Calls:
+    x, residual = torch.randn(2, batch, length, width)
+    norm, dropout = nn.LayerNorm(width), nn.Dropout(0.1).eval()
+    return Calls(
+        lambda: ops.dropout_add_layer_norm(x, residual, norm, dropout),
+        lambda: norm(dropout(x) + residual),
+    )
+
+
+def linear_qkv(batch: int, length: int, width: int) -> Calls:
+    x = torch.randn(batch, length, width)
+    query, key, value = (nn.Linear(width, width) for _ in range(3))
+    return Calls(lambda: ops.linear_qkv(x, query, key, value), lambda: (query(x), key(x), value(x)))
+
+
+def gated_linear(batch: int, length: int, width: int, inner: int) -> Calls:
+    x, activation = torch.randn(batch, length, width), nn.SiLU()
+    gate, up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+    return Calls(
+        lambda: ops.gated_linear(x, gate, up, activation), lambda: activation(gate(x)) * up(x)
+    )
+
+
+def sequential(batch: int, length: int, width: int) -> Calls:
+    x = torch.randn(batch, length, width)
+    container = nn.Sequential(
+        nn.LayerNorm(width),
+        nn.Linear(width, 4 * width),
+        nn.GELU(),
+        nn.Dropout(0.0),
+        nn.Linear(4 * width, width),
+    )
+    return Calls(lambda: ops.sequential(x, container), lambda: container(x))
+
+
+def softmax(batch: int, heads: int, length: int) -> Calls:
+    x, layer = torch.randn(batch, heads, length, length), nn.Softmax(-1)
+    return Calls(lambda: ops.softmax(x, layer=layer), lambda: layer(x))
+
+
+def rounded_softmax(batch: int, heads: int, length: int) -> Calls:
+    x = torch.randn(batch, heads, length, length).bfloat16()
+    return Calls(
+        lambda: ops.rounded_softmax(x, -1, torch.bfloat16), lambda: functional.softmax(x, -1)
+    )
+
+
+def channels_first_layer_norm(batch: int, channels: int, side: int) -> Calls:
+    x = torch.randn(batch, channels, side, side).contiguous(memory_format=torch.channels_last)
+    return Calls(
+        lambda: ops.channels_first_layer_norm(x, eps=1e-6),
+        lambda: (
+            functional.layer_norm(x.movedim(1, -1), (channels,), eps=1e-6).movedim(-1, 1).detach()
+        ),
+    )
+
+
+def quick_gelu(batch: int, length: int, width: int) -> Calls:
+    x = torch.randn(batch, length, width)
+    return Calls(lambda: ops.quick_gelu(x), lambda: functional.silu(1.702 * x) / 1.702)
+
+
+def table_of(length: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return tables of cosines and sines of a rotary embedding."""
+    angles = torch.randn(length, size)
+    return angles.cos(), angles.sin()
+
+
+def rolled_rotary(batch: int, heads: int, length: int, size: int) -> Calls:
+    x, (cos, sin) = torch.randn(batch, heads, length, size), table_of(length, size)
+    half = size // 2
+    return Calls(
+        lambda: ops.rolled_rotary(x, cos, sin),
+        lambda: torch.addcmul(
+            x * cos,
+            torch.roll(x, half, -1),
+            torch.cat((-sin[..., :half], sin[..., half:]), dim=-1),
+        ),
+    )
+
+
+def interleaved_rotary(batch: int, heads: int, length: int, size: int) -> Calls:
+    x, (cos, sin) = torch.randn(batch, heads, length, size), table_of(length, size)
+    return Calls(
+        lambda: ops.interleaved_rotary(x, cos, sin),
+        lambda: torch.addcmul(
+            x * cos,
+            torch.stack((x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2),
+            torch.stack((-sin[..., ::2], sin[..., 1::2]), dim=-1).flatten(-2),
+        ),
+    )
+
+
+def rotated_pairs(batch: int, heads: int, length: int, size: int) -> Calls:
+    first, second = torch.randn(2, batch, heads, length, size // 2)
+    cos, sin = table_of(length, size // 2)
+    return Calls(
+        lambda: ops.rotated_pairs(first, second, cos, sin),
+        lambda: torch.view_as_real(
+            (torch.complex(first, second) * torch.complex(cos, sin)).contiguous()
+        ).detach(),
+    )
+
+
+def linear_cross_entropy(batch: int, length: int, width: int, vocabulary: int) -> Calls:
+    x, head = torch.randn(batch, length, width), nn.Linear(width, vocabulary, bias=False)
+    target, loss = torch.randint(vocabulary, (batch * length,)), nn.CrossEntropyLoss()
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
+
+    def fast() -> Tensor:
+        rows = x.reshape(-1, width)
+        return functional.linear_cross_entropy(rows, head.weight, target, options=options)
+
+    def small() -> Tensor:
+        result: Tensor = loss(head(x).reshape(-1, vocabulary), target)
+        return result
+
+    return Calls(
+        lambda: ops.linear_cross_entropy(x, target, head, flat=True, layer=loss), fast, small
+    )
+
+
+def grouped_experts(rows: int, width: int, inner: int, experts: int, chosen: int) -> Calls:
+    weights, index = torch.softmax(torch.randn(rows, experts), -1).topk(chosen)
+    x, activation = torch.randn(rows, width), nn.SiLU()
+    gate_up, down = torch.randn(experts, 2 * inner, width), torch.randn(experts, width, inner)
+
+    def fast() -> Tensor:
+        lowest, highest = torch.aminmax(index)
+        lowest.item(), highest.item()
+        order = index.flatten().argsort(stable=True)
+        row = order // chosen
+        ends = torch.bincount(index.flatten(), minlength=experts).cumsum(0).to(torch.int32)
+        gate, up = functional.grouped_mm(x[row], gate_up.transpose(1, 2), offs=ends).chunk(2, -1)
+        given = functional.grouped_mm(activation(gate) * up, down.transpose(1, 2), offs=ends)
+        given = given * weights.flatten()[order, None]
+        return torch.zeros_like(x).index_add_(0, row, given.to(x.dtype))
+
+    return Calls(
+        lambda: ops.grouped_experts(x, index, weights, gate_up, down, activation, experts), fast
+    )
+
+
+def diagonal_matmul(rows: int, width: int) -> Calls:
+    scales, matrix = torch.rand(rows), torch.randn(rows, rows)
+
+    def fast() -> Tensor:
+        scales.detach().sum().item(), matrix.detach().sum().item()
+        return scales.unsqueeze(-1) * matrix
+
+    return Calls(
+        lambda: ops.diagonal_matmul(scales, matrix),
+        fast,
+        lambda: torch.matmul(torch.diag(scales), matrix),
+    )
+
+
+def matmul_diagonal(rows: int, width: int) -> Calls:
+    matrix, scales = torch.randn(rows, width), torch.rand(width)
+
+    def fast() -> Tensor:
+        scales.detach().sum().item(), matrix.detach().sum().item()
+        return matrix * scales
+
+    return Calls(
+        lambda: ops.matmul_diagonal(matrix, scales),
+        fast,
+        lambda: torch.matmul(matrix, torch.diag(scales)),
+    )
+
+
+def product_diagonal(rows: int, width: int) -> Calls:
+    first, second = torch.randn(rows, width), torch.randn(width, rows)
+    return Calls(
+        lambda: ops.product_diagonal(first, second),
+        lambda: (first[:rows] * second[:, :rows].mT).sum(-1),
+        lambda: torch.diagonal(torch.matmul(first, second)),
+    )
+
+
+def product_trace(rows: int, width: int) -> Calls:
+    first, second = torch.randn(rows, width), torch.randn(width, rows)
+    return Calls(
+        lambda: ops.product_trace(first, second),
+        lambda: (first[:rows] * second[:, :rows].mT).sum(-1).sum(),
+        lambda: torch.trace(torch.matmul(first, second)),
+    )
+
+
+def linear_at(batch: int, length: int, width: int) -> Calls:
+    x, head = torch.randn(batch, length, width), nn.Linear(width, width)
+    return Calls(
+        lambda: ops.linear_at(x, head, -1),
+        lambda: functional.linear(x[:, -1], head.weight, head.bias),
+    )
+
+
+def one_hot_matmul(rows: int, classes: int, width: int) -> Calls:
+    index, weight = torch.randint(classes, (rows,)), torch.randn(classes, width)
+
+    def fast() -> Tensor:
+        lowest, highest = torch.aminmax(index)
+        lowest.item(), highest.item(), weight.detach().sum().item()
+        return functional.embedding(index, weight)
+
+    return Calls(
+        lambda: ops.one_hot_matmul(index, classes, weight, torch.float32),
+        fast,
+        lambda: functional.one_hot(index, classes).to(torch.float32) @ weight,
+    )
+
+
+def one_hot_select(rows: int, classes: int) -> Calls:
+    values, index = torch.randn(rows, classes), torch.randint(classes, (rows,))
+
+    def fast() -> Tensor:
+        lowest, highest = torch.aminmax(index)
+        lowest.item(), highest.item(), values.detach().sum().item()
+        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+    return Calls(
+        lambda: ops.one_hot_select(values, index, classes),
+        fast,
+        lambda: (functional.one_hot(index, classes) * values).sum(-1),
+    )
+
+
+def points_of(points: int, others: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return two sets of points that are broadcast against each other."""
+    return torch.randn(points, 1, width), torch.randn(1, others, width)
+
+
+def pairwise_product(points: int, others: int, width: int) -> Calls:
+    x, y = points_of(points, others, width)
+
+    def fast() -> Tensor:
+        first, second = x.reshape(1, points, width), y.reshape(1, others, width)
+        return torch.bmm(first, second.mT).reshape(points, others).detach()
+
+    return Calls(lambda: ops.pairwise_product(x, y, -1), fast, lambda: (x * y).sum(-1))
+
+
+def pairwise_cosine(points: int, others: int, width: int) -> Calls:
+    x, y = points_of(points, others, width)
+
+    def unit(vectors: Tensor) -> Tensor:
+        lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clone()
+        with torch.no_grad():
+            lengths.clamp_min_(1e-8)
+        return vectors / lengths
+
+    def fast() -> Tensor:
+        first, second = x.reshape(1, points, width), y.reshape(1, others, width)
+        return torch.bmm(unit(first), unit(second).mT).reshape(points, others).detach()
+
+    return Calls(
+        lambda: ops.pairwise_cosine(x, y, -1),
+        fast,
+        lambda: functional.cosine_similarity(x, y, -1, 1e-8),
+    )
+
+
+def squares_of(x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the squared distances of all pairs of rows by their products, and the near pairs."""
+    (points, _, width), others = x.shape, y.shape[1]
+    first, second = x.reshape(1, points, width), y.reshape(1, others, width)
+    centre = second.detach().mean(-2, keepdim=True)
+    first, second = first - centre, second - centre
+    rows, columns = first.square().sum(-1), second.square().sum(-1)
+    products = torch.baddbmm(columns.unsqueeze(-2), first, second.mT, alpha=-2)
+    rows = rows.reshape(points, 1)
+    squares = products.reshape(points, others) + rows
+    with torch.no_grad():
+        least = columns.reshape(1, others) * 0.125 + 1e-30
+        is_exact = squares > torch.add(least, rows, alpha=0.125)
+        return squares, is_exact.logical_not_().nonzero(as_tuple=True)
+
+
+def far_points_of(points: int, others: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return two sets of points of which no pair is near, as in most data."""
+    x, y = points_of(points, others, width)
+    x[..., width // 2 :], y[..., : width // 2] = 0, 0
+    return x, y
+
+
+def squared_distances(points: int, others: int, width: int) -> Calls:
+    x, y = far_points_of(points, others, width)
+
+    def fast() -> Tensor:
+        squares, near = squares_of(x, y)
+        if near[0].numel():
+            raise ValueError("a pair is near")
+        return squares
+
+    return Calls(lambda: ops.squared_distances(x, y, -1), fast, lambda: ((x - y) ** 2).sum(-1))
+
+
+def distances(points: int, others: int, width: int) -> Calls:
+    x, y = far_points_of(points, others, width)
+
+    def fast() -> Tensor:
+        squares, near = squares_of(x, y)
+        if near[0].numel():
+            raise ValueError("a pair is near")
+        return squares.sqrt()
+
+    return Calls(lambda: ops.distances(x, y, -1), fast, lambda: torch.norm(x - y, dim=-1))
+
+
+def sorted_head(rows: int, classes: int, first: int) -> Calls:
+    x = torch.randn(rows, classes)
+    return Calls(
+        lambda: ops.sorted_head(x, first, -1, descending=True), lambda: x.topk(first, -1)[0]
+    )
+
+
+HEAD_COUNTS: Mapping[str, Any] = {
+    "small": {"rows": 4, "classes": 32, "first": 4},
+    "typical": {"rows": 64, "classes": 1000, "first": 16},
+}
+# as many channels as at the typical size, because folding runs on the weights
+FEW_POSITIONS: Mapping[str, Any] = {
+    "small": {"batch": 1, "channels": 64, "side": 1},
+    "typical": adopter.IMAGES["typical"],
+}
+# as many rows as are computed at once, and one more
+FEW_CLASSES: Numbers = {"batch": 1, "length": CHUNK + 1, "width": 4, "vocabulary": 8}
+CASES = [
+    case("attention", ATTENTION, attention),
+    case("attention, masked", ATTENTION, masked_attention),
+    case("channels_first_layer_norm", torch_subjects.IMAGES, channels_first_layer_norm),
+    case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
+    case("diagonal_matmul", idioms.MATRICES, diagonal_matmul, rows=162, width=1),
+    case("distances", idioms.POINTS, distances, points=64, others=64, width=320),
+    case("dropout_add_layer_norm", adopter.LAYERS, dropout_add_layer_norm),
+    case("gated_linear", torch_subjects.MLP, gated_linear),
+    case("grouped_experts", torch_subjects.EXPERTS, grouped_experts),
+    case("interleaved_rotary", torch_subjects.HEADS, interleaved_rotary),
+    case("linear_at", SEQUENCE, linear_at),
+    case("linear_batch_norm", adopter.FEATURES, linear_batch_norm),
+    case("linear_cross_entropy", VOCABULARY, linear_cross_entropy, **FEW_CLASSES),
+    case("linear_gelu", adopter.LAYERS, linear_gelu),
+    case("linear_qkv", adopter.LAYERS, linear_qkv),
+    case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
+    case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),
+    case("one_hot_select", idioms.BATCHES, one_hot_select, rows=64, classes=1024),
+    case("pairwise_cosine", idioms.POINTS, pairwise_cosine, points=32, others=32, width=64),
+    case("pairwise_product", idioms.POINTS, pairwise_product, points=32, others=32, width=64),
+    case("postponed_baddbmm", ATTENTION, postponed_baddbmm),
+    case("postponed_einsum", ATTENTION, postponed_einsum),
+    case("postponed_matmul", ATTENTION, postponed_matmul),
+    case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
+    case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
+    case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
+    case("rolled_rotary", torch_subjects.HEADS, rolled_rotary),
+    case("rotated_pairs", torch_subjects.HEADS, rotated_pairs),
+    case("rounded_softmax", adopter.SCORES, rounded_softmax),
+    case("sequential", adopter.LAYERS, sequential),
+    case("softmax", adopter.SCORES, softmax),
+    case("sorted_head", HEAD_COUNTS, sorted_head),
+    case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),
+]
