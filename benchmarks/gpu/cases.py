@@ -117,9 +117,7 @@ def subject_cases(
                 yield subject_case(subject, size, dtype, mode == "training", folder)
 
 
-def subject_case(
-    subject: Any, size: str, dtype: torch.dtype, training: bool, folder: Path
-) -> Case:
+def subject_case(subject: Any, size: str, dtype: torch.dtype, training: bool, folder: Path) -> Case:
     """Return the case of a subject at a size, with a dtype."""
 
     def make() -> tuple[Version, Version]:
@@ -144,9 +142,7 @@ def loaded_modules(subject: Any, folder: Path) -> tuple[Any, Any]:
     return LOADED[subject.title]
 
 
-def version_of(
-    subject: Any, module: Any, size: str, dtype: torch.dtype, training: bool
-) -> Version:
+def version_of(subject: Any, module: Any, size: str, dtype: torch.dtype, training: bool) -> Version:
     """Return the call of a version of a subject."""
     numbers = subject.sizes[size]
     default = torch.get_default_dtype()

@@ -42,9 +42,7 @@ def count_step(record: Record, version: Any, case: Any) -> Count:
     run(version, case)
     steps, reads, regions = len(record.steps), len(record.host_reads), record.compiled_calls
     run(version, case)
-    counted = [
-        step for step in record.steps[steps:] if not isinstance(step, Launch) or step.runs
-    ]
+    counted = [step for step in record.steps[steps:] if not isinstance(step, Launch) or step.runs]
     return Count(
         len(counted),
         sum(map(bytes_of, counted)),
@@ -87,13 +85,15 @@ def counts(record: Record, folder: Path) -> Iterator[tuple[Any, Count | str, Cou
 
 def words_of(before: Count | str, after: Count) -> str:
     """Return the columns of a row."""
+    launches, megabytes = (
+        (before, "")
+        if isinstance(before, str)
+        else (str(before.launches), f"{before.bytes / 1e6:.1f}")
+    )
     mark = "*" if after.is_compiled else ""
-    reads = str(after.host_reads) if after.host_reads else ""
-    if isinstance(before, str):
-        return f"{before:>9} {after.launches:5}{mark:1}  {'':>9} {after.bytes / 1e6:9.1f}  {reads:>5}"
     return (
-        f"{before.launches:9} {after.launches:5}{mark:1}  {before.bytes / 1e6:9.1f} "
-        f"{after.bytes / 1e6:9.1f}  {reads:>5}"
+        f"{launches:>9} {after.launches:5}{mark:1} {megabytes:>10} {after.bytes / 1e6:10.1f}"
+        f" {after.host_reads or '':>6}"
     )
 
 
@@ -104,7 +104,7 @@ def main() -> int:
 
     print_versions()
     print("counted, not measured: launches and MB of a step, as written and as rewritten")
-    print(f"{'rule, size, dtype, mode':66} {'launches':>15}   {'MB':>18}   {'reads':>6}")
+    print(f"{'rule, size, dtype, mode':74} {'launches':>15} {'MB':>22} {'reads':>6}")
     is_broken = False
     with tempfile.TemporaryDirectory() as folder, fake_device.fake_device() as record:
         for case, before, after in counts(record, Path(folder)):
@@ -112,7 +112,7 @@ def main() -> int:
                 print(f"FAILED {case.name}: {after}")
                 is_broken = True
             else:
-                print(f"{case.name:66} {words_of(before, after)}", flush=True)
+                print(f"{case.name:74} {words_of(before, after)}", flush=True)
     for rule, reason in VALUE_DEPENDENT.items():
         print(f"not {rule}: {reason}")
     return int(is_broken)

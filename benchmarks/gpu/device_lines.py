@@ -50,9 +50,7 @@ def device_statements(folder: Path, package: str) -> list[Statement]:
     """Return the statements of a package's files that run on CUDA alone."""
     files = {path.stem: read(path, package) for path in sorted(folder.glob("*.py"))}
     summaries = summarise(files)
-    regions = {
-        name: set(unreachable_lines(file, files, summaries)) for name, file in files.items()
-    }
+    regions = {name: set(unreachable_lines(file, files, summaries)) for name, file in files.items()}
     add_private_functions(files, regions)
     return [
         statement
@@ -99,9 +97,7 @@ def summarise(files: dict[str, File]) -> Summaries:
             return summaries
 
 
-def unreachable_lines(
-    file: File, files: dict[str, File], summaries: Summaries
-) -> Iterator[int]:
+def unreachable_lines(file: File, files: dict[str, File], summaries: Summaries) -> Iterator[int]:
     """Yield the lines of a file that no call reaches on a CPU, by the conditions before them."""
     for node in ast.walk(file.tree):
         if isinstance(node, FunctionNode):

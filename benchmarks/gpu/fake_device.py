@@ -141,9 +141,8 @@ class Record:
 def fake_device() -> Iterator[Record]:
     """Make tensors on CUDA fake ones, and record what runs on them. `load` comes first."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from dispatch import Recorder
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     record = Record()
     with ExitStack() as stack:

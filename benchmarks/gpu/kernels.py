@@ -74,12 +74,10 @@ def sampled(launches: list[Launch]) -> list[Launch]:
     for launch in launches:
         if not launch.runs:
             further.setdefault((launch.name, types_of(launch)), []).append(launch)
-    kept = {
-        id(launch)
-        for group in further.values()
-        for launch in group[:: -(-len(group) // FURTHER)]
+    sample = {
+        id(launch) for group in further.values() for launch in group[:: -(-len(group) // FURTHER)]
     }
-    return [launch for launch in launches if launch.runs or id(launch) in kept]
+    return [launch for launch in launches if launch.runs or id(launch) in sample]
 
 
 def kind_of(launch: Launch) -> tuple[str, ...]:
@@ -151,10 +149,10 @@ def usage_of(cubin: bytes) -> Usage:
         file.flush()
         command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = USAGE.search(output)
-    if found is None:
+    usage = USAGE.search(output)
+    if usage is None:
         raise KernelError(f"cuobjdump says nothing of registers: {output[:200]}")
-    registers, _, shared, local = map(int, found.groups())
+    registers, _, shared, local = map(int, usage.groups())
     return Usage(registers, local, shared)
 
 
@@ -228,8 +226,8 @@ def main() -> int:
     chosen = sampled(launches)
     counts = collections.Counter(launch.name for launch in launches)
     print(
-        f"{len(chosen)} of {len(launches)} kinds of launches of {len(counts)} kernels, compiled for "
-        f"sm_{target}; bytes; the others are configurations of autotuned kernels"
+        f"{len(chosen)} of {len(launches)} kinds of launches of {len(counts)} kernels, compiled"
+        f" for sm_{target}, in bytes; the others are configurations of autotuned kernels"
     )
     return report(chosen, target)
 

@@ -26,6 +26,12 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device=CUDA, dtype=dtype).requires_grad_()
 
 
+def halves(*shape: int) -> torch.Tensor:
+    """Return a table of cosines or sines, of which both halves are equal."""
+    half = torch.randn(*shape[:-1], shape[-1] // 2, device=CUDA)
+    return torch.cat((half, half), dim=-1)
+
+
 def case(
     name: str, make: Maker, *, training: bool = True, twice: bool = False, fails: str = ""
 ) -> Case:
@@ -222,6 +228,7 @@ def loss_cases() -> Iterator[Case]:
     refused = "derivative for liger_backward is not implemented"
     yield case("cross_entropy (layer)", layer_loss, fails=refused)
     yield case("postponed_linear (loss)", lambda: logits_calls(scaled_loss), fails=refused)
+    yield case("postponed_linear (kept)", lambda: logits_calls(kept_loss))
     yield case("postponed_linear (elements)", lambda: logits_calls(lambda y, _: y.square()))
     yield case("postponed_linear (watched)", lambda: logits_calls(watched_loss))
     yield case("postponed_linear (differentiated)", lambda: logits_calls(differentiated_logits))
@@ -245,6 +252,13 @@ def logits_calls(
 def scaled_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return the loss of scaled logits."""
     return functional.cross_entropy((logits * 2.0).float().view(-1, 100), target.view(-1))
+
+
+def kept_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return the loss of logits that somebody keeps."""
+    loss = functional.cross_entropy(logits.view(-1, 100), target.view(-1))
+    loss.logits = logits
+    return loss
 
 
 def selected_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -303,13 +317,13 @@ def other_cases() -> Iterator[Case]:
         )
 
     def one_rotary() -> tuple[Call, Call, list[Any]]:
-        x, table = numbers(2, 4, 16, 64), torch.randn(1, 1, 16, 64, device=CUDA)
+        x, table = numbers(2, 4, 16, 64), halves(1, 1, 16, 64)
         reference = ops.REFERENCES["rotary"]
         return lambda: ops.rotary(x, table, table), lambda: reference(x, table, table), [x]
 
     def rotary_in_inference() -> tuple[Call, Call, list[Any]]:
         with torch.inference_mode():
-            table = torch.randn(1, 16, 1, 64, device=CUDA)
+            table = halves(1, 16, 1, 64)
         x = torch.randn(2, 16, 4, 64, device=CUDA)
         reference = ops.REFERENCES["rotary_pair"]
         return (
@@ -358,11 +372,13 @@ def library_cases() -> Iterator[Case]:
 
     def gelu_mlp(name: str) -> tuple[Call, Call, list[Any]]:
         x = numbers(2, 8, 64, dtype=HALF)
-        up, down = (
-            nn.Linear(*sizes, device=CUDA, dtype=HALF) for sizes in ((64, 256), (256, 64))
-        )
+        up, down = (nn.Linear(*sizes, device=CUDA, dtype=HALF) for sizes in ((64, 256), (256, 64)))
         reference = ops.REFERENCES[name]
-        return lambda: getattr(ops, name)(x, up, down), lambda: reference(x, up, down), [x, up, down]
+        return (
+            lambda: getattr(ops, name)(x, up, down),
+            lambda: reference(x, up, down),
+            [x, up, down],
+        )
 
     def flash_norm(name: str) -> tuple[Call, Call, list[Any]]:
         x, residual = numbers(4, 64), numbers(4, 64)
@@ -452,7 +468,9 @@ def attention_stand_in(
 ) -> torch.Tensor:
     """Compute attention in the layout `(batch, length, heads, size)`."""
     heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return functional.scaled_dot_product_attention(*heads_first, attn_mask=attn_bias).transpose(1, 2)
+    return functional.scaled_dot_product_attention(*heads_first, attn_mask=attn_bias).transpose(
+        1, 2
+    )
 
 
 def norm_stand_in(x: Any, weight: Any, bias: Any, *, residual: Any, **_: Any) -> Any:
