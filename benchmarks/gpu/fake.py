@@ -2,10 +2,10 @@
 
     python benchmarks/gpu/fake.py
 
-Results and gradients have to have the shapes, dtypes and devices of the composition, and every
-statement of the ops that runs on CUDA alone has to run, but for refusals (the composition runs, or
-an error is raised, which the tests in Triton's interpreter check) and those named here with a
-reason. Exits with 1 otherwise.
+Results and gradients have to have the shapes, dtypes and devices of the composition, also under
+autocast. Every statement of the ops that runs on CUDA alone has to run, but for refusals (the
+composition runs, or an error is raised, which the tests in Triton's interpreter check) and those
+named here with a reason. Exits with 1 otherwise.
 """
 
 from __future__ import annotations
@@ -70,15 +70,20 @@ class TakenLines:
         return any(line in lines for line in range(statement.first, statement.last + 1))
 
 
-def failures(cases: Iterable[Any]) -> Iterator[str]:
-    """Run cases; yield a line for each that fails."""
+def failures(cases: Iterable[tuple[Any, str]]) -> Iterator[str]:
+    """Run cases, each under `torch.autocast` with the dtype beside it if there is one; yield a line
+    for each that fails."""
+    import torch
     from cases import check
 
-    for case in cases:
+    for case, autocast in cases:
+        dtype = getattr(torch, autocast or "bfloat16")
         try:
-            check(case)
+            with torch.autocast("cuda", dtype, enabled=bool(autocast)):
+                check(case)
         except Exception as problem:  # noqa: BLE001  whatever it is, the other cases run
-            yield f"{case.name}: {type(problem).__name__}: {str(problem)[:1000]}"
+            words = f", autocast to {autocast}" if autocast else ""
+            yield f"{case.name}{words}: {type(problem).__name__}: {str(problem)[:1000]}"
 
 
 def excuse(statement: Statement) -> str:
@@ -106,17 +111,30 @@ def report_statements(statements: list[Statement], taken: TakenLines) -> int:
     return excuses[""]
 
 
-def main() -> int:
-    fake_device.load()
+def checked_cases(folder: Path) -> Iterator[tuple[Any, str]]:
+    """Yield the cases, each with the dtype of `torch.autocast` in which it runs, or ""."""
     import torch
-    from cases import VALUE_DEPENDENT, subject_cases
-    from environment import print_versions
+    from cases import subject_cases
     from op_cases import op_cases
 
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    for case in subject_cases(folder, ("small", "typical", "large"), dtypes):
+        yield case, ""
+    for case in op_cases():
+        yield case, ""
+    for autocast in ("bfloat16", "float16"):
+        for case in subject_cases(folder, ("small", "typical"), (torch.float32,)):
+            yield case, autocast
+
+
+def main() -> int:
+    fake_device.load()
+    from cases import VALUE_DEPENDENT
+    from environment import print_versions
+
     print_versions()
-    sizes, dtypes = ("small", "typical", "large"), (torch.float32, torch.bfloat16)
     with tempfile.TemporaryDirectory() as folder, fake_device.fake_device():
-        cases = [*subject_cases(Path(folder), sizes, dtypes), *op_cases()]
+        cases = list(checked_cases(Path(folder)))
         with TakenLines(OPS) as taken:
             problems = list(failures(cases))
     for problem in problems:

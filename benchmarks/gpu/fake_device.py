@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import importlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -58,12 +59,31 @@ def load() -> None:
         raise FakeDeviceError("PyTorch is not installed")
     library = ctypes.CDLL(str(build(Path(spec.origin).parent)), mode=ctypes.RTLD_GLOBAL)
     library.register_hooks()
-    torch: Any = importlib.import_module("torch")
+    with without_line(b"Higher priority item already registered"):
+        torch: Any = importlib.import_module("torch")
     library.register_guard()
     # what Python asks on its own would start the driver
     torch.cuda.is_available = lambda: False
     # the worker threads of autograd belong to real devices
     torch._C._set_multithreading_enabled(False)
+
+
+@contextmanager
+def without_line(start: bytes) -> Iterator[None]:
+    """Leave out of the standard error stream the lines that start with some words: PyTorch says
+    that its own hooks come second."""
+    stream = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stream, 2)
+            os.close(stream)
+            file.seek(0)
+            for line in file:
+                if not line.startswith(start):
+                    os.write(2, line)
 
 
 def build(torch_folder: Path) -> Path:

@@ -29,10 +29,24 @@ from fake_device import Launch
 # bytes of shared memory that a block can have at most, by the compute capability
 # https://docs.nvidia.com/cuda/cuda-c-programming-guide/, "Technical Specifications"
 SHARED_MEMORY = {80: 163 << 10, 90: 227 << 10}
+PREFIX = "liger_kernel.ops."
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
 FURTHER = 6  # further configurations that are compiled of each autotuned kernel and its types
+
+# Kernels in the files of those that are launched which no op launches, with the reason.
+NOT_LAUNCHED = {
+    "fused_moe_kernels._keyed_add": "a function of other kernels",
+    "group_norm._group_norm_forward_kernel": "the op's forward pass is PyTorch's",
+    "softmax._softmax_multi_block_backward_kernel": "for rows longer than the op takes",
+    "softmax._softmax_multi_block_forward_kernel": "for rows longer than the op takes",
+    "swiglu._swiglu_backward_kernel_tiled": "for Blackwell GPUs",
+    "swiglu._swiglu_forward_kernel_tiled": "for Blackwell GPUs",
+    "swiglu._swiglu_fused_gate_up_backward_kernel": "the op gets gate and up apart",
+    "swiglu._swiglu_fused_gate_up_forward_kernel": "the op gets gate and up apart",
+    "swiglu.silu": "a function of other kernels",
+}
 
 
 class KernelError(Exception):
@@ -41,8 +55,8 @@ class KernelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a compiled kernel uses: registers of a thread, bytes that they spill to (local memory of
-    a thread), and bytes of shared memory of a block."""
+    """What a compiled kernel uses: registers of a thread, bytes of the thread's stack, to which
+    registers spill, and bytes of shared memory of a block."""
 
     registers: int
     spilled: int
@@ -78,6 +92,38 @@ def sampled(launches: list[Launch]) -> list[Launch]:
         id(launch) for group in further.values() for launch in group[:: -(-len(group) // FURTHER)]
     }
     return [launch for launch in launches if launch.runs or id(launch) in sample]
+
+
+def unlaunched_kernels(launches: list[Launch]) -> list[str]:
+    """Return the kernels in the files of launched ones that no launch is of."""
+    from triton.runtime.jit import JITFunction
+
+    launched = {launch.name for launch in launches}
+    files = {name.rpartition(".")[0] for name in launched}
+    kernels = set()
+    for file in files:
+        for value in vars(sys.modules[file]).values():
+            kernel = kernel_in(value)
+            if isinstance(kernel, JITFunction) and kernel.fn.__module__ == file:
+                kernels.add(f"{file}.{kernel.fn.__name__}")
+    return sorted(name.removeprefix(PREFIX) for name in kernels - launched)
+
+
+def kernel_in(value: Any) -> Any:
+    """Return the kernel within what tunes it or computes arguments of it."""
+    from triton.runtime.autotuner import Autotuner, Heuristics
+
+    while isinstance(value, Autotuner | Heuristics):
+        value = value.fn
+    return value
+
+
+def report_unlaunched(names: list[str]) -> int:
+    """Print which kernels are not launched, and why; return 1 where there is no reason."""
+    for name in names:
+        status = "" if name in NOT_LAUNCHED else "FAILED "
+        print(f"{status}{name} is not launched: {NOT_LAUNCHED.get(name, 'no call reaches it')}")
+    return int(not set(names) <= set(NOT_LAUNCHED))
 
 
 def kind_of(launch: Launch) -> tuple[str, ...]:
@@ -152,8 +198,8 @@ def usage_of(cubin: bytes) -> Usage:
     usage = USAGE.search(output)
     if usage is None:
         raise KernelError(f"cuobjdump says nothing of registers: {output[:200]}")
-    registers, _, shared, local = map(int, usage.groups())
-    return Usage(registers, local, shared)
+    registers, stack, shared, local = map(int, usage.groups())
+    return Usage(registers, stack + local, shared)
 
 
 def rows(launches: list[Launch], capability: int) -> Iterator[tuple[Launch, Usage | KernelError]]:
@@ -195,7 +241,7 @@ def report(launches: list[Launch], capability: int) -> int:
     is_broken = False
     print(f"{'kernel':44} {'registers':>9} {'spilled':>8} {'shared':>8}  types; constants")
     for launch, usage in rows(launches, capability):
-        name = launch.name.removeprefix("liger_kernel.ops.")
+        name = launch.name.removeprefix(PREFIX)
         if isinstance(usage, KernelError):
             print(f"FAILED {name}, {types_of(launch)}; {constants_of(launch)}: {usage}")
             is_broken = True
@@ -229,7 +275,8 @@ def main() -> int:
         f"{len(chosen)} of {len(launches)} kinds of launches of {len(counts)} kernels, compiled"
         f" for sm_{target}, in bytes; the others are configurations of autotuned kernels"
     )
-    return report(chosen, target)
+    is_lacking = report_unlaunched(unlaunched_kernels(launches))
+    return report(chosen, target) or is_lacking
 
 
 if __name__ == "__main__":

@@ -95,6 +95,12 @@ def norm_cases() -> Iterator[Case]:
             ),
             twice=dtype == torch.float32,
         )
+    # Liger has kernels of their own for many short rows
+    for casting in ("llama", "gemma"):
+        yield case(
+            f"rms_norm ({casting}, many short rows)",
+            lambda casting=casting: rms_norm_calls(casting, 0.0, HALF, rows=1 << 15),  # type: ignore[misc]
+        )
     yield case("add_rms_norm (second derivative)", added_norm_calls, twice=True)
     yield case("add_rms_norm (another norm)", sum_gradient_calls)
 
@@ -120,9 +126,11 @@ def norm_cases() -> Iterator[Case]:
     yield case("group_norm (second derivative)", group_norm, twice=True)
 
 
-def rms_norm_calls(casting: str, offset: float, dtype: torch.dtype) -> tuple[Call, Call, list[Any]]:
+def rms_norm_calls(
+    casting: str, offset: float, dtype: torch.dtype, rows: int = 8
+) -> tuple[Call, Call, list[Any]]:
     """Return calls of an RMSNorm with a weight."""
-    x, weight = numbers(4, 8, 64, dtype=dtype), numbers(64, dtype=dtype)
+    x, weight = numbers(4, rows, 64, dtype=dtype), numbers(64, dtype=dtype)
     options = {"weight": weight, "offset": offset, "casting": casting}
     reference = ops.REFERENCES["rms_norm"]
     return lambda: ops.rms_norm(x, **options), lambda: reference(x, **options), [x, weight]
@@ -347,6 +355,9 @@ def other_cases() -> Iterator[Case]:
 
     yield case("gated_activation (SiLU)", gate(functional.silu), twice=True)
     yield case("gated_activation (GELU)", gate(functional.gelu, approximate="tanh"), twice=True)
+    yield case(
+        "gated_activation (GELU, first derivative)", gate(functional.gelu, approximate="tanh")
+    )
     yield case("gated_product", opened_gate)
     yield case("rotary (second derivative)", one_rotary, twice=True)
     yield case("rotary_pair (inference)", rotary_in_inference, training=False)
