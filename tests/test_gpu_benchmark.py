@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,22 +22,30 @@ def load(name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    path = list(sys.path)
+    sys.path.insert(0, str(GPU))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path[:] = path
     return module
 
 
 RUN = load("run")
 LINES = load("device_lines")
-needs_fake_device = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "triton", "liger_kernel"))
-    or not (shutil.which("g++") or shutil.which("c++")),
-    reason="needs torch, Liger's kernels and a C++ compiler",
-)
+MISSING = RUN.skip_reason(RUN.chosen_steps("fake")[0], "")
+needs_fake_device = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def step(name: str, code: str, **options: object) -> object:
     """Return a step that runs some code."""
     return RUN.Step(name, "", ("-c", code), needs_device=False, **options)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps that need no device run, whether or not a fake device can be built."""
+    monkeypatch.setattr(RUN.fake_device, "missing", str)
 
 
 def test_steps_that_ended_are_not_run_again(tmp_path: Path) -> None:
@@ -80,7 +87,10 @@ def test_steps_for_a_device_are_skipped_with_the_reason(
     monkeypatch.setattr(RUN, "no_device_reason", lambda: "there is no CUDA device")
     on_device = RUN.Step("device", "", ("-c", "raise SystemExit(1)"))
     lacking = step("lacking", "raise SystemExit(1)", needs=("no_such_package",))
-    outcomes = RUN.run_steps([on_device, lacking], tmp_path)
+    monkeypatch.setattr(RUN.fake_device, "missing", lambda: "there is no C++ compiler")
+    fake = step("fake", "raise SystemExit(1)")
+    outcomes = RUN.run_steps([on_device, lacking, fake], tmp_path)
+    assert str(outcomes["fake"]) == "skipped: there is no C++ compiler"
     assert str(outcomes["device"]) == "skipped: there is no CUDA device"
     assert str(outcomes["lacking"]) == "skipped: no_such_package is not installed"
     assert not list(tmp_path.iterdir()) and RUN.summarise(outcomes) == 0
@@ -231,13 +241,8 @@ def test_a_mistake_in_a_cuda_branch_is_noticed() -> None:
     assert "_softmax_single_block_forward_kernel" in kernels
 
 
-@needs_fake_device
 def test_a_statement_that_never_ran_is_noticed(tmp_path: Path) -> None:
-    sys.path.insert(0, str(GPU))
-    try:
-        fake = load("fake")
-    finally:
-        sys.path.remove(str(GPU))
+    fake = load("fake")
     path = tmp_path / "op.py"
     refusal, branch = (
         fake.Statement(path, 1, 1, "op", text) for text in ('return "reference"', "x = launch(x)")
@@ -252,7 +257,7 @@ def test_a_statement_that_never_ran_is_noticed(tmp_path: Path) -> None:
 def test_models_have_a_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    models = load("models")
+    models = load("targets")
     monkeypatch.setattr(models, "CUDA", torch.device("cpu"))
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
     monkeypatch.setattr(models, "WIDE", sizes | {"num_attention_heads": 4, "vocab_size": 70})

@@ -69,4 +69,4 @@ def byte_count(tensor: torch.Tensor) -> int:
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride else 1
-    return elements * tensor.element_size()
+    return elements * int(tensor.element_size())

@@ -12,6 +12,7 @@ import builtins
 import ctypes
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -28,7 +29,8 @@ from typing import Any
 from unittest import mock
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-DEVICE = "cuda:0"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "gpu"
+OLDEST = (2, 13)  # the oldest PyTorch in which ops run compiled regions
 # of an H100 SXM5, as the functions of Liger and PyTorch ask for them
 PROPERTIES = SimpleNamespace(
     name="fake H100",
@@ -47,17 +49,32 @@ class FakeDeviceError(Exception):
     """No fake device can be had here; one sentence says why."""
 
 
+def missing() -> str:
+    """Return what is missing here for a fake device; "" where nothing is."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    numbers = importlib.metadata.version("torch").split(".")[:2]
+    if tuple(map(int, numbers)) < OLDEST:
+        return f"the fake device needs PyTorch {'.'.join(map(str, OLDEST))} or later"
+    return "" if compiler() else "there is no C++ compiler (g++) to build the fake device"
+
+
+def compiler() -> str:
+    """Return the path of a C++ compiler; "" where there is none."""
+    return shutil.which("g++") or shutil.which("c++") or ""
+
+
 def load() -> None:
     """Compile the fake device and put it into PyTorch, which must not be imported yet.
 
-    Raises FakeDeviceError where PyTorch or a compiler is missing, or PyTorch was imported before.
+    Raises FakeDeviceError where something is missing, or PyTorch was imported before.
     """
+    if reason := missing():
+        raise FakeDeviceError(reason)
     if "torch" in sys.modules:
         raise FakeDeviceError("PyTorch was imported before the fake device")
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise FakeDeviceError("PyTorch is not installed")
-    library = ctypes.CDLL(str(build(Path(spec.origin).parent)), mode=ctypes.RTLD_GLOBAL)
+    origin = importlib.util.find_spec("torch").origin  # type: ignore[union-attr]
+    library = ctypes.CDLL(str(build(Path(str(origin)).parent)), mode=ctypes.RTLD_GLOBAL)
     library.register_hooks()
     with without_line(b"Higher priority item already registered"):
         torch: Any = importlib.import_module("torch")
@@ -88,20 +105,27 @@ def without_line(start: bytes) -> Iterator[None]:
 
 def build(torch_folder: Path) -> Path:
     """Compile the library for a PyTorch, once, and return its path."""
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        raise FakeDeviceError("there is no C++ compiler (g++) to build the fake device")
     version = (torch_folder / "version.py").read_bytes()
     key = hashlib.sha256(SOURCE.read_bytes() + version + str(torch_folder).encode()).hexdigest()
-    path = Path(tempfile.gettempdir(), f"regraft-fake-device-{key[:16]}.so")
+    path = CACHE / f"fake-device-{key[:16]}.so"
     if path.exists():
         return path
+    CACHE.mkdir(parents=True, exist_ok=True)
     includes = [torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
     if (torch_folder / "lib" / "libtorch_cuda.so").exists():
         includes.append(torch_folder.parent / "triton/backends/nvidia/include")
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         built = Path(folder, "library.so")
-        command = [compiler, "-std=c++20", "-O0", "-shared", "-fPIC", str(SOURCE), "-o", str(built)]
+        command = [
+            compiler(),
+            "-std=c++20",
+            "-O0",
+            "-shared",
+            "-fPIC",
+            str(SOURCE),
+            "-o",
+            str(built),
+        ]
         command += [f"-I{include}" for include in includes]
         command += [f"-L{torch_folder / 'lib'}", f"-Wl,-rpath,{torch_folder / 'lib'}"]
         command += ["-lc10", "-ltorch_cpu"]

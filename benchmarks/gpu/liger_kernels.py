@@ -71,7 +71,7 @@ def group_norm_layer(weight: torch.Tensor, bias: torch.Tensor) -> nn.GroupNorm:
     return layer
 
 
-class Norm(nn.Module):
+class Norm(nn.Module):  # type: ignore[misc]
     """An RMSNorm with a weight, by the op."""
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -279,7 +279,7 @@ def distances(
 def is_close(ours: float, plain: float, dtype: torch.dtype) -> bool:
     """Return whether the op is close enough: not much further from the exact result than the
     composition is."""
-    return ours <= 2 * plain + 4 * torch.finfo(dtype).eps
+    return bool(ours <= 2 * plain + 4 * torch.finfo(dtype).eps)
 
 
 def speed(

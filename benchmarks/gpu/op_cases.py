@@ -136,7 +136,7 @@ def rms_norm_calls(
     return lambda: ops.rms_norm(x, **options), lambda: reference(x, **options), [x, weight]
 
 
-class LigerNorm(nn.Module):
+class LigerNorm(nn.Module):  # type: ignore[misc]
     """An RMSNorm as the rules rewrite it."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ def sum_gradient_calls() -> tuple[Call, Call, list[Any]]:
     """Return calls that differentiate a postponed sum itself."""
     x, residual = numbers(4, 64), numbers(4, 64)
 
-    class Scale(nn.Module):
+    class Scale(nn.Module):  # type: ignore[misc]
         """A module that gets the sum, and asks for its gradient."""
 
         def forward(self, total: torch.Tensor) -> torch.Tensor:

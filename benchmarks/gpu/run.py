@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import fake_device
+
 ROOT = Path(__file__).resolve().parents[2]
 GPU = "benchmarks/gpu"
 LIMIT = 480  # seconds of a step
@@ -40,7 +42,7 @@ class Step:
     """A step: its name, what it tells, and the arguments of Python that run it.
 
     needs         packages that it needs
-    needs_device  whether it needs a CUDA device
+    needs_device  whether it needs a CUDA device, or else a fake one
     limit         the seconds after which it is ended, and has failed
     """
 
@@ -78,7 +80,7 @@ def rules_step(pack: str) -> Step:
 def model_step(name: str) -> Step:
     """Return the step that compares a model with torch.compile and Liger's own patch."""
     options = "--packs liger,torch,adopter --mode both --rounds 8 --compile --liger --no-verify"
-    target = f"{GPU}/models.py:{name}"
+    target = f"{GPU}/targets.py:{name}"
     return Step(
         f"models-{name}",
         "a model against torch.compile and Liger's own patch",
@@ -154,10 +156,10 @@ def no_device_reason() -> str:
 
 def skip_reason(step: Step, no_device: str) -> str:
     """Return why a step cannot run here; "" where it can."""
-    missing = [name for name in step.needs if importlib.util.find_spec(name) is None]
-    if missing:
-        return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-    return no_device if step.needs_device else ""
+    packages = [name for name in step.needs if importlib.util.find_spec(name) is None]
+    if packages:
+        return f"{', '.join(packages)} {'is' if len(packages) == 1 else 'are'} not installed"
+    return no_device if step.needs_device else fake_device.missing()
 
 
 def earlier_outcome(path: Path) -> Outcome | None:
@@ -186,6 +188,7 @@ def run_step(step: Step, folder: Path) -> Outcome:
 def run_process(step: Step, output: int) -> str:
     """Run a step's process; return why it failed, or ""."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    environment.pop("TRITON_INTERPRET", None)
     if step.needs_device and step.arguments[:2] == ("-m", "pytest"):
         environment["REGRAFT_TEST_DEVICE"] = "cuda"
     process = subprocess.Popen(

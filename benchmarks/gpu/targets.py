@@ -3,6 +3,8 @@ bfloat16 on CUDA and its inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,13 +21,24 @@ WIDE = {
 }
 
 
+@contextmanager
+def half_precision() -> Iterator[None]:
+    """Make parameters in bfloat16 for the length of a `with` block; buffers in float32 stay so."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
 def language_model(name: str, batch: int, length: int, **fields: Any) -> Target:
     """Return a causal language model, with labels, so that the step has the loss."""
     config = getattr(transformers, f"{name}Config")(**WIDE, **fields)
     tokens = torch.randint(0, config.vocab_size, (batch, length), device=CUDA)
-    with CUDA:
+    with half_precision(), CUDA:
         model = getattr(transformers, f"{name}ForCausalLM")(config)
-    return model.to(torch.bfloat16), {"input_ids": tokens, "labels": tokens, "use_cache": False}
+    return model, {"input_ids": tokens, "labels": tokens, "use_cache": False}
 
 
 def llama() -> Target:
@@ -42,7 +55,7 @@ def bert() -> Target:
     """Return a BERT at its usual width, 32 x 512 tokens, with eager attention."""
     config = transformers.BertConfig(num_hidden_layers=4)
     config._attn_implementation = "eager"
-    with CUDA:
+    with half_precision(), CUDA:
         model = transformers.BertModel(config)
     tokens = torch.randint(0, config.vocab_size, (32, 512), device=CUDA)
-    return model.to(torch.bfloat16), {"input_ids": tokens}
+    return model, {"input_ids": tokens}
