@@ -233,6 +233,15 @@ def loss_cases() -> Iterator[Case]:
         loss = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)
         return lambda: ops.cross_entropy(x, target, layer=loss), lambda: loss(x, target), [x]
 
+    def losses_of_rows() -> tuple[Call, Call, list[Any]]:
+        x, target = numbers(16, 100), torch.zeros(16, dtype=torch.int64, device=CUDA)
+        return (
+            lambda: ops.cross_entropy(x, target, reduction="none"),
+            lambda: functional.cross_entropy(x, target, reduction="none"),
+            [x],
+        )
+
+    yield case("cross_entropy (no reduction)", losses_of_rows)
     refused = "derivative for liger_backward is not implemented"
     yield case("cross_entropy (layer)", layer_loss, fails=refused)
     yield case("postponed_linear (loss)", lambda: logits_calls(scaled_loss), fails=refused)
