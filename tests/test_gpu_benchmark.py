@@ -277,3 +277,29 @@ def test_models_have_a_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     output = model(**call)
     assert next(model.parameters()).dtype == torch.bfloat16
     assert output[0].requires_grad and (name == "bert") == (output[0].dim() == 3)
+
+
+WRONG_KERNEL = """
+import sys
+sys.path.insert(0, {folder!r})
+import torch
+torch.set_num_threads(1)
+import liger_kernels
+from regraft.ops import liger
+call = liger.LigerKernel.__call__
+liger_kernels.KERNELS = [each for each in liger_kernels.KERNELS if each.name == "swiglu"]
+for factor in (1.0, 1.0001):
+    liger.LigerKernel.__call__ = lambda kernel, *inputs: call(kernel, *inputs) * factor
+    print(*liger_kernels.lines(torch.device("cpu"), [(4, 16)]))
+"""
+
+
+@needs_fake_device
+def test_a_kernel_with_wrong_results_does_not_pass() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", WRONG_KERNEL.format(folder=str(GPU))]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert not result.returncode, result.stderr[-2000:]
+    right, wrong = result.stdout.splitlines()
+    assert right.startswith("swiglu")
+    assert wrong.startswith("FAILED swiglu") and "further from float64" in wrong

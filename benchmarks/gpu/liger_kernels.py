@@ -286,13 +286,13 @@ def speed(
     kernel: Kernel, inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, device: torch.device
 ) -> str:
     """Return how many times as fast the op is as the composition, forward and backward."""
-    leaves = inputs_in(kernel, list(inputs), dtype, device)
+    arguments = inputs_in(kernel, list(inputs), dtype, device)
+    leaves = [tensor for tensor in arguments if tensor.requires_grad]
+    gradient = torch.randn_like(kernel.plain(*arguments))
 
     def step(function: Function) -> Callable[[], object]:
         return lambda: torch.autograd.grad(
-            function(*leaves).sum(),
-            [tensor for tensor in leaves if tensor.requires_grad],
-            allow_unused=True,
+            function(*arguments), leaves, gradient, allow_unused=True
         )
 
     measured = compare(
@@ -323,7 +323,8 @@ def measured(
     """Return the distances of a kernel, and its speed on CUDA; raise ArithmeticError where it does
     not pass."""
     torch.manual_seed(0)
-    inputs = kernel.make(rows, width)
+    with device:
+        inputs = kernel.make(rows, width)
     pairs = list(distances(kernel, inputs, dtype, device))
     ours, plain = (max(column) for column in zip(*pairs, strict=True))
     words = f"{ours:9.1e} {plain:9.1e}"
