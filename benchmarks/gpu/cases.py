@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import tempfile
@@ -23,7 +24,6 @@ CUDA = torch.device("cuda")
 VALUE_DEPENDENT = {
     "torch/experts": "on CUDA both versions ask the device how many rows each expert has",
 }
-LOADED: dict[str, tuple[Any, Any]] = {}
 Call = Callable[[], Any]
 
 
@@ -110,20 +110,32 @@ def subject_cases(
     """Yield the subjects of the measurement of rules, as written and as rewritten, in inference and
     in training."""
     for subject in worth.subjects("cuda"):
-        is_possible = not worth.lacking(subject.rule) and subject.rule not in VALUE_DEPENDENT
+        if worth.lacking(subject.rule) or subject.rule in VALUE_DEPENDENT:
+            continue
+        load = functools.cache(functools.partial(load_modules, subject, folder))
         chosen = [getattr(torch, subject.dtype)] if subject.dtype else dtypes
         for size, dtype, mode in itertools.product(sizes, chosen, subject.modes):
-            if is_possible:
-                yield subject_case(subject, size, dtype, mode == "training", folder)
+            yield subject_case(subject, load, size, dtype, mode == "training")
 
 
-def subject_case(subject: Any, size: str, dtype: torch.dtype, training: bool, folder: Path) -> Case:
-    """Return the case of a subject at a size, with a dtype."""
+def load_modules(subject: Any, folder: Path) -> tuple[Any, Any]:
+    """Return the original and the rewritten source of a subject, loaded."""
+    modules: tuple[Any, Any] = worth.modules(subject, Path(tempfile.mkdtemp(dir=folder)))
+    return modules
+
+
+def subject_case(
+    subject: Any,
+    load: Callable[[], tuple[Any, Any]],
+    size: str,
+    dtype: torch.dtype,
+    training: bool,
+) -> Case:
+    """Return the case of a subject, whose modules `load` returns, at a size with a dtype."""
 
     def make() -> tuple[Version, Version]:
-        loaded = loaded_modules(subject, folder)
         original, rewritten = (
-            version_of(subject, module, size, dtype, training) for module in loaded
+            version_of(subject, module, size, dtype, training) for module in load()
         )
         if subject.rule.endswith(LOOPING):
             original = looping_version(original)
@@ -132,14 +144,6 @@ def subject_case(subject: Any, size: str, dtype: torch.dtype, training: bool, fo
     name = str(dtype).removeprefix("torch.")
     mode = "training" if training else "inference"
     return Case(f"{subject.title}, {size}, {name}, {mode}", make, training)
-
-
-def loaded_modules(subject: Any, folder: Path) -> tuple[Any, Any]:
-    """Return the original and the rewritten source of a subject, loaded once."""
-    if subject.title not in LOADED:
-        own_folder = Path(tempfile.mkdtemp(dir=folder))
-        LOADED[subject.title] = worth.modules(subject, own_folder)
-    return LOADED[subject.title]
 
 
 def version_of(subject: Any, module: Any, size: str, dtype: torch.dtype, training: bool) -> Version:

@@ -297,6 +297,9 @@ def launch_patches(record: Record) -> Iterator[Any]:
         blocks = grid(bound) if callable(grid) else grid
         if not all(isinstance(number, int) and number > 0 for number in blocks):
             raise ValueError(f"{kernel.fn.__name__} is launched on the grid {blocks}")
+        for name, value in bound.items():
+            if hasattr(value, "data_ptr") and value.device.type != "cuda":
+                raise ValueError(f"{kernel.fn.__name__} gets {name} on {value.device}")
         record.steps.append(Launch(kernel, inputs, options, runs))
 
     def tune(tuner: Any, *inputs: Any, **options: Any) -> None:
