@@ -3,6 +3,8 @@ written by hand."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 from typing import Any
 
 import pytest
@@ -175,6 +177,28 @@ def test_cross_entropy(options: dict[str, Any], dtype: Any, launches: list[str])
     layer = nn.CrossEntropyLoss(**options)
     close(lambda: cross_entropy(x, target, layer=layer), lambda: layer(x, target), [x])
     assert len(launches) == 2
+
+
+@pytest.mark.parametrize("wrong", [-1, 5])
+def test_a_target_that_is_no_class_is_an_error(wrong: int) -> None:
+    if torch.get_default_device().type == "cuda":
+        pytest.skip("the error of a device ends its process")
+    target = torch.tensor([0, wrong, 2])
+    with pytest.raises(RuntimeError, match="a target is out of bounds"):
+        cross_entropy(torch.randn(3, 5), target)
+    assert cross_entropy(torch.randn(3, 5), target, ignore_index=wrong).isfinite()
+
+
+def test_a_kernel_with_other_parameters_is_not_launched(
+    monkeypatch: pytest.MonkeyPatch, launches: list[str]
+) -> None:
+    module = importlib.import_module("regraft.ops.cross_entropy")
+    monkeypatch.setattr(module, "_VARIABLES", (*module._VARIABLES, "another"))
+    monkeypatch.setattr(
+        module, "_takes_arguments", functools.cache(module._takes_arguments.__wrapped__)
+    )
+    x, target = torch.randn(3, 5), torch.arange(3)
+    assert torch.equal(cross_entropy(x, target), F.cross_entropy(x, target)) and not launches
 
 
 def test_the_logits_stay(launches: list[str]) -> None:

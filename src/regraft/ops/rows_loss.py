@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.cross_entropy import cross_entropy
+from regraft.ops.cross_entropy import row_losses
 from regraft.ops.linear_sources import LinearSources, source_gradients
 
 
@@ -159,7 +159,7 @@ def _chunk_loss_and_gradient(
         scores = logits
         for step in options.steps:
             scores = step(scores)
-        losses = cross_entropy(scores, target, ignore_index=options.ignore_index, reduction="none")
+        losses = row_losses(scores, target, options.ignore_index)
         loss = losses.sum(dtype=torch.float32) / count
         (gradient,) = torch.autograd.grad(loss, logits)
     return loss.detach(), gradient
