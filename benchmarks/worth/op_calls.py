@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.ops.linear_cross_entropy import CHUNK
 
 Call = Callable[[], object]
 Numbers = Mapping[str, int]
@@ -266,19 +265,26 @@ def rotated_pairs(batch: int, heads: int, length: int, size: int) -> Calls:
 def linear_cross_entropy(batch: int, length: int, width: int, vocabulary: int) -> Calls:
     x, head = torch.randn(batch, length, width), nn.Linear(width, vocabulary, bias=False)
     target, loss = torch.randint(vocabulary, (batch * length,)), nn.CrossEntropyLoss()
-    options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
 
-    def fast() -> Tensor:
-        rows = x.reshape(-1, width)
-        return functional.linear_cross_entropy(rows, head.weight, target, options=options)
-
-    def small() -> Tensor:
+    def plain() -> Tensor:
         result: Tensor = loss(head(x).reshape(-1, vocabulary), target)
         return result
 
     return Calls(
-        lambda: ops.linear_cross_entropy(x, target, head, flat=True, layer=loss), fast, small
+        lambda: ops.linear_cross_entropy(x, target, head, flat=True, layer=loss), plain, plain
     )
+
+
+def logits_cross_entropy(batch: int, length: int, vocabulary: int) -> Calls:
+    x, target = (
+        torch.randn(batch * length, vocabulary),
+        torch.randint(vocabulary, (batch * length,)),
+    )
+
+    def plain() -> Tensor:
+        return functional.cross_entropy(x, target)
+
+    return Calls(lambda: ops.logits_cross_entropy(x, target), plain, plain)
 
 
 def grouped_experts(rows: int, width: int, inner: int, experts: int, chosen: int) -> Calls:
@@ -484,8 +490,7 @@ FEW_POSITIONS: Mapping[str, Any] = {
     "small": {"batch": 1, "channels": 64, "side": 1},
     "typical": adopter.IMAGES["typical"],
 }
-# as many rows as are computed at once, and one more
-FEW_CLASSES: Numbers = {"batch": 1, "length": CHUNK + 1, "width": 4, "vocabulary": 8}
+FEW_CLASSES: Numbers = {"batch": 1, "length": 32, "width": 4, "vocabulary": 8}
 CASES = [
     case("attention", ATTENTION, attention),
     case("attention, masked", ATTENTION, masked_attention),
@@ -502,6 +507,7 @@ CASES = [
     case("linear_cross_entropy", VOCABULARY, linear_cross_entropy, **FEW_CLASSES),
     case("linear_gelu", adopter.LAYERS, linear_gelu),
     case("linear_qkv", adopter.LAYERS, linear_qkv),
+    case("logits_cross_entropy", VOCABULARY, logits_cross_entropy, **FEW_CLASSES),
     case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
     case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),
     case("one_hot_select", idioms.BATCHES, one_hot_select, rows=64, classes=1024),

@@ -16,6 +16,7 @@ from regraft.ops.logits_cross_entropy import (
 )
 from regraft.ops.plain import (
     are_kernels_forced,
+    are_overridden,
     are_tensors,
     is_plain,
     is_transformed,
@@ -120,10 +121,10 @@ def linear_cross_entropy_implementation(
         return "reference"
     if target.dtype != torch.int64 or target.shape != (_count_rows(x, shift),):
         return "reference"
-    chunking_pays = linear.out_features > linear.in_features
-    is_autocast = torch.is_autocast_enabled(x.device.type)
-    pays = chunking_pays or are_kernels_forced()
-    return "chunks" if pays and not is_autocast else "reference"
+    if are_overridden(x, target) or torch.is_autocast_enabled(x.device.type):
+        return "reference"
+    pays = linear.out_features > linear.in_features or are_kernels_forced()
+    return "chunks" if pays else "reference"
 
 
 def _are_rows_enough(x: Any, shift: bool) -> bool:

@@ -8,10 +8,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, is_plain, is_transformed
+from regraft.ops.plain import (
+    are_kernels_forced,
+    are_overridden,
+    are_tensors,
+    is_plain,
+    is_transformed,
+)
 
 _FEWEST_LOGITS = 1 << 23  # fewer are not worth a second look: memory of 32 MiB is new in every call
 _CHUNK = 1 << 19  # number of logits that are looked at together
+_DTYPES = (torch.float32, torch.float64)
 _REDUCTIONS = ("mean", "sum")
 
 
@@ -34,13 +41,10 @@ def logits_cross_entropy(
     original does: few logits, other devices than CPU, other dtypes than float32 and float64, class
     weights, label smoothing, a layer that is not plain, no reduction, and tracing.
     """
-    implementation = logits_cross_entropy_implementation(
-        x, target, ignore_index=ignore_index, reduction=reduction, layer=layer
-    )
-    if implementation != "chunks":
-        return logits_cross_entropy_reference(
-            x, target, ignore_index=ignore_index, reduction=reduction, layer=layer
-        )
+    if not _are_logits_many(x) or not _is_loss_taken(x, target, reduction, layer):
+        if layer is not None:
+            return layer(x, target)
+        return functional.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
     if layer is not None:
         ignore_index, reduction = layer.ignore_index, layer.reduction
     result: torch.Tensor = _ChunkedLoss.apply(x, target, ignore_index, reduction == "mean")
@@ -66,17 +70,27 @@ def logits_cross_entropy_implementation(
     layer: Any = None,
 ) -> str:
     """Name the implementation for these arguments: "chunks" or "reference"."""
-    if not are_tensors(x) or type(target) is not torch.Tensor or x.device.type != "cpu":
-        return "reference"
-    if not is_plain_loss(layer) or target.device != x.device or target.dtype != torch.int64:
-        return "reference"
-    if x.dim() != 2 or target.shape != x.shape[:1] or not x.numel():
-        return "reference"
-    reduction = reduction if layer is None else layer.reduction
-    fits = x.dtype in (torch.float32, torch.float64) and reduction in _REDUCTIONS
-    pays = x.numel() >= _FEWEST_LOGITS or are_kernels_forced()
-    is_special = is_transformed() or torch.is_autocast_enabled("cpu")
-    return "chunks" if fits and pays and not is_special else "reference"
+    is_taken = _are_logits_many(x) and _is_loss_taken(x, target, reduction, layer)
+    return "chunks" if is_taken else "reference"
+
+
+def _are_logits_many(x: Any) -> bool:
+    """Return whether `x` is a tensor on CPU with so many elements that it pays to look at some at a
+    time, outside of tracing."""
+    if is_transformed() or not are_tensors(x) or not x.is_cpu:
+        return False
+    return x.numel() >= _FEWEST_LOGITS or (are_kernels_forced() and x.numel() > 0)
+
+
+def _is_loss_taken(x: torch.Tensor, target: torch.Tensor, reduction: str, layer: Any) -> bool:
+    """Return whether the chunks compute the loss of these tensors with these settings."""
+    if not is_plain_loss(layer) or are_overridden(x, target) or torch.is_autocast_enabled("cpu"):
+        return False
+    if type(target) is not torch.Tensor or not target.is_cpu or target.dtype != torch.int64:
+        return False
+    if x.dim() != 2 or target.shape != x.shape[:1] or x.dtype not in _DTYPES:
+        return False
+    return (reduction if layer is None else layer.reduction) in _REDUCTIONS
 
 
 def is_plain_loss(layer: Any) -> bool:
@@ -163,4 +177,4 @@ class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
 
 def _rows_per_chunk(x: torch.Tensor) -> int:
     """Return how many rows are looked at together."""
-    return max(1, _CHUNK // x.shape[1])
+    return max(1, _CHUNK // int(x.shape[1]))
