@@ -491,6 +491,11 @@ FEW_POSITIONS: Mapping[str, Any] = {
     "typical": adopter.IMAGES["typical"],
 }
 FEW_CLASSES: Numbers = {"batch": 1, "length": 32, "width": 4, "vocabulary": 8}
+FEW_LOGITS: Numbers = {"batch": 1, "length": 32, "vocabulary": 8}
+LOGITS = {
+    name: {each: size[each] for each in FEW_LOGITS}
+    for name, size in torch_subjects.VOCABULARY.items()
+}
 CASES = [
     case("attention", ATTENTION, attention),
     case("attention, masked", ATTENTION, masked_attention),
@@ -507,7 +512,7 @@ CASES = [
     case("linear_cross_entropy", VOCABULARY, linear_cross_entropy, **FEW_CLASSES),
     case("linear_gelu", adopter.LAYERS, linear_gelu),
     case("linear_qkv", adopter.LAYERS, linear_qkv),
-    case("logits_cross_entropy", VOCABULARY, logits_cross_entropy, **FEW_CLASSES),
+    case("logits_cross_entropy", LOGITS, logits_cross_entropy, **FEW_LOGITS),
     case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
     case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),
     case("one_hot_select", idioms.BATCHES, one_hot_select, rows=64, classes=1024),
