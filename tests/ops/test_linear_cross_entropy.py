@@ -166,6 +166,20 @@ def test_numbers_that_are_not_finite(number: float) -> None:
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize("ignored", [1, CHUNK * BATCH])
+def test_a_gradient_of_nan_reaches_no_ignored_row(ignored: int) -> None:
+    x, target, linear = case()
+    target = target.reshape(-1).clamp(min=0)
+    target[:ignored] = -100
+    results = []
+    for function in (linear_cross_entropy, reference):
+        loss = function(x, target, linear, flat=True, reduction="sum")
+        results.append(
+            torch.autograd.grad(loss, (x, *linear.parameters()), torch.tensor(float("nan")))
+        )
+    torch.testing.assert_close(*results, equal_nan=True)
+
+
 def test_a_class_that_does_not_exist_is_an_error_as_before() -> None:
     x, target, linear = case()
     target[1, 1] = CLASSES

@@ -207,7 +207,7 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
                 (rows, weight, bias), target, ctx.ignore_index, ctx.is_mean, gradient
             )
         elif gradient.device.type != "cpu" or gradient != 1:
-            gradients = [None if each is None else each * gradient for each in gradients]
+            gradients = _scaled(gradients, target != ctx.ignore_index, gradient)
         return *gradients, None, None, None, None
 
 
@@ -244,6 +244,20 @@ def _add_gradients(
     if of_bias is not None:
         total = logits_gradient.sum(0)
         of_bias.copy_(total + of_bias if beta else total)
+
+
+def _scaled(
+    gradients: list[torch.Tensor | None], counts: torch.Tensor, gradient: torch.Tensor
+) -> list[torch.Tensor | None]:
+    """Multiply the gradients of rows, weight and bias by the gradient of the loss, which does not
+    reach rows that do not count, not even as NaN."""
+    of_rows = torch.where(counts, gradient, 1).unsqueeze(1)
+    of_parameters = torch.where(counts.any(), gradient, 1)
+    factors = of_rows, of_parameters, of_parameters
+    return [
+        None if each is None else each * factor
+        for each, factor in zip(gradients, factors, strict=True)
+    ]
 
 
 def _differentiable_gradients(
