@@ -8,10 +8,11 @@ time of one thread on CPU: how many times as fast the first is, with the interva
 true number with a probability of 95%, and its peak memory, that of the other being 1.
 
     python benchmarks/worth/run.py [--only REGEX] [--modes inference,training] [--device cuda]
-        [--repositories DIRECTORY] [--rounds N] [--again]
+        [--repositories DIRECTORY] [--rounds N] [--again | --known]
 
 A measurement is kept in `.cache/worth/`, by machine, versions and Regraft's commit, and not made
-again unless `--again` is given, so a run can be cut off and go on. Models whose package is not
+again unless `--again` is given, so a run can be cut off and go on; `--known` prints what is there
+and measures nothing. Models whose package is not
 installed, or whose checkout DIRECTORY/OWNER+NAME is missing, are named and left out.
 
 Exits with 1 where Regraft's own choice is slower than eager (the whole interval is below 0.98), or
@@ -228,6 +229,8 @@ def entry_of(name: str, mode: str, options: argparse.Namespace, cache: Path) -> 
     path = cache / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{mode}.json"
     if path.exists() and not options.again:
         return read(path)
+    if options.known:
+        return Entry(name, mode, (), (), "not measured yet")
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--child", str(path), "--only", name, "--modes", mode]
@@ -288,6 +291,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--repositories", type=Path, help="the folder of the checkouts")
     parser.add_argument("--rounds", type=int, default=10, help="the most pairs of a comparison")
     parser.add_argument("--again", action="store_true", help="measure again what is in the cache")
+    parser.add_argument("--known", action="store_true", help="measure nothing")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
