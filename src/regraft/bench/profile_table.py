@@ -1,0 +1,243 @@
+"""Output of a profile: a table for people and JSON for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regraft import __version__
+from regraft.bench.expectation import Gain, Opportunity, Range
+from regraft.bench.profile import Profile, Row
+from regraft.report.words import count
+from regraft.scanning import Finding
+
+Paint = Callable[..., str]
+_SMALLEST_SHARE = 0.02  # of a definition without findings that has a row of its own
+_MOST_PLAIN_ROWS = 8
+_HEADINGS = ("definition", "place", "calls", "share", "time", "memory", "can save")
+
+
+def as_text(profile: Profile, next_command: str, paint: Paint) -> Iterator[str]:
+    """Yield the lines of the table, of what all findings are expected to gain, and of the next
+    step."""
+    yield (
+        f"{profile.model}, {profile.mode} on {profile.device} ({profile.machine}),"
+        f" {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
+    )
+    memory = "unknown" if profile.peak_bytes is None else _size(profile.peak_bytes)
+    yield (
+        f"a step takes {_time(profile.seconds)} ({_time(profile.profiled_seconds)} while it is"
+        f" profiled; {profile.clock}, mean of {count(profile.steps, 'step')}) and {memory} beyond"
+        " parameters and inputs"
+    )
+    yield ""
+    yield from _table(profile, paint)
+    yield ""
+    yield from _notes(profile)
+    yield from _expectation(profile, paint)
+    if profile.candidates:
+        yield f"next: {next_command}"
+
+
+def _table(profile: Profile, paint: Paint) -> Iterator[str]:
+    """Yield the lines of the table of definitions, with their findings below them."""
+    plain = [row for row in profile.rows if row.definition is not None and not row.opportunities]
+    shown = [row for row in plain if row.share >= _SMALLEST_SHARE][:_MOST_PLAIN_ROWS]
+    folded = [row for row in plain if row not in shown]
+    outside = [row for row in profile.rows if row.definition is None]
+    rows = [row for row in profile.rows if row.opportunities] + shown
+    cells = [(row, _cells(row, profile)) for row in rows]
+    for group, name in (
+        (folded, count(len(folded), "other definition")),
+        (outside, "outside of the model's files"),
+    ):
+        if group:
+            cells.append((None, _merged_cells(name, group, profile)))
+    widths = [
+        max(len(heading), *(len(row_cells[column]) for _, row_cells in cells))
+        for column, heading in enumerate(_HEADINGS)
+    ]
+    yield paint(_line(_HEADINGS, widths), bold=True)
+    for row, row_cells in cells:
+        yield _line(row_cells, widths)
+        for opportunity in row.opportunities if row is not None else ():
+            yield f"    {_finding_line(opportunity, profile.mode, paint)}"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a line of the table: two columns of words, and numbers."""
+    words = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
+    numbers = [cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True)]
+    return "  ".join((*words, *numbers)).rstrip()
+
+
+def _cells(row: Row, profile: Profile) -> tuple[str, ...]:
+    """Return the cells of a definition."""
+    assert row.definition is not None
+    return (
+        row.definition.name,
+        row.definition.place,
+        f"{row.calls:.0f}" if row.calls == int(row.calls) else f"{row.calls:.1f}",
+        *_amounts([row], profile),
+        _part(row.saving) if any(found.gain.speed for found in row.opportunities) else "",
+    )
+
+
+def _merged_cells(name: str, rows: Sequence[Row], profile: Profile) -> tuple[str, ...]:
+    """Return the cells of several rows in one."""
+    return (name, "", "", *_amounts(rows, profile), "")
+
+
+def _amounts(rows: Iterable[Row], profile: Profile) -> tuple[str, str, str]:
+    """Return the share of the time, the time, and the memory of rows together."""
+    rows = list(rows)
+    share = sum(row.share for row in rows)
+    sizes = [row.bytes for row in rows if row.bytes is not None]
+    return (
+        f"{share:.1%}",
+        _time(share * profile.seconds),
+        _size(sum(sizes)) if sizes else "",
+    )
+
+
+def _finding_line(opportunity: Opportunity, mode: str, paint: Paint) -> str:
+    """Return the line of a finding: its line, its rule, the share of its lines, and its worth."""
+    finding, gain = opportunity.finding, opportunity.gain
+    place = f"line {finding.start[0]}: {finding.rule.id}"
+    if gain.speed is None:
+        return f"{place}, not counted: {gain.reason}{_memory_words(gain)}"
+    worth = f"{_times(gain.speed)} times as fast in {mode}"
+    share = f"{opportunity.share:.1%} of the step"
+    return paint(f"{place}, {share}, {worth} where it was measured{_memory_words(gain)}", fg="green")
+
+
+def _memory_words(gain: Gain) -> str:
+    """Return what a rule leaves of the memory; "" where that is no gain."""
+    return "" if gain.memory is None else f", with {gain.memory:.2g} times the memory"
+
+
+def _notes(profile: Profile) -> Iterator[str]:
+    """Yield what is not in the table."""
+    if profile.memory_note:
+        yield f"memory: {profile.memory_note}"
+    if profile.idle:
+        places = ", ".join(
+            f"{Path(finding.file).name}:{finding.start[0]} ({finding.rule.id})"
+            for finding in profile.idle[:3]
+        )
+        more = ", …" if len(profile.idle) > 3 else ""
+        yield f"{count(len(profile.idle), 'finding')} in code that this step does not run: {places}{more}"
+    yield from (f"not scanned: {error}" for error in profile.errors)
+
+
+def _expectation(profile: Profile, paint: Paint) -> Iterator[str]:
+    """Yield what all findings are expected to gain, and what that assumes."""
+    if profile.speed is None:
+        yield "no gain in time is expected: no rule that is measured to pay here has a finding in this step"
+        return
+    yield paint(
+        f"all together: {_times(profile.speed)} times as fast, {_time(profile.seconds)} to"
+        f" {_time_range(profile)} a step (expected, not measured: `regraft bench` measures it)",
+        bold=True,
+    )
+    yield (
+        "This assumes that the lines of each finding, with all that stands on them, gain what its"
+        " rule gained where it was measured, from its worst to its best case of this mode."
+    )
+
+
+def _time_range(profile: Profile) -> str:
+    """Return the expected seconds of a step, from low to high."""
+    saving = profile.saving
+    low, high = (_time(profile.seconds * (1 - part)) for part in (saving.high, saving.low))
+    return low if low == high else f"{low}-{high}"
+
+
+def _part(saving: Range) -> str:
+    """Return a saved part of the time in percent."""
+    low, high = f"{saving.low * 100:.1f}", f"{saving.high * 100:.1f}"
+    return f"{high}%" if low == high else f"{low}-{high}%"
+
+
+def _times(speed: Range) -> str:
+    """Return a range of times as fast."""
+    low, high = f"{speed.low:.2f}", f"{speed.high:.2f}"
+    return low if low == high else f"{low}-{high}"
+
+
+def _time(seconds: float) -> str:
+    """Return seconds in s, ms or µs."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _size(size: int) -> str:
+    """Return bytes in MiB."""
+    return f"{size / 2**20:.1f} MiB"
+
+
+def as_json(profile: Profile, target: str) -> dict[str, Any]:
+    """Return the profile as `report/schemas/profile.schema.json` states it."""
+    return {
+        "version": 1,
+        "target": target,
+        "regraft": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "model": profile.model,
+        "mode": profile.mode,
+        "device": profile.device,
+        "machine": profile.machine,
+        "clock": profile.clock,
+        "seconds": profile.seconds,
+        "profiled_seconds": profile.profiled_seconds,
+        "steps": profile.steps,
+        "peak_bytes": profile.peak_bytes,
+        "memory_note": profile.memory_note,
+        "definitions": [_row_json(row) for row in profile.rows],
+        "not_run": [_finding_json(finding) for finding in profile.idle],
+        "errors": list(profile.errors),
+        "saving": _range_json(profile.saving),
+        "expected_speed": None if profile.speed is None else _range_json(profile.speed),
+        "candidates": list(profile.candidates),
+    }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    """Return a row; name, file and line are null for what is outside of the model's files."""
+    definition = row.definition
+    return {
+        "name": definition and definition.name,
+        "file": definition and definition.file,
+        "line": definition and definition.line,
+        "calls": row.calls,
+        "share": row.share,
+        "bytes_at_peak": row.bytes,
+        "saving": _range_json(row.saving),
+        "findings": [
+            {
+                **_finding_json(found.finding),
+                "share": found.share,
+                "speed": None if found.gain.speed is None else _range_json(found.gain.speed),
+                "memory": found.gain.memory,
+                "saving": _range_json(found.saving),
+                "not_counted": found.gain.reason,
+            }
+            for found in row.opportunities
+        ],
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    """Return the place of a finding."""
+    return {"rule": finding.rule.id, "file": finding.file, "line": finding.start[0]}
+
+
+def _range_json(value: Range) -> dict[str, float]:
+    """Return a range with its bounds."""
+    return {"low": value.low, "middle": value.middle, "high": value.high}
