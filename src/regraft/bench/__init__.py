@@ -2,7 +2,7 @@
 that pay."""
 
 from regraft.bench.measure import FEWEST, BenchError
-from regraft.bench.profile import Profile, profile
+from regraft.bench.profile import Profile, profile_model
 from regraft.bench.profile_table import as_json as profile_as_json
 from regraft.bench.profile_table import as_text as profile_as_text
 from regraft.bench.run import Options, Result, bench, calls_of, lock_of
@@ -22,7 +22,7 @@ __all__ = [
     "calls_of",
     "limit",
     "lock_of",
-    "profile",
+    "profile_model",
     "profile_as_json",
     "profile_as_text",
 ]

@@ -34,9 +34,7 @@ class Allocations(TorchDispatchMode):
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._existing_keys = {storage._cdata for storage in self._existing if storage is not None}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in flatten(result).values():
             if isinstance(tensor, torch.Tensor):

@@ -12,6 +12,10 @@ from regraft.rules.worth import FASTER, SMALLER, Case
 from regraft.scanning import Finding
 
 
+# of the time of lines: errors of what a module and its lines took may add up to more than all of it
+_MOST_SAVED = 0.99
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """A quantity with its bounds: low, middle and high."""
@@ -31,8 +35,8 @@ NOTHING = Range(0.0, 0.0, 0.0)
 class Gain:
     """What a rule gained where it was measured in the mode of a profile.
 
-    speed   times as fast: the low end of the worst case, the median of the medians, and the high
-            end of the best case; None where nothing is expected
+    speed   how many times as fast the rewritten lines became: the low end of the worst case, the
+            median of the medians, and the high end of the best case; None where nothing is expected
     reason  the reason why nothing is expected; "" where something is
     memory  the least part of the memory that is left in a case, where it counts as a gain
     hopeful  whether a measurement of the model may show a gain
@@ -48,28 +52,32 @@ class Gain:
 class Opportunity:
     """A finding in a definition that ran, and what it may gain.
 
-    share   the part of the step's time that its lines take
-    saving  the part of the step's time that it is expected to save, on the lines that no better
-            finding has
+    share    the part of the step's time that its lines take
+    counted  the part of the step's time that those of its lines take that no finding that saves
+             more covers; 0 where nothing is expected
+    saving   the part of the step's time that it is expected to save on these lines
     """
 
     finding: Finding
     gain: Gain
     share: float
+    counted: float
     saving: Range
 
 
 def gain_of(finding: Finding, mode: str) -> Gain:
     """Return what the rule of a finding gained in a mode, "inference" or "training"."""
     worth = finding.worth
-    is_useless = worth is not None and worth.verdict == "gains nothing"
+    objection = worth.objection if worth is not None else ""
+    if worth is not None and objection and finding.reason.startswith(objection):
+        reason = f"{objection} (withheld; {worth.advice or 'only with --all or --packs'})"
+        return Gain(None, reason, hopeful=bool(worth.advice))
     if finding.reason:
-        can_be_measured = worth is not None and bool(worth.advice) and worth.objection in finding.reason
-        return Gain(None, finding.reason, hopeful=can_be_measured)
+        return Gain(None, f"withheld: {finding.reason}", hopeful=False)
     if worth is None:
         return Gain(None, "a rule of yours, whose worth nobody has measured")
-    if worth.verdict == "unknown" or is_useless:
-        return Gain(None, worth.objection, hopeful=not is_useless)
+    if worth.verdict in ("unknown", "gains nothing"):
+        return Gain(None, objection, hopeful=worth.verdict == "unknown")
     cases = [case for case in worth.decisive if case.mode == mode]
     memory = min((case.memory for case in cases if case.memory <= SMALLER), default=None)
     if not cases:
@@ -81,17 +89,27 @@ def gain_of(finding: Finding, mode: str) -> Gain:
 
 
 def _speed(cases: Sequence[Case]) -> Range:
-    """Return how many times as fast the cases are together."""
+    """Return how many times as fast the lines of the cases became.
+
+    A case measures a module of which these lines take a part of the time; what the module saves is
+    theirs.
+    """
+    savings = [[saved_part(speed) / case.part for speed in case.time] for case in cases]
     return Range(
-        min(case.time[0] for case in cases),
-        statistics.median(case.time[1] for case in cases),
-        max(case.time[2] for case in cases),
+        *(
+            1 / (1 - min(saving, _MOST_SAVED))
+            for saving in (
+                min(low for low, _, _ in savings),
+                statistics.median(middle for _, middle, _ in savings),
+                max(high for _, _, high in savings),
+            )
+        )
     )
 
 
-def saved_part(speed: Range) -> Range:
+def saved_part(speed: float) -> float:
     """Return the part of its time that code saves that becomes `speed` times as fast."""
-    return Range(1 - 1 / speed.low, 1 - 1 / speed.middle, 1 - 1 / speed.high)
+    return 1 - 1 / speed
 
 
 def speed_of_whole(saving: Range) -> Range:
@@ -105,28 +123,37 @@ def opportunities(
 ) -> list[Opportunity]:
     """Return what findings may gain, in their order.
 
-    A line that several of them cover counts for the one that is expected to save most there, so
-    that no time is saved twice.
+    A line that several of them cover counts for the one that is expected to save most on its lines,
+    so that no time is saved twice.
     """
     gains = [(finding, gain_of(finding, mode)) for finding in findings]
+    shares = {
+        finding: sum(share_by_line.get(line, 0.0) for line in _lines(finding))
+        for finding, _ in gains
+    }
     free = dict(share_by_line)
-    savings: dict[Finding, Range] = {}
-    for finding, speed in sorted(
+    counted: dict[Finding, float] = {}
+    for finding, _ in sorted(
         ((finding, gain.speed) for finding, gain in gains if gain.speed is not None),
-        key=lambda pair: -pair[1].middle,
+        key=lambda pair: -shares[pair[0]] * saved_part(pair[1].middle),
     ):
-        share = sum(free.pop(line, 0.0) for line in _lines(finding))
-        part = saved_part(speed)
-        savings[finding] = Range(share * part.low, share * part.middle, share * part.high)
+        counted[finding] = sum(free.pop(line, 0.0) for line in _lines(finding))
     return [
         Opportunity(
             finding,
             gain,
-            sum(share_by_line.get(line, 0.0) for line in _lines(finding)),
-            savings.get(finding, NOTHING),
+            shares[finding],
+            counted.get(finding, 0.0),
+            NOTHING if gain.speed is None else _saving(counted[finding], gain.speed),
         )
         for finding, gain in gains
     ]
+
+
+def _saving(share: float, speed: Range) -> Range:
+    """Return the part of a step's time that is saved where a part of it becomes `speed` times as
+    fast."""
+    return Range(*(share * saved_part(bound) for bound in (speed.low, speed.middle, speed.high)))
 
 
 def _lines(finding: Finding) -> Iterable[Location]:

@@ -170,13 +170,13 @@ def _speed(old_seconds: Sequence[float], new_seconds: Sequence[float]) -> Interv
     )
 
 
-def warm(run_step: Step) -> None:
+def warm(run_step: Step, times: int = WARM_UP) -> None:
     """Run a step before it is measured, so that what is allocated or compiled once is not measured.
 
     Raises BenchError where the model does not run.
     """
     try:
-        for _ in range(WARM_UP):
+        for _ in range(times):
             run_step()
     except BenchError:
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,8 @@ from regraft.execution.nested import flatten
 from regraft.live.model_file import model_files
 from regraft.scanning import CompiledRule, Finding, check_file, uncollected
 
-PROFILED_SECONDS = 4.0  # after which no further step is profiled
+LONG_STEP = 1.0  # seconds; a longer step warms up once only
+PROFILED_SECONDS = 3.0  # after which no further step is profiled
 FEWEST_STEPS, MOST_STEPS = 2, 50
 
 Say = Callable[[str], None]
@@ -120,7 +122,7 @@ class Profile:
         return tuple(sorted(saved, key=lambda rule: (-saved[rule], rule)))
 
 
-def profile(
+def profile_model(
     model: Any,
     calls: Sequence[Call],
     rules: Sequence[CompiledRule],
@@ -168,7 +170,7 @@ def profile(
         device=device.type,
         machine=machine(device),
         clock=clock(device),
-        seconds=profiler.seconds / profiler.steps,
+        seconds=profiler.seconds,
         profiled_seconds=total / 1e9 / profiler.steps,
         steps=profiler.steps,
         peak_bytes=None if at_peak is None else sum(at_peak.values()),
@@ -206,8 +208,8 @@ class _Profiler:
     """Runs steps of a model, as they are and profiled.
 
     timeline  the time of all profiled steps
-    seconds   the seconds of as many steps, as they are
-    steps     the number of both
+    steps     their number
+    seconds   the seconds of a step, as it is
     """
 
     def __init__(
@@ -224,18 +226,26 @@ class _Profiler:
         self._device, self._files = device, files
 
     def measure_time(self) -> None:
-        """Run steps, each as it is and then profiled, until they took long enough."""
+        """Run steps, each as it is and then profiled, until they took long enough; a long step runs
+        once only as it is."""
         run_step = step(self._model, self._calls, self._is_training)
-        warm(run_step)
+        started = time.perf_counter()
+        warm(run_step, 1)
+        is_long = time.perf_counter() - started > LONG_STEP
+        if not is_long:
+            warm(run_step, 1)
+        seconds: list[float] = []
         gc.collect()
         with uncollected():
             end = time.perf_counter() + PROFILED_SECONDS
             while self.steps < FEWEST_STEPS or (
                 self.steps < MOST_STEPS and time.perf_counter() < end
             ):
-                self.seconds += seconds_of(run_step, 1, self._device)
+                if not (is_long and seconds):
+                    seconds.append(seconds_of(run_step, 1, self._device))
                 self._profile_step()
                 self.steps += 1
+        self.seconds = statistics.mean(seconds)
 
     def measure_memory(self) -> tuple[Counter[Location] | None, str]:
         """Return the bytes that are alive at the peak of a step by line, and a note about them.

@@ -30,8 +30,13 @@ def as_text(profile: Profile, next_command: str, paint: Paint) -> Iterator[str]:
     memory = "unknown" if profile.peak_bytes is None else _size(profile.peak_bytes)
     yield (
         f"a step takes {_time(profile.seconds)} ({_time(profile.profiled_seconds)} while it is"
-        f" profiled; {profile.clock}, mean of {count(profile.steps, 'step')}) and {memory} beyond"
+        f" profiled; {profile.clock}, mean of {count(profile.steps, 'profiled step')}) and {memory} beyond"
         " parameters and inputs"
+    )
+    yield (
+        "share, time: of a definition's own lines, with the PyTorch operations that they call"
+        f"{' and their backward pass' * (profile.mode == 'training')};"
+        " memory: what they hold when most is used"
     )
     yield ""
     yield from _table(profile, paint)
@@ -109,9 +114,11 @@ def _finding_line(opportunity: Opportunity, mode: str, paint: Paint) -> str:
     place = f"line {finding.start[0]}: {finding.rule.id}"
     if gain.speed is None:
         return f"{place}, not counted: {gain.reason}{_memory_words(gain)}"
-    worth = f"{_times(gain.speed)} times as fast in {mode}"
     share = f"{opportunity.share:.1%} of the step"
-    return paint(f"{place}, {share}, {worth} where it was measured{_memory_words(gain)}", fg="green")
+    if opportunity.counted < opportunity.share:
+        share += f" ({opportunity.counted:.1%} without lines that count for a rule that saves more)"
+    worth = f"{_times(gain.speed)} times as fast where the rule was measured in {mode}"
+    return paint(f"{place}, {share} in lines that became {worth}{_memory_words(gain)}", fg="green")
 
 
 def _memory_words(gain: Gain) -> str:
@@ -136,36 +143,33 @@ def _notes(profile: Profile) -> Iterator[str]:
 def _expectation(profile: Profile, paint: Paint) -> Iterator[str]:
     """Yield what all findings are expected to gain, and what that assumes."""
     if profile.speed is None:
-        yield "no gain in time is expected: no rule that is measured to pay here has a finding in this step"
+        yield (
+            "no gain in time is expected: no rule that is measured to gain time in"
+            f" {profile.mode} has a finding in this step"
+        )
         return
+    seconds = _time(profile.seconds * (1 - profile.saving.middle))
     yield paint(
-        f"all together: {_times(profile.speed)} times as fast, {_time(profile.seconds)} to"
-        f" {_time_range(profile)} a step (expected, not measured: `regraft bench` measures it)",
+        f"all counted rules together: {_times(profile.speed)} times as fast, {seconds} instead of"
+        f" {_time(profile.seconds)} a step (expected, not measured: `regraft bench` measures it)",
         bold=True,
     )
     yield (
-        "This assumes that the lines of each finding, with all that stands on them, gain what its"
-        " rule gained where it was measured, from its worst to its best case of this mode."
+        "This assumes that the lines of each finding, with all that stands on them, gain what such"
+        " lines gained in the modules on which Regraft measured the rule."
     )
 
 
-def _time_range(profile: Profile) -> str:
-    """Return the expected seconds of a step, from low to high."""
-    saving = profile.saving
-    low, high = (_time(profile.seconds * (1 - part)) for part in (saving.high, saving.low))
-    return low if low == high else f"{low}-{high}"
-
-
 def _part(saving: Range) -> str:
-    """Return a saved part of the time in percent."""
-    low, high = f"{saving.low * 100:.1f}", f"{saving.high * 100:.1f}"
-    return f"{high}%" if low == high else f"{low}-{high}%"
+    """Return a saved part of the time in percent, with its bounds."""
+    low, middle, high = (f"{part:.1%}" for part in (saving.low, saving.middle, saving.high))
+    return middle if low == high else f"{middle} ({low[:-1]} to {high})"
 
 
 def _times(speed: Range) -> str:
-    """Return a range of times as fast."""
-    low, high = f"{speed.low:.2f}", f"{speed.high:.2f}"
-    return low if low == high else f"{low}-{high}"
+    """Return times as fast, with their bounds."""
+    low, middle, high = (f"{number:.2f}" for number in (speed.low, speed.middle, speed.high))
+    return middle if low == high else f"{middle} ({low}-{high})"
 
 
 def _time(seconds: float) -> str:
@@ -223,6 +227,7 @@ def _row_json(row: Row) -> dict[str, Any]:
             {
                 **_finding_json(found.finding),
                 "share": found.share,
+                "counted": found.counted,
                 "speed": None if found.gain.speed is None else _range_json(found.gain.speed),
                 "memory": found.gain.memory,
                 "saving": _range_json(found.saving),

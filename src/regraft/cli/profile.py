@@ -85,7 +85,7 @@ def profile_command(
     model, calls = load_subject(bench_module, subject, threads)
     judged = _judge(rules, model, target, is_explicit=packs is not None or applies_all)
     try:
-        result = bench_module.profile(model, calls, judged, mode, print_progress)
+        result = bench_module.profile_model(model, calls, judged, mode, print_progress)
     except bench_module.BenchError as problem:
         stop(f"{subject}: {problem}")
     if form == "json":
