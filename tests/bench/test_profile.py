@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +200,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def profile_of(model: Any, inputs: Any, mode: str) -> Profile:
+@pytest.fixture
+def model(here: Path) -> Any:
+    """Return the module `model` of the folder."""
+    return importlib.import_module("model")
+
+
+def profile_of(subject: Any, inputs: Any, mode: str) -> Profile:
     """Return the profile of a model without rules."""
-    return profile_model(model, calls_of(inputs), (), mode)
+    return profile_model(subject, calls_of(inputs), (), mode)
 
 
 def row_of(result: Profile, name: str) -> Row:
@@ -210,9 +218,7 @@ def row_of(result: Profile, name: str) -> Row:
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-def test_shares_are_those_of_the_work(here: Path, mode: str) -> None:
-    import model
-
+def test_shares_are_those_of_the_work(model: Any, mode: str) -> None:
     result = profile_of(model.Model(256), torch.randn(512, 256), mode)
     large, small = row_of(result, "Large.forward").share, row_of(result, "Product.forward").share
     assert 5 < large / small < 20
@@ -220,9 +226,7 @@ def test_shares_are_those_of_the_work(here: Path, mode: str) -> None:
     assert sum(row.share for row in result.rows) == pytest.approx(1)
 
 
-def test_backward_pass_belongs_to_the_definition_of_its_forward(here: Path) -> None:
-    import model
-
+def test_backward_pass_belongs_to_the_definition_of_its_forward(model: Any) -> None:
     inputs = torch.randn(512, 256)
     shares = {
         mode: row_of(profile_of(model.Model(256), inputs, mode), "Large.forward").share
@@ -233,9 +237,7 @@ def test_backward_pass_belongs_to_the_definition_of_its_forward(here: Path) -> N
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-def test_calls_are_counted_in_a_step(here: Path, mode: str) -> None:
-    import model
-
+def test_calls_are_counted_in_a_step(model: Any, mode: str) -> None:
     result = profile_of(model.Model(), torch.randn(64, 128), mode)
     calls = {row.definition.name: row.calls for row in result.rows if row.definition}
     assert calls == {
@@ -247,32 +249,24 @@ def test_calls_are_counted_in_a_step(here: Path, mode: str) -> None:
     }
 
 
-def test_all_calls_of_a_step_count(here: Path) -> None:
-    import model
-
+def test_all_calls_of_a_step_count(model: Any) -> None:
     inputs = [torch.randn(64, 128), {"x": torch.randn(32, 128)}]
     assert row_of(profile_of(model.Model(), inputs, "training"), "halve").calls == 4
 
 
-def test_generator_is_called_once_however_often_it_goes_on(here: Path) -> None:
-    import model
-
+def test_generator_is_called_once_however_often_it_goes_on(model: Any) -> None:
     result = profile_of(model.Lazy(128, 1), torch.randn(64, 128), "inference")
     assert row_of(result, "Lazy.parts").calls == 1
 
 
-def test_recomputed_forward_belongs_to_its_definition(here: Path) -> None:
-    import model
-
+def test_recomputed_forward_belongs_to_its_definition(model: Any) -> None:
     inputs = torch.randn(512, 128, requires_grad=True)
     result = profile_of(model.Recomputed(), inputs, "training")
     assert row_of(result, "Large.forward").calls == 2
     assert row_of(result, "Large.forward").share > 5 * row_of(result, "Product.forward").share
 
 
-def test_custom_function_is_profiled(here: Path) -> None:
-    import model
-
+def test_custom_function_is_profiled(model: Any) -> None:
     result = profile_of(model.Custom(128, 1), torch.randn(64, 128), "training")
     assert {"Doubled.forward", "Doubled.backward", "Product.forward", "Custom.forward"} <= {
         row.definition.name for row in result.rows if row.definition
@@ -280,9 +274,7 @@ def test_custom_function_is_profiled(here: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-def test_memory_is_that_of_bench(here: Path, mode: str) -> None:
-    import model
-
+def test_memory_is_that_of_bench(model: Any, mode: str) -> None:
     subject, inputs = model.Model(), torch.randn(2048, 128)
     result = profile_of(subject, inputs, mode)
     expected = peak(step(subject, calls_of(inputs), mode == "training"), torch.device("cpu"))
@@ -290,9 +282,7 @@ def test_memory_is_that_of_bench(here: Path, mode: str) -> None:
     assert result.peak_bytes == sum(row.bytes or 0 for row in result.rows)
 
 
-def test_memory_kept_for_the_backward_pass_belongs_to_what_keeps_it(here: Path) -> None:
-    import model
-
+def test_memory_kept_for_the_backward_pass_belongs_to_what_keeps_it(model: Any) -> None:
     subject, inputs = model.Model(), torch.randn(2048, 128)
     rows = profile_of(subject, inputs, "training")
     megabyte = 2048 * 128 * 4
@@ -300,10 +290,8 @@ def test_memory_kept_for_the_backward_pass_belongs_to_what_keeps_it(here: Path) 
 
 
 def test_memory_that_cannot_be_watched_is_said_to_be_unknown(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import model
-
     def fail(*_: object) -> None:
         raise RuntimeError("no modes here")
 
@@ -313,9 +301,7 @@ def test_memory_that_cannot_be_watched_is_said_to_be_unknown(
     assert result.memory_note == "RuntimeError: no modes here"
 
 
-def test_trace_function_and_gradients_are_as_before(here: Path) -> None:
-    import model
-
+def test_trace_function_and_gradients_are_as_before(model: Any) -> None:
     subject = model.Model()
     before = sys.gettrace()
     profile_of(subject, torch.randn(64, 128), "training")
@@ -323,9 +309,7 @@ def test_trace_function_and_gradients_are_as_before(here: Path) -> None:
     assert all(parameter.grad is None for parameter in subject.parameters())
 
 
-def test_model_that_replaces_the_trace_is_an_error(here: Path) -> None:
-    import model
-
+def test_model_that_replaces_the_trace_is_an_error(model: Any) -> None:
     with pytest.raises(BenchError, match=r"sys\.settrace"):
         profile_of(model.Replacing(128, 1), torch.randn(8, 128), "inference")
 
@@ -352,9 +336,12 @@ def gelu_findings(here: Path) -> list[Finding]:
 
 def with_cases(finding: Finding, *cases: Case) -> Finding:
     """Return a finding whose rule was measured so."""
-    from dataclasses import replace
-
     return replace(finding, worth=Worth("cpu", cases))
+
+
+def bounds(value: Range) -> tuple[float, float, float]:
+    """Return the numbers of a range."""
+    return value.low, value.middle, value.high
 
 
 CASE = Case("typical", "", "training", (2.0, 2.5, 4.0), 1.0)
@@ -362,16 +349,19 @@ CASE = Case("typical", "", "training", (2.0, 2.5, 4.0), 1.0)
 
 def test_saving_is_that_of_the_lines(gelu_findings: list[Finding]) -> None:
     finding = with_cases(gelu_findings[0], CASE)
-    (found,) = opportunities([finding], {(finding.file, GELU_LINE): 0.4, ("", 0): 0.6}, "training")
-    assert found.share == found.counted == 0.4
-    assert found.saving == Range(*map(pytest.approx, (0.2, 0.24, 0.3)))
+    (opportunity,) = opportunities(
+        [finding], {(finding.file, GELU_LINE): 0.4, ("", 0): 0.6}, "training"
+    )
+    assert opportunity.share == opportunity.counted == 0.4
+    assert bounds(opportunity.saving) == pytest.approx((0.2, 0.24, 0.3))
 
 
 def test_lines_have_what_their_module_gained(gelu_findings: list[Finding]) -> None:
     # half of a module's time becomes nothing where the module becomes twice as fast
     case = Case("typical", "", "training", (1.25, 1.5, 2.0), 1.0, part=0.5)
     gain = gain_of(with_cases(gelu_findings[0], case), "training")
-    assert gain.speed == Range(*map(pytest.approx, (1 / 0.6, 3.0, 100.0)))
+    assert gain.speed is not None
+    assert bounds(gain.speed) == pytest.approx((1 / 0.6, 3.0, 100.0))
 
 
 def test_line_of_two_findings_counts_once(gelu_findings: list[Finding]) -> None:
@@ -407,11 +397,11 @@ def test_what_is_not_measured_to_gain_is_not_counted(
     gelu_findings: list[Finding], cases: tuple[Case, ...], reason: str, is_hopeful: bool
 ) -> None:
     finding = with_cases(gelu_findings[0], *cases)
-    (found,) = opportunities([finding], {(finding.file, GELU_LINE): 0.4}, "training")
-    assert found.gain.speed is None
-    assert reason in found.gain.reason
-    assert found.gain.hopeful == is_hopeful
-    assert found.saving == Range(0, 0, 0)
+    (opportunity,) = opportunities([finding], {(finding.file, GELU_LINE): 0.4}, "training")
+    assert opportunity.gain.speed is None
+    assert reason in opportunity.gain.reason
+    assert opportunity.gain.hopeful == is_hopeful
+    assert opportunity.saving == Range(0, 0, 0)
 
 
 def test_command_says_what_to_measure(here: Path) -> None:

@@ -22,7 +22,7 @@ __all__ = [
     "calls_of",
     "limit",
     "lock_of",
-    "profile_model",
     "profile_as_json",
     "profile_as_text",
+    "profile_model",
 ]

@@ -15,7 +15,7 @@ from regraft.bench.timeline import Location
 from regraft.execution.nested import flatten
 
 
-class Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):  # type: ignore[misc]  # torch does not type it
     """Records when the results of operators are allocated and released while it is entered, and the
     line that is current then.
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regraft.bench.timeline import Location
-from regraft.rules.worth import FASTER, SMALLER, Case
+from regraft.rules.worth import FASTER, SMALLER, Case, Worth
 from regraft.scanning import Finding
 
-
-# of the time of lines: errors of what a module and its lines took may add up to more than all of it
+# of the time of lines: what a module saved may be more than its lines took, by errors of both
 _MOST_SAVED = 0.99
 
 
@@ -68,24 +67,28 @@ class Opportunity:
 def gain_of(finding: Finding, mode: str) -> Gain:
     """Return what the rule of a finding gained in a mode, "inference" or "training"."""
     worth = finding.worth
-    objection = worth.objection if worth is not None else ""
-    if worth is not None and objection and finding.reason.startswith(objection):
-        reason = f"{objection} (withheld; {worth.advice or 'only with --all or --packs'})"
-        return Gain(None, reason, hopeful=bool(worth.advice))
+    if worth is not None and worth.objection and finding.reason.startswith(worth.objection):
+        remedy = worth.advice or "only with --all or --packs"
+        return Gain(None, f"{worth.objection} (withheld; {remedy})", hopeful=bool(worth.advice))
     if finding.reason:
         return Gain(None, f"withheld: {finding.reason}", hopeful=False)
     if worth is None:
         return Gain(None, "a rule of yours, whose worth nobody has measured")
     if worth.verdict in ("unknown", "gains nothing"):
-        return Gain(None, objection, hopeful=worth.verdict == "unknown")
+        return Gain(None, worth.objection, hopeful=worth.verdict == "unknown")
+    return _gain_in_mode(worth, mode)
+
+
+def _gain_in_mode(worth: Worth, mode: str) -> Gain:
+    """Return what a rule that may gain gained in a mode."""
     cases = [case for case in worth.decisive if case.mode == mode]
-    memory = min((case.memory for case in cases if case.memory <= SMALLER), default=None)
     if not cases:
         return Gain(None, f"not measured in {mode} on {worth.target}")
-    if not any(case.time[0] >= FASTER for case in cases):
-        reason = f"gains no time in {mode} on {worth.target}"
-        return Gain(None, reason, memory, hopeful=memory is not None)
-    return Gain(_speed(cases), memory=memory)
+    memory = min((case.memory for case in cases if case.memory <= SMALLER), default=None)
+    if any(case.time[0] >= FASTER for case in cases):
+        return Gain(_speed(cases), memory=memory)
+    reason = f"gains no time in {mode} on {worth.target}"
+    return Gain(None, reason, memory, hopeful=memory is not None)
 
 
 def _speed(cases: Sequence[Case]) -> Range:

@@ -69,6 +69,11 @@ class Row:
         """The part of the step's time that its findings are expected to save."""
         return sum((opportunity.saving for opportunity in self.opportunities), NOTHING)
 
+    @property
+    def is_expected_to_gain(self) -> bool:
+        """Return whether something is expected of one of its findings."""
+        return any(opportunity.gain.speed for opportunity in self.opportunities)
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -108,7 +113,7 @@ class Profile:
     def speed(self) -> Range | None:
         """How many times as fast the step is expected to become; None where nothing is
         expected."""
-        is_expected = any(found.gain.speed for row in self.rows for found in row.opportunities)
+        is_expected = any(row.is_expected_to_gain for row in self.rows)
         return speed_of_whole(self.saving) if is_expected else None
 
     @property
@@ -116,9 +121,9 @@ class Profile:
         """The ids of the rules that are worth measuring, those that can save most first."""
         saved: defaultdict[str, float] = defaultdict(float)
         for row in self.rows:
-            for found in row.opportunities:
-                if found.gain.hopeful:
-                    saved[found.finding.rule.id] += found.saving.middle
+            for opportunity in row.opportunities:
+                if opportunity.gain.hopeful:
+                    saved[opportunity.finding.rule.id] += opportunity.saving.middle
         return tuple(sorted(saved, key=lambda rule: (-saved[rule], rule)))
 
 
@@ -320,7 +325,7 @@ def _rows(
     shares: Mapping[Location, float],
     at_peak: Counter[Location] | None,
     calls: Mapping[Definition, float],
-    found: Sequence[Opportunity],
+    all_opportunities: Sequence[Opportunity],
     definitions: Definitions,
 ) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
     """Return the rows of the definitions that ran, and the findings in others."""
@@ -334,13 +339,13 @@ def _rows(
     bytes_of: Counter[Definition | None] = Counter()
     for location, size in (at_peak or {}).items():
         bytes_of[definition_at(location)] += size
-    found_in: defaultdict[Definition | None, list[Opportunity]] = defaultdict(list)
+    opportunities_in: defaultdict[Definition | None, list[Opportunity]] = defaultdict(list)
     idle: list[Finding] = []
-    for opportunity in found:
+    for opportunity in all_opportunities:
         finding = opportunity.finding
         definition = definitions.at((finding.file, finding.start[0]))
         if definition in share_of:
-            found_in[definition].append(opportunity)
+            opportunities_in[definition].append(opportunity)
         else:
             idle.append(finding)
     rows = [
@@ -349,7 +354,7 @@ def _rows(
             calls.get(definition, 0) if definition is not None else 0,
             share,
             None if at_peak is None else bytes_of[definition],
-            tuple(found_in[definition]),
+            tuple(opportunities_in[definition]),
         )
         for definition, share in share_of.items()
     ]

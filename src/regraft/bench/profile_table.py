@@ -30,8 +30,8 @@ def as_text(profile: Profile, next_command: str, paint: Paint) -> Iterator[str]:
     memory = "unknown" if profile.peak_bytes is None else _size(profile.peak_bytes)
     yield (
         f"a step takes {_time(profile.seconds)} ({_time(profile.profiled_seconds)} while it is"
-        f" profiled; {profile.clock}, mean of {count(profile.steps, 'profiled step')}) and {memory} beyond"
-        " parameters and inputs"
+        f" profiled; {profile.clock}, mean of {count(profile.steps, 'profiled step')}) and"
+        f" {memory} beyond parameters and inputs"
     )
     yield (
         "share, time: of a definition's own lines, with the PyTorch operations that they call"
@@ -49,27 +49,33 @@ def as_text(profile: Profile, next_command: str, paint: Paint) -> Iterator[str]:
 
 def _table(profile: Profile, paint: Paint) -> Iterator[str]:
     """Yield the lines of the table of definitions, with their findings below them."""
-    plain = [row for row in profile.rows if row.definition is not None and not row.opportunities]
-    shown = [row for row in plain if row.share >= _SMALLEST_SHARE][:_MOST_PLAIN_ROWS]
-    folded = [row for row in plain if row not in shown]
-    outside = [row for row in profile.rows if row.definition is None]
-    rows = [row for row in profile.rows if row.opportunities] + shown
-    cells = [(row, _cells(row, profile)) for row in rows]
-    for group, name in (
-        (folded, count(len(folded), "other definition")),
-        (outside, "outside of the model's files"),
+    shown, folded, outside = _grouped(profile.rows)
+    cells = [_cells(row, profile) for row in shown]
+    findings = [row.opportunities for row in shown]
+    for name, rows in (
+        (count(len(folded), "other definition"), folded),
+        ("outside of the model's files", outside),
     ):
-        if group:
-            cells.append((None, _merged_cells(name, group, profile)))
-    widths = [
-        max(len(heading), *(len(row_cells[column]) for _, row_cells in cells))
-        for column, heading in enumerate(_HEADINGS)
-    ]
+        if rows:
+            cells.append((name, "", "", *_amounts(rows, profile), ""))
+            findings.append(())
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
     yield paint(_line(_HEADINGS, widths), bold=True)
-    for row, row_cells in cells:
+    for row_cells, opportunities in zip(cells, findings, strict=True):
         yield _line(row_cells, widths)
-        for opportunity in row.opportunities if row is not None else ():
+        for opportunity in opportunities:
             yield f"    {_finding_line(opportunity, profile.mode, paint)}"
+
+
+def _grouped(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return the rows that are shown, the small ones without findings, and what is outside of the
+    model's files."""
+    inside = [row for row in rows if row.definition is not None]
+    plain = [row for row in inside if not row.opportunities]
+    large = [row for row in plain if row.share >= _SMALLEST_SHARE][:_MOST_PLAIN_ROWS]
+    with_findings = [row for row in inside if row.opportunities]
+    small = [row for row in plain if row not in large]
+    return with_findings + large, small, [row for row in rows if row.definition is None]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -87,13 +93,8 @@ def _cells(row: Row, profile: Profile) -> tuple[str, ...]:
         row.definition.place,
         f"{row.calls:.0f}" if row.calls == int(row.calls) else f"{row.calls:.1f}",
         *_amounts([row], profile),
-        _part(row.saving) if any(found.gain.speed for found in row.opportunities) else "",
+        _part(row.saving) if row.is_expected_to_gain else "",
     )
-
-
-def _merged_cells(name: str, rows: Sequence[Row], profile: Profile) -> tuple[str, ...]:
-    """Return the cells of several rows in one."""
-    return (name, "", "", *_amounts(rows, profile), "")
 
 
 def _amounts(rows: Iterable[Row], profile: Profile) -> tuple[str, str, str]:
@@ -135,8 +136,9 @@ def _notes(profile: Profile) -> Iterator[str]:
             f"{Path(finding.file).name}:{finding.start[0]} ({finding.rule.id})"
             for finding in profile.idle[:3]
         )
-        more = ", …" if len(profile.idle) > 3 else ""
-        yield f"{count(len(profile.idle), 'finding')} in code that this step does not run: {places}{more}"
+        number = count(len(profile.idle), "finding")
+        ellipsis = ", …" * (len(profile.idle) > 3)
+        yield f"{number} in code that this step does not run: {places}{ellipsis}"
     yield from (f"not scanned: {error}" for error in profile.errors)
 
 
@@ -223,18 +225,21 @@ def _row_json(row: Row) -> dict[str, Any]:
         "share": row.share,
         "bytes_at_peak": row.bytes,
         "saving": _range_json(row.saving),
-        "findings": [
-            {
-                **_finding_json(found.finding),
-                "share": found.share,
-                "counted": found.counted,
-                "speed": None if found.gain.speed is None else _range_json(found.gain.speed),
-                "memory": found.gain.memory,
-                "saving": _range_json(found.saving),
-                "not_counted": found.gain.reason,
-            }
-            for found in row.opportunities
-        ],
+        "findings": [_opportunity_json(opportunity) for opportunity in row.opportunities],
+    }
+
+
+def _opportunity_json(opportunity: Opportunity) -> dict[str, Any]:
+    """Return a finding with what it may gain."""
+    gain = opportunity.gain
+    return {
+        **_finding_json(opportunity.finding),
+        "share": opportunity.share,
+        "counted": opportunity.counted,
+        "speed": None if gain.speed is None else _range_json(gain.speed),
+        "memory": gain.memory,
+        "saving": _range_json(opportunity.saving),
+        "not_counted": gain.reason,
     }
 
 

@@ -150,15 +150,15 @@ class _NodeLocations:
     def locate(self, root: Any) -> Iterator[tuple[Any, Location]]:
         """Yield the nodes of a backward pass with their lines; a node that accumulates a gradient
         has the line of a node that hands it over."""
-        found = {root}
+        reached = {root}
         pending = [(root, OUTSIDE)]
         while pending:
             node, user = pending.pop()
             location = self._location(node, user)
             yield node, location
             for following, _ in node.next_functions:
-                if following is not None and following not in found:
-                    found.add(following)
+                if following is not None and following not in reached:
+                    reached.add(following)
                     pending.append((following, location))
 
     def _location(self, node: Any, user: Location) -> Location:

@@ -3,8 +3,8 @@
 `packs/PACK/worth.json` holds the measurements, which `benchmarks/worth/rules.py` writes: for each
 rule and device some cases (a size, a shape, a mode), each with the time of the original divided by
 that of the rewrite and the peak memory of the rewrite divided by that of the original.
-`packs/PACK/parts.json` says which part of the original's time the lines take that the rule rewrites;
-`benchmarks/worth/parts.py` writes it.
+`packs/PACK/parts.json`, which `benchmarks/worth/parts.py` writes, says which part of the original's
+time the lines take that the rule rewrites.
 """
 
 from __future__ import annotations
