@@ -14,6 +14,7 @@ Only on CPU, and only of rules that gain time there in some case.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import sys
@@ -28,6 +29,7 @@ import torch
 from rules import PACKS, lacking, leaves_of, modules, result_of, rounded, versions
 from subjects import Subject, subjects
 
+from regraft.bench.affected import affected_lines
 from regraft.bench.timeline import Timeline
 from regraft.rules import load_rules
 from regraft.rules.worth import DECISIVE_SIZES, FASTER, worth_of
@@ -48,11 +50,17 @@ def gains_time(rule_id: str) -> bool:
     return worth is not None and any(case.time[0] >= FASTER for case in worth.decisive)
 
 
-def rewritten_lines(rule_id: str, file: Path) -> set[int]:
-    """Return the lines of the findings of a rule that it rewrites."""
+def faster_lines(rule_id: str, file: Path) -> set[int]:
+    """Return the lines that a rule makes faster."""
     compiled, _ = compile_rules(load_rules([rule_id])[0])
     report = check_file(file, compiled)
-    return {line for finding in report.findings if finding.fixable for line in finding.lines}
+    tree = ast.parse(file.read_bytes())
+    return {
+        line
+        for finding in report.findings
+        if finding.fixable
+        for line in affected_lines(finding, tree)
+    }
 
 
 def run_step(module: Any, inputs: Any, training: bool, timeline: Timeline) -> None:
@@ -92,7 +100,7 @@ def parts_of(subject: Subject, folder: Path) -> list[Part]:
     """Return the parts of a subject, as they are stored."""
     loaded = modules(subject, folder)
     file = folder / "original.py"
-    lines = rewritten_lines(subject.rule, file)
+    lines = faster_lines(subject.rule, file)
     found = []
     for size in DECISIVE_SIZES:
         both = versions(subject, loaded, size, CPU)

@@ -368,7 +368,7 @@ def test_line_of_two_findings_counts_once(gelu_findings: list[Finding]) -> None:
     first = with_cases(gelu_findings[0], CASE)
     better = with_cases(first, Case("typical", "", "training", (4.0, 4.0, 4.0), 1.0))
     shares = {(first.file, GELU_LINE): 0.4}
-    of_first, of_better = opportunities([first, better], shares, "training")
+    of_first, of_better = opportunities(dict.fromkeys([first, better], [GELU_LINE]), shares, "training")
     assert (of_first.share, of_first.counted, of_first.saving.high) == (0.4, 0, 0)
     assert of_better.saving.middle == pytest.approx(0.3)
 
@@ -397,7 +397,7 @@ def test_what_is_not_measured_to_gain_is_not_counted(
     gelu_findings: list[Finding], cases: tuple[Case, ...], reason: str, is_hopeful: bool
 ) -> None:
     finding = with_cases(gelu_findings[0], *cases)
-    (opportunity,) = opportunities([finding], {(finding.file, GELU_LINE): 0.4}, "training")
+    (opportunity,) = opportunities({finding: [GELU_LINE]}, {(finding.file, GELU_LINE): 0.4}, "training")
     assert opportunity.gain.speed is None
     assert reason in opportunity.gain.reason
     assert opportunity.gain.hopeful == is_hopeful

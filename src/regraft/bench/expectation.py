@@ -122,17 +122,24 @@ def speed_of_whole(saving: Range) -> Range:
 
 
 def opportunities(
-    findings: Iterable[Finding], share_by_line: Mapping[Location, float], mode: str
+    lines_by_finding: Mapping[Finding, Iterable[int]],
+    share_by_line: Mapping[Location, float],
+    mode: str,
 ) -> list[Opportunity]:
-    """Return what findings may gain, in their order.
+    """Return what findings may gain, in their order, from the lines that their rewrites make
+    faster.
 
     A line that several of them cover counts for the one that is expected to save most on its lines,
     so that no time is saved twice.
     """
-    gains = [(finding, gain_of(finding, mode)) for finding in findings]
+    gains = [(finding, gain_of(finding, mode)) for finding in lines_by_finding]
+    places = {
+        finding: [(finding.file, line) for line in lines]
+        for finding, lines in lines_by_finding.items()
+    }
     shares = {
-        finding: sum(share_by_line.get(line, 0.0) for line in _lines(finding))
-        for finding, _ in gains
+        finding: sum(share_by_line.get(place, 0.0) for place in its_places)
+        for finding, its_places in places.items()
     }
     free = dict(share_by_line)
     counted: dict[Finding, float] = {}
@@ -140,7 +147,7 @@ def opportunities(
         ((finding, gain.speed) for finding, gain in gains if gain.speed is not None),
         key=lambda pair: -shares[pair[0]] * saved_part(pair[1].middle),
     ):
-        counted[finding] = sum(free.pop(line, 0.0) for line in _lines(finding))
+        counted[finding] = sum(free.pop(place, 0.0) for place in places[finding])
     return [
         Opportunity(
             finding,
@@ -157,8 +164,3 @@ def _saving(share: float, speed: Range) -> Range:
     """Return the part of a step's time that is saved where a part of it becomes `speed` times as
     fast."""
     return Range(*(share * saved_part(bound) for bound in (speed.low, speed.middle, speed.high)))
-
-
-def _lines(finding: Finding) -> Iterable[Location]:
-    """Return the lines that a finding covers."""
-    return ((finding.file, line) for line in dict.fromkeys(finding.lines))

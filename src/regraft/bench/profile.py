@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from regraft.bench.affected import affected_lines
 from regraft.bench.allocations import Allocations
 from regraft.bench.definitions import Definition, Definitions
 from regraft.bench.expectation import (
@@ -166,7 +167,11 @@ def profile_model(
         shares,
         at_peak,
         {definition: count / profiler.steps for definition, count in call_counts.items()},
-        opportunities(findings, shares, mode),
+        opportunities(
+            {finding: affected_lines(finding, trees[finding.file]) for finding in findings},
+            shares,
+            mode,
+        ),
         definitions,
     )
     return Profile(
