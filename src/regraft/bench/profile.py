@@ -40,7 +40,7 @@ from regraft.execution.nested import flatten
 from regraft.live.model_file import model_files
 from regraft.scanning import CompiledRule, Finding, check_file, uncollected
 
-LONG_STEP = 1.0  # seconds; a longer step warms up once only
+LONG_STEP = 1.5  # seconds; a longer step warms up once only
 PROFILED_SECONDS = 3.0  # after which no further step is profiled
 FEWEST_STEPS, MOST_STEPS = 2, 50
 
