@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.bench.affected import affected_lines  # noqa: E402
-from regraft.rules import load_rules  # noqa: E402
-from regraft.rules.loading import BUILT_IN  # noqa: E402
-from regraft.rules.worth import worth_of  # noqa: E402
-from regraft.scanning import check_file, compile_rules  # noqa: E402
+from regraft.bench.affected import affected_lines
+from regraft.rules import load_rules
+from regraft.rules.loading import BUILT_IN
+from regraft.rules.worth import worth_of
+from regraft.scanning import check_file, compile_rules
 
 ATTENTION = """\
 import torch

@@ -191,7 +191,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "targets.py").write_text(TARGETS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("regraft.bench.profile.PROFILED_SECONDS", 0.2)
+    monkeypatch.setattr("regraft.bench.profiler.PROFILED_SECONDS", 0.2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield tmp_path
@@ -350,7 +350,7 @@ CASE = Case("typical", "", "training", (2.0, 2.5, 4.0), 1.0)
 def test_saving_is_that_of_the_lines(gelu_findings: list[Finding]) -> None:
     finding = with_cases(gelu_findings[0], CASE)
     (opportunity,) = opportunities(
-        [finding], {(finding.file, GELU_LINE): 0.4, ("", 0): 0.6}, "training"
+        {finding: [GELU_LINE]}, {(finding.file, GELU_LINE): 0.4, ("", 0): 0.6}, "training"
     )
     assert opportunity.share == opportunity.counted == 0.4
     assert bounds(opportunity.saving) == pytest.approx((0.2, 0.24, 0.3))
@@ -368,7 +368,8 @@ def test_line_of_two_findings_counts_once(gelu_findings: list[Finding]) -> None:
     first = with_cases(gelu_findings[0], CASE)
     better = with_cases(first, Case("typical", "", "training", (4.0, 4.0, 4.0), 1.0))
     shares = {(first.file, GELU_LINE): 0.4}
-    of_first, of_better = opportunities(dict.fromkeys([first, better], [GELU_LINE]), shares, "training")
+    lines = {first: [GELU_LINE], better: [GELU_LINE]}
+    of_first, of_better = opportunities(lines, shares, "training")
     assert (of_first.share, of_first.counted, of_first.saving.high) == (0.4, 0, 0)
     assert of_better.saving.middle == pytest.approx(0.3)
 
@@ -397,7 +398,8 @@ def test_what_is_not_measured_to_gain_is_not_counted(
     gelu_findings: list[Finding], cases: tuple[Case, ...], reason: str, is_hopeful: bool
 ) -> None:
     finding = with_cases(gelu_findings[0], *cases)
-    (opportunity,) = opportunities({finding: [GELU_LINE]}, {(finding.file, GELU_LINE): 0.4}, "training")
+    shares = {(finding.file, GELU_LINE): 0.4}
+    (opportunity,) = opportunities({finding: [GELU_LINE]}, shares, "training")
     assert opportunity.gain.speed is None
     assert reason in opportunity.gain.reason
     assert opportunity.gain.hopeful == is_hopeful

@@ -4,11 +4,8 @@ them are expected to gain."""
 from __future__ import annotations
 
 import ast
-import gc
-import statistics
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ from typing import Any
 import torch
 
 from regraft.bench.affected import affected_lines
-from regraft.bench.allocations import Allocations
 from regraft.bench.definitions import Definition, Definitions
 from regraft.bench.expectation import (
     NOTHING,
@@ -25,24 +21,12 @@ from regraft.bench.expectation import (
     opportunities,
     speed_of_whole,
 )
-from regraft.bench.measure import (
-    BenchError,
-    Call,
-    clock,
-    loss_of,
-    seconds_of,
-    step,
-    warm,
-)
+from regraft.bench.measure import BenchError, Call, clock
+from regraft.bench.profiler import Profiler
 from regraft.bench.run import machine
-from regraft.bench.timeline import OUTSIDE, Location, Timeline
-from regraft.execution.nested import flatten
+from regraft.bench.timeline import OUTSIDE, Location
 from regraft.live.model_file import model_files
-from regraft.scanning import CompiledRule, Finding, check_file, uncollected
-
-LONG_STEP = 1.5  # seconds; a longer step warms up once only
-PROFILED_SECONDS = 3.0  # after which no further step is profiled
-FEWEST_STEPS, MOST_STEPS = 2, 50
+from regraft.scanning import CompiledRule, Finding, check_file
 
 Say = Callable[[str], None]
 
@@ -142,36 +126,21 @@ def profile_model(
     trees = _trees(model)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     model.train(mode == "training")
-    profiler = _Profiler(model, calls, mode == "training", device, trees)
+    profiler = Profiler(model, calls, mode == "training", device, trees)
     say(f"profiling {mode}")
     profiler.measure_time()
-    definitions = Definitions(trees)
-    if all(location == OUTSIDE for location in profiler.timeline.nanoseconds):
-        raise BenchError(
-            f"no line of the model's files ({', '.join(Path(file).name for file in trees)}) ran:"
-            " the loaded code is not that of these files"
-        )
+    shares = _shares(profiler, trees)
     say("measuring memory")
     at_peak, memory_note = profiler.measure_memory()
     say("scanning")
     findings, errors = _scan(trees, rules)
-    nanoseconds = profiler.timeline.nanoseconds
-    total = sum(nanoseconds.values())
-    shares = {location: spent / total for location, spent in nanoseconds.items()}
-    call_counts: Counter[Definition] = Counter()
-    for code, number in profiler.timeline.calls.items():
-        definition = definitions.called_by(code)
-        if definition is not None:
-            call_counts[definition] += number
+    lines = {finding: affected_lines(finding, trees[finding.file]) for finding in findings}
+    definitions = Definitions(trees)
     rows, idle = _rows(
         shares,
         at_peak,
-        {definition: count / profiler.steps for definition, count in call_counts.items()},
-        opportunities(
-            {finding: affected_lines(finding, trees[finding.file]) for finding in findings},
-            shares,
-            mode,
-        ),
+        _calls(profiler, definitions),
+        opportunities(lines, shares, mode),
         definitions,
     )
     return Profile(
@@ -181,7 +150,7 @@ def profile_model(
         machine=machine(device),
         clock=clock(device),
         seconds=profiler.seconds,
-        profiled_seconds=total / 1e9 / profiler.steps,
+        profiled_seconds=sum(profiler.timeline.nanoseconds.values()) / 1e9 / profiler.steps,
         steps=profiler.steps,
         peak_bytes=None if at_peak is None else sum(at_peak.values()),
         memory_note=memory_note,
@@ -189,6 +158,31 @@ def profile_model(
         idle=idle,
         errors=errors,
     )
+
+
+def _shares(profiler: Profiler, files: Collection[str]) -> dict[Location, float]:
+    """Return the part of the step's time that each line takes.
+
+    Raises BenchError where no line of the files ran.
+    """
+    nanoseconds = profiler.timeline.nanoseconds
+    if nanoseconds.keys() <= {OUTSIDE}:
+        raise BenchError(
+            f"no line of the model's files ({', '.join(Path(file).name for file in files)}) ran:"
+            " the loaded code is not that of these files"
+        )
+    total = sum(nanoseconds.values())
+    return {location: spent / total for location, spent in nanoseconds.items()}
+
+
+def _calls(profiler: Profiler, definitions: Definitions) -> dict[Definition, float]:
+    """Return the number of calls of each definition in a step."""
+    numbers: Counter[Definition] = Counter()
+    for code, number in profiler.timeline.calls.items():
+        definition = definitions.called_by(code)
+        if definition is not None:
+            numbers[definition] += number
+    return {definition: number / profiler.steps for definition, number in numbers.items()}
 
 
 def _trees(model: Any) -> dict[str, ast.Module]:
@@ -214,99 +208,6 @@ def _trees(model: Any) -> dict[str, ast.Module]:
     return trees
 
 
-class _Profiler:
-    """Runs steps of a model, as they are and profiled.
-
-    timeline  the time of all profiled steps
-    steps     their number
-    seconds   the seconds of a step, as it is
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        calls: Sequence[Call],
-        is_training: bool,
-        device: torch.device,
-        files: Mapping[str, object],
-    ) -> None:
-        self.timeline = Timeline(files.keys(), device)
-        self.seconds, self.steps = 0.0, 0
-        self._model, self._calls, self._is_training = model, calls, is_training
-        self._device, self._files = device, files
-
-    def measure_time(self) -> None:
-        """Run steps, each as it is and then profiled, until they took long enough; a long step runs
-        once only as it is."""
-        run_step = step(self._model, self._calls, self._is_training)
-        started = time.perf_counter()
-        warm(run_step, 1)
-        is_long = time.perf_counter() - started > LONG_STEP
-        if not is_long:
-            warm(run_step, 1)
-        seconds: list[float] = []
-        gc.collect()
-        with uncollected():
-            end = time.perf_counter() + PROFILED_SECONDS
-            while self.steps < FEWEST_STEPS or (
-                self.steps < MOST_STEPS and time.perf_counter() < end
-            ):
-                if not (is_long and seconds):
-                    seconds.append(seconds_of(run_step, 1, self._device))
-                self._profile_step()
-                self.steps += 1
-        self.seconds = statistics.mean(seconds)
-
-    def measure_memory(self) -> tuple[Counter[Location] | None, str]:
-        """Return the bytes that are alive at the peak of a step by line, and a note about them.
-
-        There are none where the model does not run while its operators are watched.
-        """
-        timeline = Timeline(self._files.keys(), self._device)
-        existing = [*self._model.parameters(), *self._model.buffers()]
-        for number, call in enumerate(self._calls):
-            leaves = flatten(call, f"call {number}").values()
-            existing += (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-        allocations = Allocations(lambda: timeline.location, existing)
-        try:
-            with allocations:
-                self._run_profiled(timeline)
-        except Exception as problem:  # noqa: BLE001  whatever watching does to the model
-            return None, f"{type(problem).__name__}: {problem}"
-        note = "tensors without storage, such as sparse ones, are not counted"
-        return allocations.peak(), note if allocations.has_uncounted else ""
-
-    def _profile_step(self) -> None:
-        """Run a profiled step; raise BenchError where only the profile keeps it from running."""
-        try:
-            self._run_profiled(self.timeline)
-        except BenchError:
-            raise
-        except Exception as problem:
-            raise BenchError(
-                f"the model does not run while it is profiled: {type(problem).__name__}: {problem}"
-            ) from problem
-
-    def _run_profiled(self, timeline: Timeline) -> None:
-        """Run a step and charge its time to the timeline."""
-        for args, kwargs in self._calls:
-            if not self._is_training:
-                with torch.no_grad(), timeline:
-                    self._model(*args, **kwargs)
-                continue
-            with timeline:
-                loss = loss_of(self._model(*args, **kwargs))
-            end_attribution = timeline.attribute_backward(loss)
-            try:
-                with timeline:
-                    loss.backward()
-            finally:
-                end_attribution()
-            del loss, end_attribution
-            for parameter in self._model.parameters():
-                parameter.grad = None
-
-
 def _scan(
     files: Mapping[str, object], rules: Sequence[CompiledRule]
 ) -> tuple[list[Finding], tuple[str, ...]]:
@@ -316,14 +217,11 @@ def _scan(
     errors: list[str] = []
     for file in files:
         report = check_file(Path(file), rules)
-        findings += report.findings
+        findings += (
+            replace(finding, file=file, worth=worth[finding.rule.id]) for finding in report.findings
+        )
         errors += (f"{Path(file).name}: {error.message}" for error in report.errors)
-    return [_with_worth(finding, worth) for finding in findings], tuple(errors)
-
-
-def _with_worth(finding: Finding, worth: Mapping[str, Any]) -> Finding:
-    """Return a finding with the worth of its rule."""
-    return replace(finding, worth=worth[finding.rule.id])
+    return findings, tuple(errors)
 
 
 def _rows(
