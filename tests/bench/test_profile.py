@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -175,7 +177,7 @@ def plain():
 
 
 def compiled():
-    return torch.compile(model.Model()), torch.randn(64, 128)
+    return torch.compile(model.Model(), backend="eager"), torch.randn(64, 128)
 
 
 def alone():
@@ -461,7 +463,6 @@ def test_gainless_rule_is_listed_and_not_counted(here: Path) -> None:
         ("untrainable", "training", "nothing in the model's output has a gradient"),
         ("replacing", "inference", "the model replaces Python's trace function"),
         ("plain", "inference", "Linear has no Python source to profile"),
-        ("compiled", "inference", "the model is compiled by torch.compile"),
         ("alone", "inference", "returns Model, not (model, inputs)"),
         ("absent", "inference", "has no function absent"),
     ],
@@ -474,6 +475,19 @@ def test_what_cannot_be_profiled_is_an_error(
     assert result.stderr.startswith(f"error: targets.py:{target}")
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_compiled_model_is_an_error_that_says_how_to_profile_it(here: Path) -> None:
+    command = [sys.executable, "-m", "regraft", "profile", "targets.py:compiled"]
+    result = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "compiled by torch.compile" in result.stderr
+    environment = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}
+    result = subprocess.run(
+        command, cwd=here, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Large.forward" in result.stdout
 
 
 def test_unknown_rule_is_an_error(here: Path) -> None:

@@ -188,12 +188,8 @@ def _calls(profiler: Profiler, definitions: Definitions) -> dict[Definition, flo
 def _trees(model: Any) -> dict[str, ast.Module]:
     """Return the parsed source files of a model by their paths.
 
-    Raises BenchError where there is none, one cannot be read, or what runs is not the source.
+    Raises BenchError where there is none, or one cannot be read.
     """
-    for module in model.modules():
-        is_compiled = getattr(module, "_compiled_call_impl", None) is not None
-        if is_compiled or isinstance(module, torch._dynamo.OptimizedModule):
-            raise BenchError("the model is compiled by torch.compile: profile it before that")
     trees: dict[str, ast.Module] = {}
     for file in model_files(model):
         try:

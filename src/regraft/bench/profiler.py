@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -45,10 +46,14 @@ class Profiler:
 
     def measure_time(self) -> None:
         """Run steps, each as it is and then profiled, until they took long enough; a long step runs
-        once only as it is."""
+        once only as it is.
+
+        Raises BenchError where the model does not run or cannot be profiled.
+        """
         run_step = step(self._model, self._calls, self._is_training)
         started = time.perf_counter()
         warm(run_step, 1)
+        check_not_compiled()
         is_long = time.perf_counter() - started > LONG_STEP
         if not is_long:
             warm(run_step, 1)
@@ -113,3 +118,15 @@ class Profiler:
             del loss, end_attribution
             for parameter in self._model.parameters():
                 parameter.grad = None
+
+
+def check_not_compiled() -> None:
+    """Raise BenchError where this process has run code that torch.compile compiled: it has no
+    lines that could be traced."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None and dynamo.counters["frames"]["total"]:
+        raise BenchError(
+            "the model, or a function that it calls, is compiled by torch.compile, and compiled"
+            " code has no lines to profile: set TORCH_COMPILE_DISABLE=1 to profile the model"
+            " without that"
+        )
