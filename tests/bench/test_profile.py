@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from command_line import regraft  # noqa: E402
-from regraft.bench import calls_of, profile_model  # noqa: E402
+from regraft.bench import calls_of, profile_as_text, profile_model  # noqa: E402
 from regraft.bench.expectation import (  # noqa: E402
     Range,
     gain_of,
@@ -183,6 +183,24 @@ def compiled():
 def alone():
     return model.Model()
 """
+CONVOLUTION = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+
+
+def build():
+    return Block(), torch.randn(2, 8, 16, 16)
+"""
 
 
 @pytest.fixture
@@ -198,7 +216,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch.set_num_threads(1)
     yield tmp_path
     torch.set_num_threads(threads)
-    for name in ("model", "targets__driver"):
+    for name in ("model", "targets__driver", "softmax__driver", "convolution__driver"):
         sys.modules.pop(name, None)
 
 
@@ -406,6 +424,33 @@ def test_what_is_not_measured_to_gain_is_not_counted(
     assert reason in opportunity.gain.reason
     assert opportunity.gain.hopeful == is_hopeful
     assert opportunity.saving == Range(0, 0, 0)
+
+
+@pytest.mark.parametrize(("profiled_seconds", "is_said"), [(1.1, False), (1.5, True)])
+def test_large_slowdown_is_said(model: Any, profiled_seconds: float, is_said: bool) -> None:
+    result = profile_of(model.Model(), torch.randn(64, 128), "inference")
+    result = replace(result, seconds=1.0, profiled_seconds=profiled_seconds)
+    text = "\n".join(profile_as_text(result, "", lambda text, **_: text))
+    assert ("being profiled makes the step 50% slower" in text) == is_said
+
+
+def test_rule_that_may_lose_is_counted_where_it_is_named(here: Path) -> None:
+    (here / "convolution.py").write_text(CONVOLUTION)
+    command = ("profile", "convolution.py:build", "--output-format", "json")
+    results = [
+        json.loads(regraft(*command, *options, cwd=here).stdout)
+        for options in ((), ("--all",), ("--packs", "adopter/conv-batchnorm"))
+    ]
+    reasons = [
+        finding["not_counted"]
+        for result in results
+        for definition in result["definitions"]
+        for finding in definition["findings"]
+        if finding["rule"] == "adopter/conv-batchnorm"
+    ]
+    assert reasons[0].startswith("may gain or lose on cpu")
+    assert reasons[1:] == ["", ""]
+    assert all("adopter/conv-batchnorm" in result["candidates"] for result in results)
 
 
 def test_command_says_what_to_measure(here: Path) -> None:

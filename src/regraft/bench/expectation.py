@@ -67,15 +67,15 @@ class Opportunity:
 def gain_of(finding: Finding, mode: str) -> Gain:
     """Return what the rule of a finding gained in a mode, "inference" or "training"."""
     worth = finding.worth
-    if worth is not None and worth.objection and finding.reason.startswith(worth.objection):
-        remedy = worth.advice or "only with --all or --packs"
-        return Gain(None, f"{worth.objection} (withheld; {remedy})", hopeful=bool(worth.advice))
-    if finding.reason:
+    objection = worth.objection if worth is not None else ""
+    is_withheld_by_worth = bool(objection) and finding.reason.startswith(objection)
+    if finding.reason and not is_withheld_by_worth:
         return Gain(None, f"withheld: {finding.reason}", hopeful=False)
     if worth is None:
         return Gain(None, "a rule of yours, whose worth nobody has measured")
-    if worth.verdict in ("unknown", "gains nothing"):
-        return Gain(None, worth.objection, hopeful=worth.verdict == "unknown")
+    if is_withheld_by_worth or worth.verdict in ("unknown", "gains nothing"):
+        reason = "; ".join(filter(None, (objection, worth.advice)))
+        return Gain(None, reason, hopeful=bool(worth.advice))
     return _gain_in_mode(worth, mode)
 
 

@@ -17,6 +17,7 @@ from regraft.scanning import Finding
 Paint = Callable[..., str]
 _SMALLEST_SHARE = 0.02  # of a definition without findings that has a row of its own
 _MOST_PLAIN_ROWS = 8
+_LARGEST_SLOWDOWN = 0.15  # by being profiled, that nothing is said about
 _HEADINGS = ("definition", "place", "calls", "share", "time", "memory", "can save")
 
 
@@ -91,10 +92,18 @@ def _cells(row: Row, profile: Profile) -> tuple[str, ...]:
     return (
         row.definition.name,
         row.definition.place,
-        f"{row.calls:.0f}" if row.calls == int(row.calls) else f"{row.calls:.1f}",
+        _calls(row),
         *_amounts([row], profile),
         _part(row.saving) if row.is_expected_to_gain else "",
     )
+
+
+def _calls(row: Row) -> str:
+    """Return the number of calls in a step; "-" where only what is nested in the definition is
+    called."""
+    if not row.calls:
+        return "-"
+    return f"{row.calls:.0f}" if row.calls == int(row.calls) else f"{row.calls:.1f}"
 
 
 def _amounts(rows: Iterable[Row], profile: Profile) -> tuple[str, str, str]:
@@ -129,6 +138,12 @@ def _memory_words(gain: Gain) -> str:
 
 def _notes(profile: Profile) -> Iterator[str]:
     """Yield what is not in the table."""
+    slowdown = profile.profiled_seconds / profile.seconds - 1
+    if slowdown > _LARGEST_SLOWDOWN:
+        yield (
+            f"being profiled makes the step {slowdown:.0%} slower, and most so where many short"
+            " lines run: their shares are too large"
+        )
     if profile.memory_note:
         yield f"memory: {profile.memory_note}"
     if profile.idle:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import ALL, DIRECTORIES, IGNORE, TARGET, join_values, load, paint, stop
+from regraft.cli.shared import DIRECTORIES, IGNORE, join_values, load, paint, stop
 from regraft.cli.subject import import_bench, load_subject, print_progress, stop_for_problems
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     callback=join_values,
     help=(
         "Rules to look for: pack, pack/rule or rule, comma-separated; those that need only PyTorch"
-        " and pay on the target if not given."
+        " if not given."
     ),
 )
 @IGNORE
@@ -50,8 +50,19 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also count rules that change what callers see (safety contract).",
 )
-@ALL
-@TARGET
+@click.option(
+    "--all",
+    "applies_all",
+    is_flag=True,
+    help="Also count rules that may lose on the target, as --packs does, with what they may lose.",
+)
+@click.option(
+    "--target",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device for which rules have to pay; auto: the model's.",
+)
 @click.option(
     "--output-format",
     "form",
