@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -174,10 +172,6 @@ def replacing():
 
 def plain():
     return nn.Linear(4, 4), torch.randn(4, 4)
-
-
-def compiled():
-    return torch.compile(model.Model(), backend="eager"), torch.randn(64, 128)
 
 
 def alone():
@@ -522,17 +516,19 @@ def test_what_cannot_be_profiled_is_an_error(
     assert result.stdout == ""
 
 
-def test_compiled_model_is_an_error_that_says_how_to_profile_it(here: Path) -> None:
-    command = [sys.executable, "-m", "regraft", "profile", "targets.py:compiled"]
-    result = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "compiled by torch.compile" in result.stderr
-    environment = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}
-    result = subprocess.run(
-        command, cwd=here, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert "Large.forward" in result.stdout
+@pytest.mark.parametrize("is_compiled_before", [False, True])
+def test_compiled_model_is_an_error(model: Any, is_compiled_before: bool) -> None:
+    subject, inputs = torch.compile(model.Model(), backend="eager"), torch.randn(64, 128)
+    if is_compiled_before:
+        subject(inputs)
+    with pytest.raises(BenchError, match="TORCH_COMPILE_DISABLE=1 to profile"):
+        profile_of(subject, inputs, "inference")
+
+
+def test_what_was_compiled_before_is_no_matter(model: Any) -> None:
+    torch.compile(model.Model(), backend="eager")(torch.randn(64, 128))
+    result = profile_of(model.Model(), torch.randn(64, 128), "inference")
+    assert row_of(result, "Large.forward").calls == 1
 
 
 def test_unknown_rule_is_an_error(here: Path) -> None:

@@ -52,8 +52,9 @@ class Profiler:
         """
         run_step = step(self._model, self._calls, self._is_training)
         started = time.perf_counter()
+        compiler = _CompilerWatch()
         warm(run_step, 1)
-        check_not_compiled()
+        compiler.check()
         is_long = time.perf_counter() - started > LONG_STEP
         if not is_long:
             warm(run_step, 1)
@@ -120,13 +121,26 @@ class Profiler:
                 parameter.grad = None
 
 
-def check_not_compiled() -> None:
-    """Raise BenchError where this process has run code that torch.compile compiled: it has no
-    lines that could be traced."""
+class _CompilerWatch:
+    """Watches whether torch.compile compiles something from now on; what it has compiled before is
+    compiled anew."""
+
+    def __init__(self) -> None:
+        if "torch._dynamo" in sys.modules:  # else importing it would take seconds
+            torch.compiler.reset()
+        self._before = _compiled_frames()
+
+    def check(self) -> None:
+        """Raise BenchError where something was compiled: it has no lines that could be traced."""
+        if _compiled_frames() > self._before:
+            raise BenchError(
+                "the model, or a function that it calls, is compiled by torch.compile, and compiled"
+                " code has no lines to profile: set TORCH_COMPILE_DISABLE=1 to profile the model"
+                " without that"
+            )
+
+
+def _compiled_frames() -> int:
+    """Return the number of frames that torch.compile has compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    if dynamo is not None and dynamo.counters["frames"]["total"]:
-        raise BenchError(
-            "the model, or a function that it calls, is compiled by torch.compile, and compiled"
-            " code has no lines to profile: set TORCH_COMPILE_DISABLE=1 to profile the model"
-            " without that"
-        )
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
