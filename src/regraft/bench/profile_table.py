@@ -185,7 +185,10 @@ def _part(saving: Range) -> str:
 
 def _times(speed: Range) -> str:
     """Return times as fast, with their bounds."""
-    low, middle, high = (f"{number:.2f}" for number in (speed.low, speed.middle, speed.high))
+    low, middle, high = (
+        f"{number:.2f}" if number < 10 else f"{number:.0f}"
+        for number in (speed.low, speed.middle, speed.high)
+    )
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
