@@ -46,8 +46,8 @@ def case(rows: int = ROWS, classes: int = CLASSES, dtype: Any = torch.float32) -
     ],
 )
 @pytest.mark.parametrize("sizes", [(ROWS, CLASSES), (1500, 1000), (2, 3)])
-def test_results_and_gradients(sizes: Any, options: dict[str, Any], dtype: Any) -> None:
-    x, target = case(*sizes, dtype)
+def test_results_and_gradients(sizes: tuple[int, int], options: dict[str, Any], dtype: Any) -> None:
+    x, target = case(*sizes, dtype=dtype)
     if options and options != {"reduction": "sum"}:
         target = torch.where(target < 0, 3 % sizes[1], target)
     if isinstance(options.get("layer"), nn.CrossEntropyLoss):

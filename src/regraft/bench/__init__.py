@@ -2,6 +2,9 @@
 that pay."""
 
 from regraft.bench.measure import FEWEST, BenchError
+from regraft.bench.profile import Profile, profile_model
+from regraft.bench.profile_table import as_json as profile_as_json
+from regraft.bench.profile_table import as_text as profile_as_text
 from regraft.bench.run import Options, Result, bench, calls_of, lock_of
 from regraft.bench.select import Goal, limit
 from regraft.bench.table import as_json, as_text
@@ -11,6 +14,7 @@ __all__ = [
     "BenchError",
     "Goal",
     "Options",
+    "Profile",
     "Result",
     "as_json",
     "as_text",
@@ -18,4 +22,7 @@ __all__ = [
     "calls_of",
     "limit",
     "lock_of",
+    "profile_as_json",
+    "profile_as_text",
+    "profile_model",
 ]

@@ -75,14 +75,14 @@ def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
 
     def training_step() -> None:
         for args, kwargs in calls:
-            _loss(model(*args, **kwargs)).backward()
+            loss_of(model(*args, **kwargs)).backward()
             for parameter in parameters:
                 parameter.grad = None
 
     return training_step if training else inference
 
 
-def _loss(output: Any) -> torch.Tensor:
+def loss_of(output: Any) -> torch.Tensor:
     """Return the output's `loss`, or the only number in it that has a gradient (`return logits,
     loss`), else the sum of mean squares of its tensors.
 
@@ -133,7 +133,7 @@ def compare(
     speed. A shorter step is repeated until a measurement takes `slice_seconds`.
     """
     for run_step in (old, new):
-        _warm(run_step)
+        warm(run_step)
     old_seconds: list[float] = []
     new_seconds: list[float] = []
     gc.collect()
@@ -144,7 +144,7 @@ def compare(
         ]
         for round_number in range(rounds):
             for run_step, repeats, seconds in measurements[:: 1 if round_number % 2 else -1]:
-                seconds.append(_seconds(run_step, repeats, device))
+                seconds.append(seconds_of(run_step, repeats, device))
             if round_number + 1 >= FEWEST and is_enough(_speed(old_seconds, new_seconds)):
                 break
     return Pair(interval(old_seconds), interval(new_seconds), _speed(old_seconds, new_seconds))
@@ -170,13 +170,13 @@ def _speed(old_seconds: Sequence[float], new_seconds: Sequence[float]) -> Interv
     )
 
 
-def _warm(run_step: Step) -> None:
+def warm(run_step: Step, times: int = WARM_UP) -> None:
     """Run a step before it is measured, so that what is allocated or compiled once is not measured.
 
     Raises BenchError where the model does not run.
     """
     try:
-        for _ in range(WARM_UP):
+        for _ in range(times):
             run_step()
     except BenchError:
         raise
@@ -188,7 +188,7 @@ def _warm(run_step: Step) -> None:
 
 def _repeats(run_step: Step, device: torch.device, slice_seconds: float) -> int:
     """Return how often to repeat a step so that a measurement takes `slice_seconds`."""
-    return max(1, math.ceil(slice_seconds / max(_seconds(run_step, 1, device), 1e-9)))
+    return max(1, math.ceil(slice_seconds / max(seconds_of(run_step, 1, device), 1e-9)))
 
 
 def clock(device: torch.device) -> str:
@@ -204,18 +204,18 @@ def clock(device: torch.device) -> str:
     )
 
 
-def _seconds(run_step: Step, repeats: int, device: torch.device) -> float:
+def seconds_of(run_step: Step, repeats: int, device: torch.device) -> float:
     """Return the seconds of one step, the mean of `repeats` runs."""
     now = time.process_time if clock(device) == "processor time" else time.perf_counter
-    _wait(device)
+    wait(device)
     start = now()
     for _ in range(repeats):
         run_step()
-    _wait(device)
+    wait(device)
     return (now() - start) / repeats
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
     """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -230,13 +230,13 @@ def peak(run_step: Step, device: torch.device) -> int:
     too, as the profiler records it; scratch space that oneDNN and OpenMP take from the system
     themselves is not counted.
     """
-    _warm(run_step)
+    warm(run_step)
     if device.type == "cuda":
-        _wait(device)
+        wait(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         run_step()
-        _wait(device)
+        wait(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
     gc.collect()
     with torch.profiler.profile(

@@ -13,6 +13,7 @@ from regraft.cli.bench import bench_command
 from regraft.cli.check import check
 from regraft.cli.config import config_command
 from regraft.cli.driver import driver_command
+from regraft.cli.profile import profile_command
 from regraft.cli.rules import rules_command
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
@@ -38,6 +39,7 @@ for command in (
     verify_command,
     driver_command,
     bench_command,
+    profile_command,
     split_command,
 ):
     main.add_command(command)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +13,15 @@ from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
     PATH,
-    as_error,
-    is_terminal,
     join_values,
     load,
     paint,
-    print_error,
     stop,
 )
-from regraft.source.object_reference import find_function
+from regraft.cli.subject import import_bench, load_subject, print_progress, stop_for_problems
 
 if TYPE_CHECKING:
     from regraft.rules.lock import Lock
-    from regraft.scanning import CompiledRule
 
 
 @click.command("bench")
@@ -145,11 +138,7 @@ def bench_command(
     Exit codes: 0 measured, 1 no choice keeps the limit, 2 error.
     """
     _check_goal(goal, mode, memory_limit, time_limit)
-    if importlib.util.find_spec("torch") is None:
-        stop("bench needs torch, which is not installed in this environment")
-    # the profiler would speak whenever it starts and stops
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    bench_module = importlib.import_module("regraft.bench")
+    bench_module = import_bench("bench")
     if rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
     options = bench_module.Options(
@@ -160,12 +149,13 @@ def bench_command(
         verify=verify,
         goal=_parse_goal(bench_module, goal, memory_limit, time_limit),
     )
-    rules = _load_rules(packs, ignore, directories, unsafe)
-    model, calls = _load_subject(bench_module, target, threads)
+    rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
+    stop_for_problems(problems)
+    model, calls = load_subject(bench_module, target, threads)
     from regraft.verify import VerifyError
 
     try:
-        result = bench_module.bench(model, calls, rules, options, _print_progress)
+        result = bench_module.bench(model, calls, rules, options, print_progress)
     except (bench_module.BenchError, VerifyError) as problem:
         stop(f"{target}: {problem}")
     if result.chosen is not None:
@@ -212,42 +202,3 @@ def _parse_goal(
         return bench_module.Goal(kind, *(bench_module.limit(text, name) if text else ()))
     except ValueError as problem:
         raise click.UsageError(f"--{name}-limit: {problem}") from problem
-
-
-def _load_rules(
-    packs: str | None, ignore: str, directories: tuple[Path, ...], unsafe: bool
-) -> tuple[CompiledRule, ...]:
-    """Return the rules to measure; exit where one of them has a problem."""
-    rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
-    for problem in problems:
-        print_error(as_error(problem))
-    if problems:
-        sys.exit(2)
-    return rules
-
-
-def _load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, Any]:
-    """Return the model and its calls, which the user's function returns; exit where it fails."""
-    torch = importlib.import_module("torch")
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    try:
-        returned = find_function(target, os.getcwd())()
-    except Exception as problem:  # noqa: BLE001  whatever the user's function raises
-        stop(f"{target}: {type(problem).__name__}: {problem}")
-    if (
-        not isinstance(returned, tuple)
-        or len(returned) != 2
-        or not isinstance(returned[0], torch.nn.Module)
-    ):
-        stop(f"{target}: returns {type(returned).__name__}, not (model, inputs)")
-    calls = bench_module.calls_of(returned[1])
-    if not calls:
-        stop(f"{target}: the list of inputs is empty")
-    return returned[0], calls
-
-
-def _print_progress(text: str) -> None:
-    """Print a message on stderr if that is a terminal."""
-    if is_terminal(sys.stderr):
-        click.echo(text, err=True)

@@ -3,6 +3,8 @@
 `packs/PACK/worth.json` holds the measurements, which `benchmarks/worth/rules.py` writes: for each
 rule and device some cases (a size, a shape, a mode), each with the time of the original divided by
 that of the rewrite and the peak memory of the rewrite divided by that of the original.
+`packs/PACK/parts.json`, which `benchmarks/worth/parts.py` writes, says which part of the original's
+time the lines take that the rule rewrites.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class Case:
             the median, and the high end
     memory  peak memory of the rewrite divided by that of the original
     subject  what tells the measured module from others of the rule; "" where there is one
+    part    the part of the original's time that the lines take that the rule rewrites; 1 where it
+            was not measured, which understates what these lines gain
     """
 
     size: str
@@ -52,6 +56,7 @@ class Case:
     time: tuple[float, float, float]
     memory: float
     subject: str = ""
+    part: float = 1.0
 
     @property
     def gains(self) -> bool:
@@ -162,15 +167,38 @@ def _measurements(pack: Path) -> Mapping[tuple[str, str], tuple[Case, ...]]:
     if not file.is_file():
         return MappingProxyType({})
     data = json.loads(file.read_text("utf-8"))
+    parts = _parts(pack)
     return MappingProxyType(
         {
-            (entry["rule"], entry["device"]): tuple(map(_case_of, entry["cases"]))
+            (rule, device): tuple(
+                _case_of(case, parts.get((rule, device, *_key(case)), 1.0))
+                for case in entry["cases"]
+            )
             for entry in data["measurements"]
+            for rule, device in [(entry["rule"], entry["device"])]
         }
     )
 
 
-def _case_of(data: Mapping[str, Any]) -> Case:
+def _parts(pack: Path) -> dict[tuple[str, ...], float]:
+    """Return the measured parts of a pack by rule, target, and size, mode and subject of the
+    case."""
+    file = pack / "parts.json"
+    if not file.is_file():
+        return {}
+    return {
+        (entry["rule"], entry["device"], *_key(case)): case["part"]
+        for entry in json.loads(file.read_text("utf-8"))["parts"]
+        for case in entry["cases"]
+    }
+
+
+def _key(case: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what tells a case of a rule from others."""
+    return case["size"], case["mode"], case.get("subject", "")
+
+
+def _case_of(data: Mapping[str, Any], part: float) -> Case:
     """Return the case of an entry of `cases`."""
     low, median, high = data["time"]
     return Case(
@@ -180,6 +208,7 @@ def _case_of(data: Mapping[str, Any]) -> Case:
         (low, median, high),
         data["memory"],
         data.get("subject", ""),
+        part,
     )
 
 

@@ -1,0 +1,136 @@
+"""The command `regraft profile`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regraft.cli.shared import DIRECTORIES, IGNORE, join_values, load, paint, stop
+from regraft.cli.subject import import_bench, load_subject, print_progress, stop_for_problems
+
+if TYPE_CHECKING:
+    from regraft.scanning import CompiledRule
+
+
+@click.command("profile")
+@click.argument("subject", metavar="TARGET")
+@click.option(
+    "--packs",
+    metavar="RULES",
+    multiple=True,
+    callback=join_values,
+    help=(
+        "Rules to look for: pack, pack/rule or rule, comma-separated; those that need only PyTorch"
+        " if not given."
+    ),
+)
+@IGNORE
+@DIRECTORIES
+@click.option(
+    "--mode",
+    type=click.Choice(["inference", "training"]),
+    default="inference",
+    show_default=True,
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of PyTorch, on CPU.",
+)
+@click.option(
+    "--unsafe",
+    is_flag=True,
+    help="Also count rules that change what callers see (safety contract).",
+)
+@click.option(
+    "--all",
+    "applies_all",
+    is_flag=True,
+    help="Also count rules that may lose on the target, as --packs does, with what they may lose.",
+)
+@click.option(
+    "--target",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device for which rules have to pay; auto: the model's.",
+)
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
+def profile_command(
+    subject: str,
+    packs: str | None,
+    ignore: str,
+    directories: tuple[Path, ...],
+    mode: str,
+    threads: int,
+    unsafe: bool,
+    applies_all: bool,
+    target: str,
+    form: str,
+) -> None:
+    """Profile a step of a model: the time and memory of its definitions, and what the rules that
+    have findings there are expected to gain. It takes some steps, and proves nothing.
+
+    TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function without arguments that returns (model,
+    inputs), as for `regraft bench`.
+
+    Exit codes: 0 profiled, 2 error.
+    """
+    bench_module = import_bench("profile")
+    rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
+    stop_for_problems(problems)
+    model, calls = load_subject(bench_module, subject, threads)
+    judged = _judge(rules, model, target, is_explicit=packs is not None or applies_all)
+    try:
+        result = bench_module.profile_model(model, calls, judged, mode, print_progress)
+    except bench_module.BenchError as problem:
+        stop(f"{subject}: {problem}")
+    if form == "json":
+        click.echo(json.dumps(bench_module.profile_as_json(result, subject), indent=1))
+        return
+    command = _next_command(subject, result.candidates, directories, mode, threads, unsafe)
+    click.echo("\n".join(bench_module.profile_as_text(result, command, paint)))
+
+
+def _judge(
+    rules: Sequence[CompiledRule], model: Any, target: str, *, is_explicit: bool
+) -> tuple[CompiledRule, ...]:
+    """Return the rules with their worth on the target, which is the model's device where the user
+    names none; those that do not pay there are withheld unless the user asked for them."""
+    from regraft.rules.worth import chosen_target
+    from regraft.scanning import with_worth
+
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    name = ("cuda" if device == "cuda" else "cpu") if target == "auto" else target
+    return with_worth(rules, chosen_target(name), "" if is_explicit else "--all or --packs")
+
+
+def _next_command(
+    subject: str,
+    candidates: Sequence[str],
+    directories: Sequence[Path],
+    mode: str,
+    threads: int,
+    unsafe: bool,
+) -> str:
+    """Return the command that measures the candidates on the same step."""
+    words = ["regraft", "bench", subject, "--packs", ",".join(candidates)]
+    words += ["--mode", mode] if mode != "inference" else []
+    words += ["--threads", str(threads)] if threads != 1 else []
+    words += ["--unsafe"] if unsafe else []
+    words += [word for path in directories for word in ("--rules", str(path))]
+    return shlex.join(words)

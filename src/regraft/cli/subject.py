@@ -1,0 +1,63 @@
+"""The subject of a measurement: the model and its calls, which a function of the user returns."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regraft.cli.shared import as_error, is_terminal, print_error, stop
+from regraft.source.object_reference import find_function
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from regraft.rules import RuleProblem
+
+
+def import_bench(command: str) -> Any:
+    """Return the package `regraft.bench` for a command; exit where there is no torch."""
+    if importlib.util.find_spec("torch") is None:
+        stop(f"{command} needs torch, which is not installed in this environment")
+    # the profiler would speak whenever it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    return importlib.import_module("regraft.bench")
+
+
+def stop_for_problems(problems: Sequence[RuleProblem]) -> None:
+    """Print the problems of rules, and exit where there are any."""
+    for problem in problems:
+        print_error(as_error(problem))
+    if problems:
+        sys.exit(2)
+
+
+def load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, Any]:
+    """Return the model and its calls, which the user's function returns; exit where it fails."""
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    try:
+        returned = find_function(target, os.getcwd())()
+    except Exception as problem:  # noqa: BLE001  whatever the user's function raises
+        stop(f"{target}: {type(problem).__name__}: {problem}")
+    if (
+        not isinstance(returned, tuple)
+        or len(returned) != 2
+        or not isinstance(returned[0], torch.nn.Module)
+    ):
+        stop(f"{target}: returns {type(returned).__name__}, not (model, inputs)")
+    calls = bench_module.calls_of(returned[1])
+    if not calls:
+        stop(f"{target}: the list of inputs is empty")
+    return returned[0], calls
+
+
+def print_progress(text: str) -> None:
+    """Print a message on stderr if that is a terminal."""
+    if is_terminal(sys.stderr):
+        click.echo(text, err=True)
