@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -25,6 +25,12 @@ class InventedMeter:
     def pair(self, new: Rules, old: Rules) -> Pair:
         before, after = self.seconds(old), self.seconds(new)
         return Pair(self._around(before), self._around(after), self._around(before / after))
+
+    def pairs(self, news: Sequence[Rules], old: Rules) -> list[Pair]:
+        return [self.pair(new, old) for new in news]
+
+    def pairs_with_parts(self, whole: Rules, parts: Sequence[Rules]) -> list[Pair]:
+        return [self.pair(whole, part) for part in parts]
 
     def bytes(self, rules: Rules) -> int:
         return self.size(rules)

@@ -7,7 +7,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,7 +149,9 @@ def compare(
     It ends earlier, after FEWEST rounds or later, when `is_enough` accepts the interval of the
     speed. A shorter step is repeated until a measurement takes `slice_seconds`.
     """
-    prepared_old, prepared_new = (prepare(run_step, device, slice_seconds) for run_step in (old, new))
+    prepared_old, prepared_new = (
+        prepare(run_step, device, slice_seconds) for run_step in (old, new)
+    )
     race = Race(prepared_old, {"": prepared_new}, rounds, device, is_enough=is_enough)
     race.run()
     return race.pairs()[""]
@@ -167,7 +169,7 @@ class Race:
     def __init__(
         self,
         old: Prepared,
-        steps: Mapping[Hashable, Prepared],
+        steps: Mapping[Any, Prepared],
         rounds: int,
         device: torch.device,
         *,
@@ -229,9 +231,7 @@ class Race:
     def _settles(self, runner: _Runner) -> bool:
         """Return whether a step needs no further pairs."""
         count = len(runner.seconds)
-        return count >= self._rounds or (
-            count >= FEWEST and self._is_enough(runner.pair().speed)
-        )
+        return count >= self._rounds or (count >= FEWEST and self._is_enough(runner.pair().speed))
 
     def _count(self) -> tuple[int, int]:
         """Return the number of pairs measured so far, and the most that there will be."""
@@ -287,6 +287,16 @@ def prepare_with_peak(run_step: Step, device: torch.device) -> tuple[Prepared, i
     _warm(run_step, 1)
     size = _peak_of_warm(timed_step, device)
     return Prepared(run_step, 1) if seconds[0] > LONG else prepare(run_step, device), size
+
+
+def step_seconds(model: Any, calls: Sequence[Call], training: bool, device: torch.device) -> float:
+    """Return the seconds of one step of a model, roughly: of its second run.
+
+    Raises BenchError where the model does not run.
+    """
+    run_step = step(model.train(training), calls, training)
+    _warm(run_step, 1)
+    return _seconds(Prepared(run_step, 1), device)
 
 
 def gain_is_settled(speed: Interval) -> bool:
