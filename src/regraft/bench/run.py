@@ -28,8 +28,9 @@ from regraft.bench.measure import (
     step_seconds,
 )
 from regraft.bench.proof import Examination, examination_of
+from regraft.bench.results import Results
 from regraft.bench.select import Choice, Goal, Worth, choose
-from regraft.bench.variants import LIGER, NONE, SDPA, Rules, Variants, difference
+from regraft.bench.variants import LIGER, NONE, SDPA, Rules, Variants
 from regraft.rules.lock import Lock, pin_rule
 from regraft.scanning import CompiledRule
 
@@ -338,15 +339,13 @@ def _run_benchmark(
     result.left = tuple(
         f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.unchanged
     )
-    trains = "training" in options.modes
     recorder.begin("comparing results")
-    differences = {
-        name: difference(model, variants[frozenset({name})], calls, gradients=trains)
-        for name in variants.names
-    }
+    results = Results(model, calls, gradients="training" in options.modes)
+    differences = {name: results.difference(variants[frozenset({name})]) for name in variants.names}
     correct_rules = tuple(name for name in variants.names if not differences[name])
     stages = _rule_comparisons(differences, correct_rules)
-    stages += _alternatives(variants, calls, correct_rules, options, result)
+    stages += _alternatives(variants, results, correct_rules, options, result)
+    del results  # gradients as large as the model
     stages = [stage for stage in stages if stage]
     labels = [comparison.label for stage in stages for comparison in stage]
     recorder.start_table(result, labels)
@@ -412,7 +411,7 @@ def _rule_comparisons(
 
 def _alternatives(
     variants: Variants,
-    calls: Sequence[Call],
+    results: Results,
     correct_rules: tuple[str, ...],
     options: Options,
     result: Result,
@@ -420,7 +419,7 @@ def _alternatives(
     """Return the comparisons with what the user could do without Regraft: torch.compile, Liger's
     own patch and the attention of PyTorch. Each list has the same variant to compare with."""
     all_rules, label = frozenset(correct_rules), _label_for_all(correct_rules)
-    stages: list[list[Comparison]] = [_sdpa_comparisons(variants, calls, label, all_rules, options)]
+    stages: list[list[Comparison]] = [_sdpa_comparisons(variants, results, label, all_rules)]
     if stages[0]:
         result.notes += (
             "the model runs transformers' eager attention and supports PyTorch's:"
@@ -443,11 +442,7 @@ def _alternatives(
 
 
 def _sdpa_comparisons(
-    variants: Variants,
-    calls: Sequence[Call],
-    label: str,
-    all_rules: Rules,
-    options: Options,
+    variants: Variants, results: Results, label: str, all_rules: Rules
 ) -> list[Comparison]:
     """Return the comparisons of PyTorch's attention, alone and with all correct rules, with a model
     of transformers that runs eager attention; none for other models."""
@@ -457,12 +452,11 @@ def _sdpa_comparisons(
     rules = {name: SDPA}
     if all_rules:
         rules[f"{label} + {name}"] = SDPA | all_rules
-    trains = "training" in options.modes
     return [
         Comparison(
             row_name,
             (variant, False),
-            differs=difference(variants[NONE], variants[variant], calls, gradients=trains),
+            differs=results.difference(variants[variant]),
         )
         for row_name, variant in rules.items()
     ]
@@ -507,12 +501,8 @@ def _choose_rules(meter: Meter, names: tuple[str, ...], options: Options, result
 
 def _check_results(meter: Meter, rules: Rules) -> None:
     """Raise BenchError where rules together give other results than the original."""
-    differs = difference(
-        meter.variants[NONE],
-        meter.variants[rules],
-        meter.calls,
-        gradients=meter.mode == "training",
-    )
+    results = Results(meter.variants[NONE], meter.calls, gradients=meter.mode == "training")
+    differs = results.difference(meter.variants[rules])
     if differs:
         raise BenchError(f"{', '.join(sorted(rules))} together give other results: {differs}")
 

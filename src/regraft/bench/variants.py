@@ -6,19 +6,12 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-from torch import nn
-
 from regraft.bench.liger import liger_patched
-from regraft.bench.measure import BenchError, Call
+from regraft.bench.measure import BenchError
 from regraft.bench.proof import Examination
 from regraft.bench.sdpa import with_sdpa
 from regraft.live import NotPicklable, Optimization, rewrite
 from regraft.scanning import CompiledRule
-from regraft.verify.child import tree, weights
-from regraft.verify.child.compare import Largest
-from regraft.verify.child.judgement import judge
-from regraft.verify.child.replay import Outcome, Plan, Target, execute
 
 Rules = frozenset[str]
 NONE: Rules = frozenset()
@@ -135,32 +128,3 @@ def _copy_sharing_parameters(model: Any) -> Any:
         raise BenchError(
             f"the model cannot be copied: {type(problem).__name__}: {problem}"
         ) from problem
-
-
-def difference(
-    original: nn.Module, rewritten: nn.Module, calls: Sequence[Call], *, gradients: bool
-) -> str:
-    """Return how the results of two models in evaluation mode differ on the calls, with `gradients`
-    also those of their parameters, as verification judges it.
-
-    Returns "" for equal results. Raises BenchError where the original does not run.
-    """
-    for model in (original, rewritten):
-        model.eval()
-    plan = Plan(gradients=gradients, leaves=False)
-    for args, kwargs in calls:
-        call = tree.snapshot(args, kwargs, original)
-        before, after = (execute(Target(model), call, plan) for model in (original, rewritten))
-        if before.error is not None:
-            raise BenchError(
-                f"the model does not run: {type(before.error).__name__}: {before.error}"
-            )
-
-        def exact(call: tree.Call = call) -> Outcome:
-            double_model = weights.copy_model(original).to(torch.float64)
-            return execute(Target(double_model), call, plan.exact())
-
-        mismatch = judge(before, after, exact, Largest(), strict=True)
-        if mismatch is not None:
-            return mismatch.sentence
-    return ""
