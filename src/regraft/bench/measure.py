@@ -236,11 +236,11 @@ class Race:
     def _count(self) -> tuple[int, int]:
         """Return the number of pairs measured so far, and the most that there will be."""
         runners = [runner for group in self._groups for runner in group]
-        done = sum(len(runner.seconds) for runner in runners)
+        measured = sum(len(runner.seconds) for runner in runners)
         waiting = sum(
             self._rounds - len(runner.seconds) for runner in runners if not runner.is_settled
         )
-        return done, done + waiting
+        return measured, measured + waiting
 
 
 @dataclass(slots=True)

@@ -110,7 +110,7 @@ class Observer(Protocol):
     def begin(self, activity: str) -> None:
         """Note what the benchmark does from now on."""
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, measured: int, total: int) -> None:
         """Note how many pairs the activity has measured, of how many at most."""
 
     def start_table(self, result: Result, labels: Sequence[str]) -> None:
@@ -124,7 +124,7 @@ class Silence:
     """An observer that does nothing."""
 
     def begin(self, activity: str) -> None: ...
-    def count(self, done: int, total: int) -> None: ...
+    def count(self, measured: int, total: int) -> None: ...
     def start_table(self, result: Result, labels: Sequence[str]) -> None: ...
     def add_row(self, row: Row) -> None: ...
 
@@ -181,8 +181,8 @@ class Meter:
 
     def pair(self, new: Rules, old: Rules) -> Pair:
         """Compare two variants; the pair of the same comparison before, where there is one."""
-        known = self._pair_by_variants.get(((new, False), (old, False)))
-        return known if known is not None else self.pairs([new], old)[0]
+        earlier = self._pair_by_variants.get(((new, False), (old, False)))
+        return earlier if earlier is not None else self.pairs([new], old)[0]
 
     def pairs(self, news: Sequence[Rules], old: Rules) -> list[Pair]:
         """Compare several variants with the same one, all anew."""
@@ -311,9 +311,9 @@ class _Recorder:
         self.activity = activity
         self._observer.begin(activity)
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, measured: int, total: int) -> None:
         """Hand the count on."""
-        self._observer.count(done, total)
+        self._observer.count(measured, total)
 
     def start_table(self, result: Result, labels: Sequence[str]) -> None:
         """Hand the start on."""

@@ -202,9 +202,9 @@ class _Printer:
         """Say what the benchmark does."""
         self._progress.begin(activity)
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, measured: int, total: int) -> None:
         """Say how far it is."""
-        self._progress.count(done, total)
+        self._progress.count(measured, total)
 
     def start_table(self, result: Any, labels: Sequence[str]) -> None:
         """Print what is measured."""

@@ -49,9 +49,9 @@ class Progress:
         if self._on_terminal:
             self._speak()
 
-    def count(self, done: int, total: int) -> None:
-        """Note how many measurements of how many at most are done."""
-        self._count = (done, total)
+    def count(self, measured: int, total: int) -> None:
+        """Note how many pairs of how many at most are measured."""
+        self._count = (measured, total)
 
     def print_lines(self, lines: Iterable[str]) -> None:
         """Print lines on stdout, and the changing line below them."""
@@ -67,10 +67,10 @@ class Progress:
         now = time.monotonic()
         parts = [self._activity, f"{now - self._started:.0f} s"]
         if self._count is not None:
-            done, total = self._count
-            parts.insert(1, f"{done} of at most {total} pairs")
-            left = (now - self._activity_started) * (total - done) / max(done, 1)
-            parts += [f"this takes {left:.0f} s more at most"] if done else []
+            measured, total = self._count
+            parts.insert(1, f"{measured} of at most {total} pairs")
+            left = (now - self._activity_started) * (total - measured) / max(measured, 1)
+            parts += [f"this takes {left:.0f} s more at most"] if measured else []
         return ", ".join(parts)
 
     def _speak_in_turn(self) -> None:
