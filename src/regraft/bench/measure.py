@@ -272,10 +272,13 @@ def prepare(run_step: Step, device: torch.device, slice_seconds: float = SLICE) 
     return Prepared(run_step, max(1, math.ceil(slice_seconds / max(seconds, 1e-9))))
 
 
-def prepare_with_peak(run_step: Step, device: torch.device) -> tuple[Prepared, int]:
+def prepare_with_peak(
+    run_step: Step, device: torch.device, *, compiled: bool = False
+) -> tuple[Prepared, int]:
     """Return a step that is warm, and the bytes of `peak`.
 
     A long step runs twice for both: the run that is watched for its memory is a run to warm up.
+    Compiled code runs once more before, since it may be compiled again in its second run.
     """
     seconds: list[float] = []
 
@@ -284,7 +287,7 @@ def prepare_with_peak(run_step: Step, device: torch.device) -> tuple[Prepared, i
         run_step()
         seconds.append(time.perf_counter() - started)
 
-    _warm(run_step, 1)
+    _warm(run_step, WARM_UP if compiled else 1)
     size = _peak_of_warm(timed_step, device)
     return Prepared(run_step, 1) if seconds[0] > LONG else prepare(run_step, device), size
 

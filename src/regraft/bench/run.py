@@ -248,7 +248,7 @@ class Meter:
         """Return a variant's step, warm, and its peak bytes; both are made once."""
         if variant not in self._prepared:
             run_step = self._step(*variant)
-            self._prepared[variant] = prepare_with_peak(run_step, self.device)
+            self._prepared[variant] = prepare_with_peak(run_step, self.device, compiled=variant[1])
         return self._prepared[variant]
 
     def _row(self, comparison: Comparison, pair: Pair, is_complete: bool) -> Row:
