@@ -19,11 +19,15 @@ from regraft.bench.measure import (
     LEVEL,
     BenchError,
     Interval,
+    Prepared,
+    Race,
     clock,
     compare,
+    gain_is_settled,
     interval,
     is_decided,
     peak,
+    prepare_with_peak,
     step,
 )
 
@@ -181,3 +185,90 @@ def test_a_comparison_ends_when_it_has_enough() -> None:
 
     compare(run_step, run_step, 50, torch.device("cpu"), is_enough=is_enough, slice_seconds=1e-9)
     assert len(seen) == 2 and len(runs) == 2 * (2 + 1 + FEWEST + 1)
+
+
+def race_of(names: str, rounds: int, order: list[str]) -> Race:
+    """Return a race of steps that write their names, of one letter, into `order`."""
+
+    def prepared(name: str) -> Prepared:
+        def run_step() -> None:
+            order.append(name)
+            busy(0.001)
+
+        return Prepared(run_step, 1)
+
+    return Race(
+        prepared("old"),
+        {name: prepared(name) for name in names},
+        rounds,
+        CPU,
+        is_enough=lambda _: False,
+    )
+
+
+def test_every_step_of_a_race_runs_directly_beside_the_old_one_and_alternates() -> None:
+    order: list[str] = []
+    race = race_of("abc", 6, order)
+    settled: list[str] = []
+    counts: list[tuple[int, int]] = []
+    race.run(lambda name, _: settled.append(name), lambda *count: counts.append(count))
+    even, odd = ["a", "old", "b", "c", "old"], ["b", "old", "a", "old", "c"]
+    assert order == (even + odd) * 3
+    assert settled == ["a", "b", "c"] and counts[-1] == (18, 18)
+    assert set(race.pairs()) == {"a", "b", "c"}
+
+
+def test_a_race_goes_on_without_those_that_are_settled() -> None:
+    order: list[str] = []
+
+    def prepared(name: str, seconds: float) -> Prepared:
+        def run_step() -> None:
+            order.append(name)
+            busy(seconds)
+
+        return Prepared(run_step, 1)
+
+    steps = {"fast": prepared("fast", 0.002), "slow": prepared("slow", 0.02)}
+    race = Race(prepared("old", 0.01), steps, 9, CPU, is_enough=lambda speed: speed.median < 1)
+    race.run()
+    assert order.count("slow") == FEWEST and order.count("fast") == 9 == order.count("old")
+    pairs = race.pairs()
+    assert pairs["fast"].speed.low > 1 > pairs["slow"].speed.high
+
+
+def test_a_pair_is_the_same_the_other_way_round() -> None:
+    pair = compare(lambda: busy(0.002), lambda: busy(0.001), 6, CPU, slice_seconds=1e-9)
+    inverse = pair.inverse()
+    assert inverse.old == pair.new and inverse.new == pair.old
+    assert inverse.speed.low == 1 / pair.speed.high
+    assert inverse.speed.inverse().median == pytest.approx(pair.speed.median)
+
+
+@pytest.mark.parametrize(
+    ("low", "median", "high", "settled"),
+    [
+        (1.03, 1.05, 1.1, True),  # faster
+        (0.9, 1.005, 1.015, True),  # no gain beyond the margin
+        (0.9, 1.0, 1.3, True),  # half of the pairs show none
+        (0.9, 1.01, 1.3, False),
+        (1.01, 1.05, 1.1, False),
+    ],
+)
+def test_a_gain_is_settled_when_it_is_clear_or_out_of_reach(
+    low: float, median: float, high: float, settled: bool
+) -> None:
+    assert gain_is_settled(Interval(low, median, high)) is settled
+
+
+def test_a_step_is_warm_and_its_memory_known_before_it_is_measured() -> None:
+    x, runs = torch.randn(512, 512), []
+
+    def run_step() -> None:
+        runs.append(1)
+        (x + 1) * 2
+
+    prepared, size = prepare_with_peak(run_step, CPU)
+    assert size == pytest.approx(2 * x.nbytes, rel=0.01)
+    assert prepared.repeats > 1 and len(runs) >= 3
+    with pytest.raises(BenchError, match="does not run: ZeroDivisionError"):
+        prepare_with_peak(lambda: 1 / 0, CPU)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -25,6 +25,12 @@ class InventedMeter:
     def pair(self, new: Rules, old: Rules) -> Pair:
         before, after = self.seconds(old), self.seconds(new)
         return Pair(self._around(before), self._around(after), self._around(before / after))
+
+    def pairs(self, news: Sequence[Rules], old: Rules) -> list[Pair]:
+        return [self.pair(new, old) for new in news]
+
+    def pairs_with_parts(self, whole: Rules, parts: Sequence[Rules]) -> list[Pair]:
+        return [self.pair(whole, part) for part in parts]
 
     def bytes(self, rules: Rules) -> int:
         return self.size(rules)
@@ -154,3 +160,47 @@ def test_limits_as_they_are_written(text: str, kind: str, expected: tuple[float,
 def test_limits_that_mean_nothing(text: str, kind: str) -> None:
     with pytest.raises(ValueError, match="is not a number above 0"):
         limit(text, kind)  # type: ignore[arg-type]
+
+
+class CountingMeter(InventedMeter):
+    """A meter that notes the comparisons it is asked for."""
+
+    def __init__(self, seconds: Callable[[Rules], float]) -> None:
+        super().__init__(seconds, lambda _: 100)
+        self.known: list[tuple[Rules, Rules]] = []
+        self.anew: list[tuple[Rules, Rules]] = []
+
+    def pair(self, new: Rules, old: Rules) -> Pair:
+        self.known.append((new, old))
+        return super().pair(new, old)
+
+    def pairs(self, news: Sequence[Rules], old: Rules) -> list[Pair]:
+        self.anew += [(new, old) for new in news]
+        return [super(CountingMeter, self).pair(new, old) for new in news]
+
+    def pairs_with_parts(self, whole: Rules, parts: Sequence[Rules]) -> list[Pair]:
+        self.anew += [(whole, part) for part in parts]
+        return [super(CountingMeter, self).pair(whole, part) for part in parts]
+
+
+def test_the_table_serves_the_search_and_the_chosen_ones_are_measured_anew() -> None:
+    meter = CountingMeter(product({"a": 0.5, "d": 0.9}, 1.0))
+    assert chosen(meter, FASTEST) == "ad"
+    whole = frozenset("ad")
+    singles = [(frozenset(name), NONE) for name in "abcd"]
+    assert meter.known == [*singles, (frozenset("abcd"), whole)]
+    assert meter.anew == [
+        (whole, frozenset("d")),
+        (whole, frozenset("a")),
+        (whole, NONE),
+    ]
+
+
+def test_useless_rules_are_dropped_together_where_that_loses_nothing() -> None:
+    def seconds(rules: Rules) -> float:
+        return 0.5 if rules >= {"a", "c"} else 1.0
+
+    meter = CountingMeter(seconds)
+    assert chosen(meter, FASTEST) == "ac"
+    assert (frozenset("abcd"), frozenset("ac")) in meter.known
+    assert len(meter.anew) == 4 + 2 + 1

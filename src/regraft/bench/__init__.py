@@ -5,21 +5,26 @@ from regraft.bench.measure import FEWEST, BenchError
 from regraft.bench.profile import Profile, profile_model
 from regraft.bench.profile_table import as_json as profile_as_json
 from regraft.bench.profile_table import as_text as profile_as_text
-from regraft.bench.run import Options, Result, bench, calls_of, lock_of
+from regraft.bench.run import Observer, Options, Result, Row, bench, calls_of, lock_of
 from regraft.bench.select import Goal, limit
-from regraft.bench.table import as_json, as_text
+from regraft.bench.table import Table, as_json, as_text, closing, heading
 
 __all__ = [
     "FEWEST",
     "BenchError",
     "Goal",
+    "Observer",
     "Options",
     "Profile",
     "Result",
+    "Row",
+    "Table",
     "as_json",
     "as_text",
     "bench",
     "calls_of",
+    "closing",
+    "heading",
     "limit",
     "lock_of",
     "profile_as_json",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regraft.bench.allocations import Allocations
-from regraft.bench.measure import BenchError, Call, loss_of, seconds_of, step, warm
+from regraft.bench.measure import BenchError, Call, Prepared, loss_of, seconds_of, step, warm
 from regraft.bench.timeline import Location, Timeline
 from regraft.execution.nested import flatten
 from regraft.scanning import uncollected
@@ -66,7 +66,7 @@ class Profiler:
                 self.steps < MOST_STEPS and time.perf_counter() < end
             ):
                 if not (is_long and seconds):
-                    seconds.append(seconds_of(run_step, 1, self._device))
+                    seconds.append(seconds_of(Prepared(run_step, 1), self._device))
                 self._profile_step()
                 self.steps += 1
         self.seconds = statistics.mean(seconds)

@@ -6,29 +6,33 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from regraft.bench.measure import (
     BenchError,
     Call,
+    Interval,
     Pair,
+    Prepared,
+    Race,
     Step,
     clock,
-    compare,
+    gain_is_settled,
     is_decided,
-    peak,
+    prepare_with_peak,
     step,
+    step_seconds,
 )
+from regraft.bench.proof import Examination, examination_of
+from regraft.bench.results import Results
 from regraft.bench.select import Choice, Goal, Worth, choose
-from regraft.bench.variants import LIGER, NONE, Rules, Variants, difference
+from regraft.bench.variants import LIGER, NONE, SDPA, Rules, Variants
 from regraft.rules.lock import Lock, pin_rule
 from regraft.scanning import CompiledRule
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Row:
     pair                  the times of both
     bytes, bytes_against  the peak memory of both
     differs               how the results differ; "" where they are equal
+    is_complete           whether it was measured to the end
     """
 
     mode: str
@@ -73,15 +78,18 @@ class Row:
     bytes: int
     bytes_against: int
     differs: str = ""
+    is_complete: bool = True
 
 
 @dataclass(slots=True)
 class Result:
     """The result of a benchmark.
 
-    left        the places that no rule rewrites, with reasons
-    limit_kept  whether a choice keeps the goal's limit
-    chosen      the chosen rules; None without a choice
+    left         the places that no rule rewrites, with reasons
+    limit_kept   whether a choice keeps the goal's limit
+    chosen       the chosen rules; None without a choice
+    notes        how the rules are proved, and what else readers of the table have to know
+    interrupted  the activity that Ctrl-C ended; "" where nothing did
     """
 
     model: str
@@ -92,6 +100,59 @@ class Result:
     left: tuple[str, ...] = ()
     limit_kept: bool = True
     chosen: Choice | None = None
+    notes: tuple[str, ...] = ()
+    interrupted: str = ""
+
+
+class Observer(Protocol):
+    """Follows a benchmark while it runs."""
+
+    def begin(self, activity: str) -> None:
+        """Note what the benchmark does from now on."""
+
+    def count(self, measured: int, total: int) -> None:
+        """Note how many pairs the activity has measured, of how many at most."""
+
+    def start_table(self, result: Result, labels: Sequence[str]) -> None:
+        """Note the result before its first row, and the labels of all rows to come."""
+
+    def add_row(self, row: Row) -> None:
+        """Note a row as soon as it is measured."""
+
+
+class Silence:
+    """An observer that does nothing."""
+
+    def begin(self, activity: str) -> None: ...
+    def count(self, measured: int, total: int) -> None: ...
+    def start_table(self, result: Result, labels: Sequence[str]) -> None: ...
+    def add_row(self, row: Row) -> None: ...
+
+
+Variant = tuple[Rules, bool]  # the rules of a variant, and whether it is compiled
+ORIGINAL: Variant = (NONE, False)
+COMPILED: Variant = (NONE, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison of two variants that becomes a row of the table, with the fields of `Row`."""
+
+    name: str
+    new: Variant
+    old: Variant = ORIGINAL
+    against: str = "original"
+    differs: str = ""
+
+    @property
+    def label(self) -> str:
+        """The label in the table."""
+        return label_of(self.name, self.against)
+
+    @property
+    def is_of_rules(self) -> bool:
+        """Whether it compares rules with the original, so that only a gain is of interest."""
+        return self.old == ORIGINAL and not self.new[1] and not self.new[0] & (LIGER | SDPA)
 
 
 class Meter:
@@ -104,6 +165,7 @@ class Meter:
         mode: str,
         rounds: int,
         device: torch.device,
+        observer: Observer,
     ) -> None:
         self.variants, self.calls, self.mode, self.rounds, self.device = (
             variants,
@@ -112,38 +174,97 @@ class Meter:
             rounds,
             device,
         )
-        self._bytes: dict[tuple[Rules, bool], int] = {}
+        self.observer = observer
+        self._prepared: dict[Variant, tuple[Prepared, int]] = {}
         self._compiled: dict[Rules, Any] = {}
+        self._pair_by_variants: dict[tuple[Variant, Variant], Pair] = {}
 
-    def pair(
-        self, new: Rules, old: Rules = NONE, *, compiled: tuple[bool, bool] = (False, False)
-    ) -> Pair:
-        """Compare two variants, each compiled or not (new, old)."""
-        steps = self._step(old, compiled[1]), self._step(new, compiled[0])
-        return compare(*steps, self.rounds, self.device, is_enough=is_decided)
+    def pair(self, new: Rules, old: Rules) -> Pair:
+        """Compare two variants; the pair of the same comparison before, where there is one."""
+        earlier = self._pair_by_variants.get(((new, False), (old, False)))
+        return earlier if earlier is not None else self.pairs([new], old)[0]
 
-    def bytes(self, rules: Rules, compiled: bool = False) -> int:
+    def pairs(self, news: Sequence[Rules], old: Rules) -> list[Pair]:
+        """Compare several variants with the same one, all anew."""
+        return self._race([(new, False) for new in news], (old, False), gain_is_settled)
+
+    def pairs_with_parts(self, whole: Rules, parts: Sequence[Rules]) -> list[Pair]:
+        """Compare a variant with several others, all anew; it is the `new` one of each pair."""
+
+        def is_enough(speed: Interval) -> bool:
+            return gain_is_settled(speed.inverse())
+
+        pairs = self._race([(part, False) for part in parts], (whole, False), is_enough)
+        return [pair.inverse() for pair in pairs]
+
+    def bytes(self, rules: Rules) -> int:
         """Return the peak bytes of a variant, measured once."""
-        key = rules, compiled
-        if key not in self._bytes:
-            self._bytes[key] = peak(self._step(rules, compiled), self.device)
-        return self._bytes[key]
+        return self._prepare((rules, False))[1]
 
-    def row(
-        self,
-        name: str,
-        new: Rules,
-        old: Rules = NONE,
-        *,
-        against: str = "original",
-        compiled: tuple[bool, bool] = (False, False),
-        differs: str = "",
-    ) -> Row:
-        """Compare two variants in time and memory, each compiled or not (new, old); return the row
-        of the table."""
-        pair = self.pair(new, old, compiled=compiled)
-        sizes = self.bytes(new, compiled[0]), self.bytes(old, compiled[1])
-        return Row(self.mode, name, against, tuple(sorted(new)), pair, *sizes, differs)
+    def measure(self, comparisons: Sequence[Comparison]) -> None:
+        """Make comparisons with the same other variant, and hand each row to the observer as soon
+        as it is measured; where Ctrl-C ends that, also the rows that have an interval already."""
+        by_variant = {comparison.new: comparison for comparison in comparisons}
+        reported: set[Variant] = set()
+
+        def report(new: Variant, pair: Pair, is_complete: bool = True) -> None:
+            reported.add(new)
+            self.observer.add_row(self._row(by_variant[new], pair, is_complete))
+
+        old = comparisons[0].old
+        is_enough = gain_is_settled if comparisons[0].is_of_rules else is_decided
+        race = self._start_race(list(by_variant), old, is_enough)
+        try:
+            race.run(report, self.observer.count)
+        except KeyboardInterrupt:
+            for new, pair in race.pairs().items():
+                if new not in reported:
+                    report(new, pair, False)
+            raise
+        self._pair_by_variants.update({(new, old): pair for new, pair in race.pairs().items()})
+
+    def _race(
+        self, news: Sequence[Variant], old: Variant, is_enough: Callable[[Interval], bool]
+    ) -> list[Pair]:
+        """Compare variants with the same one until `is_enough` accepts each, and keep the pairs."""
+        race = self._start_race(news, old, is_enough)
+        race.run(on_progress=self.observer.count)
+        pairs = race.pairs()
+        self._pair_by_variants.update({(new, old): pair for new, pair in pairs.items()})
+        return [pairs[new] for new in news]
+
+    def _start_race(
+        self, news: Sequence[Variant], old: Variant, is_enough: Callable[[Interval], bool]
+    ) -> Race:
+        """Return a race of variants that are warm."""
+        for variant in (old, *news):
+            self._prepare(variant)
+        for rules, _ in (old, *news):  # preparing or comparing others may have left another mode
+            self.variants[rules].train(self.mode == "training")
+        steps = {new: self._prepared[new][0] for new in news}
+        return Race(self._prepared[old][0], steps, self.rounds, self.device, is_enough=is_enough)
+
+    def _prepare(self, variant: Variant) -> tuple[Prepared, int]:
+        """Return a variant's step, warm, and its peak bytes; both are made once."""
+        if variant not in self._prepared:
+            run_step = self._step(*variant)
+            self._prepared[variant] = prepare_with_peak(run_step, self.device, compiled=variant[1])
+        return self._prepared[variant]
+
+    def _row(self, comparison: Comparison, pair: Pair, is_complete: bool) -> Row:
+        """Return the row of a comparison."""
+        rules = comparison.new[0] - LIGER - SDPA
+        sizes = self._prepared[comparison.new][1], self._prepared[comparison.old][1]
+        return Row(
+            self.mode,
+            comparison.name,
+            comparison.against,
+            tuple(sorted(rules)),
+            pair,
+            *sizes,
+            comparison.differs,
+            is_complete,
+        )
 
     def _step(self, rules: Rules, compiled: bool) -> Step:
         """Return the step of a variant in this meter's mode."""
@@ -158,84 +279,192 @@ def bench(
     calls: Sequence[Call],
     rules: Sequence[CompiledRule],
     options: Options,
-    say: Say = lambda _: None,
+    observer: Observer | None = None,
 ) -> Result:
     """Measure what each rule that applies to a model is worth, and choose rules where `options` has
     a goal.
 
-    Raises BenchError where the model cannot be run, copied or trained, VerifyError where nothing
-    can be verified.
+    Ctrl-C ends it early: the result then has the rows that were measured, and no choice. Raises
+    BenchError where the model cannot be run, copied or trained, VerifyError where nothing can be
+    verified.
     """
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     result = Result(type(model).__name__, device.type, machine(device), clock(device))
-    say("verifying" if options.verify else "rewriting")
-    variants = Variants(model, rules, verify=options.verify, time_limit=options.time_limit)
-    result.left = tuple(
-        f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.unchanged
-    )
-    differences = {
-        name: difference(model, variants[frozenset({name})], calls) for name in variants.names
-    }
-    correct_rules = tuple(name for name in variants.names if not differences[name])
-    for mode in options.modes:
-        meter = Meter(variants, calls, mode, options.rounds, device)
-        result.rows += _rows(meter, differences, correct_rules, options.compile, say)
-        if options.liger:
-            result.rows += _liger_rows(meter, correct_rules, result, say)
-        if options.goal is not None:
-            _choose_rules(meter, correct_rules, options, result, say)
+    recorder = _Recorder(result, observer or Silence())
+    try:
+        _run_benchmark(model, calls, rules, options, device, recorder)
+    except KeyboardInterrupt:
+        result.interrupted = recorder.activity or "starting"
+        result.chosen = None
     return result
 
 
-def _rows(
-    meter: Meter,
-    differences: Mapping[str, str],
-    correct_rules: tuple[str, ...],
-    compiled: bool,
-    say: Say,
-) -> list[Row]:
-    """Measure each rule, all correct rules together, and torch.compile if asked for; return the
-    rows of the table.
+class _Recorder:
+    """An observer that keeps the rows in the result, and hands all on to another one."""
+
+    def __init__(self, result: Result, observer: Observer) -> None:
+        self.result, self._observer = result, observer
+        self.activity = ""
+
+    def begin(self, activity: str) -> None:
+        """Keep the activity, for the message on an interruption."""
+        self.activity = activity
+        self._observer.begin(activity)
+
+    def count(self, measured: int, total: int) -> None:
+        """Hand the count on."""
+        self._observer.count(measured, total)
+
+    def start_table(self, result: Result, labels: Sequence[str]) -> None:
+        """Hand the start on."""
+        self._observer.start_table(result, labels)
+
+    def add_row(self, row: Row) -> None:
+        """Keep the row."""
+        self.result.rows.append(row)
+        self._observer.add_row(row)
+
+
+def _run_benchmark(
+    model: Any,
+    calls: Sequence[Call],
+    rules: Sequence[CompiledRule],
+    options: Options,
+    device: torch.device,
+    recorder: _Recorder,
+) -> None:
+    """Prove, measure and choose, and put what comes out into the recorder's result."""
+    result = recorder.result
+    variants = _rewritten(model, calls, rules, options, device, recorder)
+    result.left = tuple(
+        f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.unchanged
+    )
+    recorder.begin("comparing results")
+    results = Results(model, calls, gradients="training" in options.modes)
+    differences = {name: results.difference(variants[frozenset({name})]) for name in variants.names}
+    correct_rules = tuple(name for name in variants.names if not differences[name])
+    stages = _rule_comparisons(differences, correct_rules)
+    stages += _alternatives(variants, results, correct_rules, options, result)
+    del results  # gradients as large as the model
+    stages = [stage for stage in stages if stage]
+    labels = [comparison.label for stage in stages for comparison in stage]
+    recorder.start_table(result, labels)
+    for mode in options.modes:
+        meter = Meter(variants, calls, mode, options.rounds, device, recorder)
+        for stage in stages:
+            recorder.begin(f"measuring {mode}: {_names_of(stage)}")
+            meter.measure(stage)
+        if options.goal is not None:
+            _choose_rules(meter, correct_rules, options, result)
+    order = {
+        (mode, label): number
+        for number, (mode, label) in enumerate(
+            (mode, label) for mode in options.modes for label in labels
+        )
+    }
+    result.rows.sort(key=lambda row: order[row.mode, label_of(row.name, row.against)])
+
+
+def _rewritten(
+    model: Any,
+    calls: Sequence[Call],
+    rules: Sequence[CompiledRule],
+    options: Options,
+    device: torch.device,
+    recorder: _Recorder,
+) -> Variants:
+    """Return the variants of the model, of proved rules where the options ask for that, and note in
+    the result how they are proved."""
+    recorder.begin("verifying" if options.verify else "rewriting")
+    examination = Examination(None, "")
+    if options.verify:
+        seconds = step_seconds(model, calls, "training" in options.modes, device)
+        examination = examination_of(model, calls, seconds)
+    variants = Variants(
+        model,
+        rules,
+        verify=options.verify,
+        time_limit=options.time_limit,
+        examination=examination,
+    )
+    if options.verify:
+        recorder.result.notes += (variants.examination.sentence,)
+    return variants
+
+
+def _rule_comparisons(
+    differences: Mapping[str, str], correct_rules: tuple[str, ...]
+) -> list[list[Comparison]]:
+    """Return the comparisons of each rule, and of all correct rules together, with the original; of
+    the original with itself where there is no rule.
 
     differences: how the results differ, by rule ("" where they are equal).
     """
-    say(f"measuring {meter.mode}")
-    rows = [meter.row("original", NONE)] if not differences else []
-    for name, differs in differences.items():
-        say(f"measuring {meter.mode}: {name}")
-        rows.append(meter.row(name, frozenset({name}), differs=differs))
-    all_rules = frozenset(correct_rules)
-    label = _label_for_all(correct_rules)
+    rows = [
+        Comparison(name, (frozenset({name}), False), differs=differs)
+        for name, differs in differences.items()
+    ]
     if len(correct_rules) > 1:
-        rows.append(meter.row(label, all_rules))
-    if compiled:
-        say(f"measuring {meter.mode}: torch.compile")
-        rows.append(meter.row("torch.compile", NONE, compiled=(True, False)))
-        if correct_rules:
-            combined_label = f"{label} + torch.compile"
-            rows.append(meter.row(combined_label, all_rules, compiled=(True, False)))
-            rows.append(
-                meter.row(combined_label, all_rules, against="torch.compile", compiled=(True, True))
-            )
-    return rows
+        rows.append(Comparison(_label_for_all(correct_rules), (frozenset(correct_rules), False)))
+    return [rows or [Comparison("original", ORIGINAL)]]
 
 
-def _liger_rows(
-    meter: Meter, correct_rules: tuple[str, ...], result: Result, say: Say
-) -> list[Row]:
-    """Compare Liger's own patch of the model with the original, and all correct rules with the
-    patch."""
-    (name,) = LIGER
-    say(f"measuring {meter.mode}: {name}")
-    if not meter.variants.add_liger():
-        result.left += (f"{result.model}: Liger has no patch for models of this type",)
-        return []
-    rows = [replace(meter.row(name, LIGER), rules=())]
-    if correct_rules:
-        rows.append(
-            meter.row(_label_for_all(correct_rules), frozenset(correct_rules), LIGER, against=name)
+def _alternatives(
+    variants: Variants,
+    results: Results,
+    correct_rules: tuple[str, ...],
+    options: Options,
+    result: Result,
+) -> list[list[Comparison]]:
+    """Return the comparisons with what the user could do without Regraft: torch.compile, Liger's
+    own patch and the attention of PyTorch. Each list has the same variant to compare with."""
+    all_rules, label = frozenset(correct_rules), _label_for_all(correct_rules)
+    stages: list[list[Comparison]] = [_sdpa_comparisons(variants, results, label, all_rules)]
+    if stages[0]:
+        result.notes += (
+            "the model runs transformers' eager attention and supports PyTorch's:"
+            f" {stages[0][0].name} is measured as well, for which no Regraft is needed",
         )
-    return rows
+    if options.compile:
+        combined = f"{label} + torch.compile"
+        stages.append([Comparison("torch.compile", COMPILED)])
+        if correct_rules:
+            stages[-1].append(Comparison(combined, (all_rules, True)))
+            stages.append([Comparison(combined, (all_rules, True), COMPILED, "torch.compile")])
+    if options.liger and not variants.add_liger():
+        result.left += (f"{result.model}: Liger has no patch for models of this type",)
+    elif options.liger:
+        (name,) = LIGER
+        stages.append([Comparison(name, (LIGER, False))])
+        if correct_rules:
+            stages.append([Comparison(label, (all_rules, False), (LIGER, False), name)])
+    return stages
+
+
+def _sdpa_comparisons(
+    variants: Variants, results: Results, label: str, all_rules: Rules
+) -> list[Comparison]:
+    """Return the comparisons of PyTorch's attention, alone and with all correct rules, with a model
+    of transformers that runs eager attention; none for other models."""
+    if not variants.add_sdpa():
+        return []
+    (name,) = SDPA
+    rules = {name: SDPA}
+    if all_rules:
+        rules[f"{label} + {name}"] = SDPA | all_rules
+    return [
+        Comparison(
+            row_name,
+            (variant, False),
+            differs=results.difference(variants[variant]),
+        )
+        for row_name, variant in rules.items()
+    ]
+
+
+def _names_of(stage: Sequence[Comparison]) -> str:
+    """Return the name of the only comparison of a stage, or their number."""
+    return stage[0].name if len(stage) == 1 else f"{len(stage)} variants"
 
 
 def _label_for_all(names: tuple[str, ...]) -> str:
@@ -243,28 +472,39 @@ def _label_for_all(names: tuple[str, ...]) -> str:
     return f"all {len(names)} rules" if len(names) > 1 else "".join(names)
 
 
-def _choose_rules(
-    meter: Meter, names: tuple[str, ...], options: Options, result: Result, say: Say
-) -> None:
+def label_of(name: str, against: str) -> str:
+    """Return the label of a comparison, with what it is compared with unless that is the
+    original."""
+    return name if against == "original" else f"{name}, against {against}"
+
+
+def _choose_rules(meter: Meter, names: tuple[str, ...], options: Options, result: Result) -> None:
     """Choose among the rules by the goal, anew where the chosen ones are not proved by themselves.
 
     Raises BenchError where the chosen rules together give other results than the original.
     """
     assert options.goal is not None
+    begin = meter.observer.begin
     while True:
-        choice = choose(meter, names, options.goal, lambda text: say(f"choosing: {text}"))
-        result.chosen, result.limit_kept = choice, choice is not None
+        choice = choose(meter, names, options.goal, lambda text: begin(f"choosing: {text}"))
         if choice is None or not choice.rules:
-            return
-        say("verifying the choice")
-        if not options.verify or meter.variants.prove(choice.rules):
             break
-        meter = Meter(meter.variants, meter.calls, meter.mode, meter.rounds, meter.device)
-    differs = difference(meter.variants[NONE], meter.variants[choice.rules], meter.calls)
-    if differs:
-        raise BenchError(
-            f"{', '.join(sorted(choice.rules))} together give other results: {differs}"
+        begin("verifying the choice")
+        if not options.verify or meter.variants.prove(choice.rules):
+            _check_results(meter, choice.rules)
+            break
+        meter = Meter(
+            meter.variants, meter.calls, meter.mode, meter.rounds, meter.device, meter.observer
         )
+    result.chosen, result.limit_kept = choice, choice is not None
+
+
+def _check_results(meter: Meter, rules: Rules) -> None:
+    """Raise BenchError where rules together give other results than the original."""
+    results = Results(meter.variants[NONE], meter.calls, gradients=meter.mode == "training")
+    differs = results.difference(meter.variants[rules])
+    if differs:
+        raise BenchError(f"{', '.join(sorted(rules))} together give other results: {differs}")
 
 
 def lock_of(result: Result, target: str, options: Options, rules: Sequence[CompiledRule]) -> Lock:

@@ -4,7 +4,7 @@ time limit."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -60,9 +60,15 @@ class Goal:
 
 
 class Meter(Protocol):
-    """Measures the model as sets of rules rewrite it: times in pairs, and peak bytes."""
+    """Measures the model as sets of rules rewrite it: times in pairs, and peak bytes.
+
+    `pair` may return a measurement of the same comparison from before; `pairs` and
+    `pairs_with_parts` measure anew.
+    """
 
     def pair(self, new: Rules, old: Rules) -> Pair: ...
+    def pairs(self, news: Sequence[Rules], old: Rules) -> list[Pair]: ...
+    def pairs_with_parts(self, whole: Rules, parts: Sequence[Rules]) -> list[Pair]: ...
     def bytes(self, rules: Rules) -> int: ...
 
 
@@ -94,15 +100,18 @@ def choose(
 ) -> Choice | None:
     """Return the rules to keep of `names`; None where no subset that was tried keeps the limit.
 
-    A rule is added while the result is better with it than without it. Then each is measured anew
-    against all the others together, and those that are not better are dropped one by one, the one
-    of least worth first. Better is: faster, with the whole interval above 1; or smaller by at least
-    SAVING; or nearer to a limit that is not kept yet. All rules together are tried as well, for
-    rules that only pay in company. The search is greedy: a subset of another kind may be better
-    still.
+    The fastest without a limit starts with the rules that gain by themselves. Under a limit, and
+    for the smallest, a rule is added while the result is better with it than without it. Then each
+    is measured anew against all the others together, and those that are not better are dropped: all
+    of them where that loses nothing, else the one of least worth. Better is: faster, with the whole
+    interval above 1; or smaller by at least SAVING; or nearer to a limit that is not kept yet. All
+    rules together are tried as well, for rules that only pay in company. The search is greedy: a
+    subset of another kind may be better still.
     """
     search = _Search(meter, goal, say)
-    chosen, worth = search.drop_useless(search.add_useful(names))
+    has_no_limit = goal.kind == "fastest" and goal.at_most is None
+    start = search.gaining(names) if has_no_limit else search.add_useful(names)
+    chosen, worth = search.drop_useless(search.or_all(start, names))
     total_worth = search.worth(chosen, NONE) if chosen else None
     if total_worth is not None and not search.is_better(chosen, NONE, total_worth):
         chosen, worth, total_worth = NONE, {}, None
@@ -118,9 +127,13 @@ class _Search:
         if goal.at_most is not None and goal.relative and goal.kind == "fastest":
             self.at_most = goal.at_most * meter.bytes(NONE)
 
+    def gaining(self, names: Sequence[str]) -> Rules:
+        """Return the rules of `names` that make the original faster, each by itself."""
+        return frozenset(name for name in names if self.is_better(frozenset({name}), NONE))
+
     def add_useful(self, names: Sequence[str]) -> Rules:
         """Return the rules of `names` that were added one by one while the result was better with
-        each, or all of them where they are better together."""
+        each."""
         chosen: Rules = NONE
         previous: Rules | None = None
         while chosen != previous:
@@ -131,29 +144,53 @@ class _Search:
                 self.say(f"with {name}")
                 if self.is_better(chosen | {name}, chosen):
                     chosen |= {name}
-        all_rules = frozenset(names)
-        if chosen != all_rules and self.is_better(all_rules, chosen):
-            return all_rules
         return chosen
+
+    def or_all(self, chosen: Rules, names: Sequence[str]) -> Rules:
+        """Return all rules of `names` where they are better together than the chosen ones, else
+        these."""
+        all_rules = frozenset(names)
+        self.say(f"all {len(all_rules)}, or {len(chosen)} of them")
+        return all_rules if chosen != all_rules and self.is_better(all_rules, chosen) else chosen
 
     def drop_useless(self, chosen: Rules) -> tuple[Rules, dict[str, Worth]]:
         """Return those of the rules that are each better than none beside the others, and the worth
-        of each; the rule of least worth is dropped first."""
+        of each."""
         while True:
             self.say(f"what each of {len(chosen)} adds")
-            worth = {name: self.worth(chosen, chosen - {name}) for name in sorted(chosen)}
-            useless = [
+            worth = self.worth_of_each(chosen)
+            useless = frozenset(
                 name
                 for name, rule_worth in worth.items()
                 if not self.is_better(chosen, chosen - {name}, rule_worth)
-            ]
+            )
             if not useless:
                 return chosen, worth
-            chosen -= {min(useless, key=lambda name: worth[name].pair.speed.median)}
+            chosen -= self.to_drop(chosen, useless, worth)
+
+    def to_drop(self, chosen: Rules, useless: Rules, worth: Mapping[str, Worth]) -> Rules:
+        """Return all useless rules where the others are no worse without them, else the one of
+        least worth: of two rules that do the same each is useless beside the other."""
+        if len(useless) > 1:
+            self.say(f"without {len(useless)} that add nothing")
+            if not self.is_better(chosen, chosen - useless):
+                return useless
+        return frozenset({min(sorted(useless), key=lambda name: worth[name].pair.speed.median)})
+
+    def worth_of_each(self, chosen: Rules) -> dict[str, Worth]:
+        """Return the worth of each of the rules beside all the others, measured anew."""
+        parts = {name: chosen - {name} for name in sorted(chosen)}
+        if not parts:
+            return {}
+        pairs = self.meter.pairs_with_parts(chosen, list(parts.values()))
+        return {
+            name: Worth(pair, self.meter.bytes(chosen), self.meter.bytes(parts[name]))
+            for name, pair in zip(parts, pairs, strict=True)
+        }
 
     def worth(self, new: Rules, old: Rules) -> Worth:
-        """Measure the rules `new` against the rules `old`."""
-        return Worth(self.meter.pair(new, old), self.meter.bytes(new), self.meter.bytes(old))
+        """Measure the rules `new` against the rules `old`, anew."""
+        return Worth(self.meter.pairs([new], old)[0], self.meter.bytes(new), self.meter.bytes(old))
 
     def keeps_limit(self, rules: Rules, measured: Worth | None = None) -> bool:
         """Return whether rules keep the limit, over the whole interval of a time.

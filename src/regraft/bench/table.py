@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from regraft import __version__
 from regraft.bench.measure import LEVEL, Interval
-from regraft.bench.run import Options, Result, Row
+from regraft.bench.run import Options, Result, Row, label_of
 
 Paint = Callable[..., str]
 
@@ -18,26 +18,58 @@ Paint = Callable[..., str]
 def as_text(result: Result, options: Options, paint: Paint) -> Iterator[str]:
     """Yield the lines of a table for each mode, the choice, and the places that stay as
     they are."""
+    table = Table([label_of(row.name, row.against) for row in result.rows], paint)
+    yield from heading(result, options)
+    for row in result.rows:
+        yield from table.lines(row)
+    yield from closing(result, options, paint)
+
+
+def heading(result: Result, options: Options) -> Iterator[str]:
+    """Yield what is measured, where, and how it is proved."""
     yield (
         f"{result.model} on {result.device} ({result.machine}),"
         f" {_count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}; {result.clock},"
         f" medians of up to {options.rounds} pairs, {LEVEL:.0%} intervals"
     )
-    width = max((len(_label(row)) for row in result.rows), default=0)
-    for mode in options.modes:
-        rows = [row for row in result.rows if row.mode == mode]
+    yield from result.notes
+
+
+class Table:
+    """The rows of a result as lines, one row after the other in any order of a mode's."""
+
+    def __init__(self, labels: Sequence[str], paint: Paint) -> None:
+        """`labels` are those of all rows to come."""
+        self._width = max(map(len, labels), default=0)
+        self._paint = paint
+        self._mode = ""
+
+    def lines(self, row: Row) -> Iterator[str]:
+        """Yield the line of a row, after the head of the table where it is the first of its
+        mode."""
+        width = self._width
+        if row.mode != self._mode and row.against == "original":
+            self._mode = row.mode
+            yield ""
+            title = f"{row.mode:{width}}  {'time':>9}  {'times as fast':>21}  {'peak memory':>11}"
+            yield self._paint(title, bold=True)
+            yield (
+                f"{'original':{width}}  {_time(row.pair.old):>9}  {'':>21} "
+                f" {_size(row.bytes_against):>11}"
+            )
+        if row.rules or row.name != row.against:
+            yield _line(row, width, self._paint)
+
+
+def closing(result: Result, options: Options, paint: Paint) -> Iterator[str]:
+    """Yield what is said after the rows: the choice or that the benchmark was interrupted, and the
+    places that stay as they are."""
+    if result.interrupted:
         yield ""
-        yield paint(
-            f"{mode:{width}}  {'time':>9}  {'times as fast':>21}  {'peak memory':>11}", bold=True
-        )
-        yield (
-            f"{'original':{width}}  {_time(rows[0].pair.old):>9}  {'':>21} "
-            f" {_size(rows[0].bytes_against):>11}"
-        )
-        for row in rows:
-            if row.rules or row.name != row.against:
-                yield _line(row, width, paint)
-    if options.goal is not None:
+        yield paint(f"partial: interrupted while {result.interrupted}", fg="red")
+        if options.goal is not None:
+            yield "nothing is chosen, and no lock file is written"
+    elif options.goal is not None:
         yield ""
         yield from _choice(result, options, paint)
     if result.left:
@@ -51,15 +83,11 @@ def _line(row: Row, width: int, paint: Paint) -> str:
     shown = f"{speed.median:.2f} ({speed.low:.2f}-{speed.high:.2f})"
     verdict = "faster" if speed.low > 1 else "slower" if speed.high < 1 else "no difference"
     colour = {"faster": "green", "slower": "red"}.get(verdict)
-    line = f"{_label(row):{width}}  {_time(row.pair.new):>9}  {shown:>21}  {_size(row.bytes):>11}  "
+    label = f"{label_of(row.name, row.against):{width}}"
+    line = f"{label}  {_time(row.pair.new):>9}  {shown:>21}  {_size(row.bytes):>11}  "
     line += paint(verdict, fg=colour)
+    line += "" if row.is_complete else ", so far"
     return f"{line}  {paint(f'other results: {row.differs}', fg='red')}" if row.differs else line
-
-
-def _label(row: Row) -> str:
-    """Return the label of a comparison, with what it is compared with unless that is the
-    original."""
-    return row.name if row.against == "original" else f"{row.name}, against {row.against}"
 
 
 def _choice(result: Result, options: Options, paint: Paint) -> Iterator[str]:

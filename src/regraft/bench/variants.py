@@ -1,4 +1,4 @@
-"""Copies of a model, rewritten by different rules, that share its parameters."""
+"""Copies of a model, rewritten by different rules, that share its parameters, and their proof."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-from torch import nn
-
 from regraft.bench.liger import liger_patched
-from regraft.bench.measure import BenchError, Call
-from regraft.live import Optimization, rewrite
+from regraft.bench.measure import BenchError
+from regraft.bench.proof import Examination
+from regraft.bench.sdpa import with_sdpa
+from regraft.live import NotPicklable, Optimization, rewrite
 from regraft.scanning import CompiledRule
-from regraft.verify.child import tree, weights
-from regraft.verify.child.compare import Largest
-from regraft.verify.child.judgement import judge
-from regraft.verify.child.replay import Outcome, Plan, Target, execute
 
 Rules = frozenset[str]
 NONE: Rules = frozenset()
 LIGER: Rules = frozenset({"Liger's own patch"})
+SDPA: Rules = frozenset({"attn_implementation='sdpa'"})
 
 
 class Variants:
@@ -29,19 +25,27 @@ class Variants:
     With `verify` all rules together are verified first, and no variant rewrites a definition that
     is not proved then.
 
-    names     the rules that each change something in the model, in order of their ids
-    all       the result of all rules together, with the places that they left
-    unproved  the definitions, by file and name, that no variant rewrites
+    names        the rules that each change something in the model, in order of their ids
+    all          the result of all rules together, with the places that they left
+    unproved     the definitions, by file and name, that no variant rewrites
+    examination  the subjects on which rules are verified
     """
 
     def __init__(
-        self, model: Any, rules: Sequence[CompiledRule], *, verify: bool, time_limit: float
+        self,
+        model: Any,
+        rules: Sequence[CompiledRule],
+        *,
+        verify: bool,
+        time_limit: float,
+        examination: Examination,
     ) -> None:
         self._rules = {rule.rule.id: rule for rule in rules}
         self._time_limit = time_limit
         self._original = model
         self._model_by_rules: dict[Rules, Any] = {NONE: model}
-        self.all = rewrite(_copy_sharing_parameters(model), rules, verify, time_limit=time_limit)
+        self.examination = examination
+        self.all = self._verified(rules) if verify else rewrite(self._copy(), rules, False)
         self.unproved = set(self.all.unproved)
         self.names = tuple(
             name
@@ -58,19 +62,25 @@ class Variants:
     def add_liger(self) -> bool:
         """Make Liger's own patch the variant LIGER; return False where it has none for models of
         this type."""
-        patched = liger_patched(_copy_sharing_parameters(self._original))
+        patched = liger_patched(self._copy())
         if patched is not None:
             self._model_by_rules[LIGER] = patched
         return patched is not None
 
+    def add_sdpa(self) -> bool:
+        """Make the model with PyTorch's attention the variant SDPA; return False where it computes
+        that already, or cannot."""
+        model = with_sdpa(self._original, self._copy)
+        if model is not None:
+            self._model_by_rules[SDPA] = model
+        return model is not None
+
     def _make_variant(self, names: Rules) -> Optimization:
-        """Rewrite a copy of the model by these rules, and keep it as their variant."""
-        result = rewrite(
-            _copy_sharing_parameters(self._original),
-            self._rules_named(names),
-            False,
-            without=self.unproved,
-        )
+        """Rewrite a copy of the model by these rules, and keep it as their variant; with SDPA in
+        `names` a copy of that variant."""
+        base = self._model_by_rules[SDPA] if names >= SDPA else self._original
+        rules = self._rules_named(names - SDPA)
+        result = rewrite(_copy_sharing_parameters(base), rules, False, without=self.unproved)
         self._model_by_rules[names] = result.model
         return result
 
@@ -79,17 +89,31 @@ class Variants:
 
         Definitions that are not proved are left out of all variants from now on.
         """
-        result = rewrite(
-            _copy_sharing_parameters(self._original),
-            self._rules_named(names),
-            True,
-            time_limit=self._time_limit,
-        )
-        newly_unproved = result.unproved - self.unproved
+        newly_unproved = self._verified(self._rules_named(names)).unproved - self.unproved
         if newly_unproved:
             self.unproved |= newly_unproved
-            self._model_by_rules = {NONE: self._original}
+            for rules in self._model_by_rules.keys() - {NONE, LIGER, SDPA}:
+                del self._model_by_rules[rules]
         return not newly_unproved
+
+    def _verified(self, rules: Sequence[CompiledRule]) -> Optimization:
+        """Rewrite a copy of the model by these rules in the definitions that are proved, on the
+        subjects of the examination."""
+        calls = self.examination.calls
+        if calls is not None:
+            try:
+                return rewrite(
+                    self._copy(), rules, True, time_limit=self._time_limit, calls=list(calls)
+                )
+            except NotPicklable as problem:
+                self.examination = Examination.without_model(
+                    f"your model cannot be pickled for the process that verifies ({problem.reason})"
+                )
+        return rewrite(self._copy(), rules, True, time_limit=self._time_limit)
+
+    def _copy(self) -> Any:
+        """Return a copy of the original model with the same parameters, and buffers of its own."""
+        return _copy_sharing_parameters(self._original)
 
     def _rules_named(self, names: Iterable[str]) -> list[CompiledRule]:
         """Return the rules of these names, in order of their ids."""
@@ -104,30 +128,3 @@ def _copy_sharing_parameters(model: Any) -> Any:
         raise BenchError(
             f"the model cannot be copied: {type(problem).__name__}: {problem}"
         ) from problem
-
-
-def difference(original: nn.Module, rewritten: nn.Module, calls: Sequence[Call]) -> str:
-    """Return how the results of two models in evaluation mode differ on the calls, as verification
-    judges it.
-
-    Returns "" for equal results. Raises BenchError where the original does not run.
-    """
-    for model in (original, rewritten):
-        model.eval()
-    plan = Plan(gradients=False)
-    for args, kwargs in calls:
-        call = tree.snapshot(args, kwargs, original)
-        before, after = (execute(Target(model), call, plan) for model in (original, rewritten))
-        if before.error is not None:
-            raise BenchError(
-                f"the model does not run: {type(before.error).__name__}: {before.error}"
-            )
-
-        def exact(call: tree.Call = call) -> Outcome:
-            double_model = weights.copy_model(original).to(torch.float64)
-            return execute(Target(double_model), call, Plan(gradients=False, dtype=torch.float64))
-
-        mismatch = judge(before, after, exact, Largest(), strict=True)
-        if mismatch is not None:
-            return mismatch.sentence
-    return ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from regraft.cli.progress import Progress
 from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
@@ -18,10 +20,12 @@ from regraft.cli.shared import (
     paint,
     stop,
 )
-from regraft.cli.subject import import_bench, load_subject, print_progress, stop_for_problems
+from regraft.cli.subject import import_bench, load_subject, stop_for_problems
 
 if TYPE_CHECKING:
     from regraft.rules.lock import Lock
+
+INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
 
 
 @click.command("bench")
@@ -135,7 +139,9 @@ def bench_command(
     inputs). Inputs are a dictionary of keyword arguments, a tuple of positional ones, a single one,
     or a list of several such calls, which have to be repeatable.
 
-    Exit codes: 0 measured, 1 no choice keeps the limit, 2 error.
+    Ctrl-C ends it with the rows that were measured so far, and writes no lock file.
+
+    Exit codes: 0 measured, 1 no choice keeps the limit, 2 error, 130 interrupted.
     """
     _check_goal(goal, mode, memory_limit, time_limit)
     bench_module = import_bench("bench")
@@ -155,18 +161,58 @@ def bench_command(
     from regraft.verify import VerifyError
 
     try:
-        result = bench_module.bench(model, calls, rules, options, print_progress)
+        with Progress() as progress:
+            observer = _Printer(bench_module, options, progress, prints_rows=form == "text")
+            result = bench_module.bench(model, calls, rules, options, observer)
+            if form == "text":
+                observer.print_end(result)
     except (bench_module.BenchError, VerifyError) as problem:
         stop(f"{target}: {problem}")
     if result.chosen is not None:
         _write_lock(lock, bench_module.lock_of(result, target, options, rules))
     if form == "json":
         click.echo(json.dumps(bench_module.as_json(result, options, target), indent=1))
-    else:
-        click.echo("\n".join(bench_module.as_text(result, options, paint)))
-        if result.chosen is not None:
-            click.echo(f"wrote {lock}")
+    elif result.chosen is not None:
+        click.echo(f"wrote {lock}")
+    if result.interrupted:
+        sys.exit(INTERRUPTED)
     sys.exit(0 if result.limit_kept else 1)
+
+
+class _Printer:
+    """Prints the table row by row, and hands all that a benchmark does to the progress line."""
+
+    def __init__(
+        self, bench_module: Any, options: Any, progress: Progress, *, prints_rows: bool
+    ) -> None:
+        self._bench, self._options, self._progress = bench_module, options, progress
+        self._prints_rows = prints_rows
+        self._table: Any = None  # None before its first row
+
+    def begin(self, activity: str) -> None:
+        """Say what the benchmark does."""
+        self._progress.begin(activity)
+
+    def count(self, measured: int, total: int) -> None:
+        """Say how far it is."""
+        self._progress.count(measured, total)
+
+    def start_table(self, result: Any, labels: Sequence[str]) -> None:
+        """Print what is measured."""
+        self._table = self._bench.Table(labels, paint)
+        if self._prints_rows:
+            self._progress.print_lines(self._bench.heading(result, self._options))
+
+    def add_row(self, row: Any) -> None:
+        """Print a row of the table."""
+        if self._prints_rows:
+            self._progress.print_lines(self._table.lines(row))
+
+    def print_end(self, result: Any) -> None:
+        """Print what is said after the rows, also where there are none."""
+        if self._table is None:
+            self.start_table(result, ())
+        self._progress.print_lines(self._bench.closing(result, self._options, paint))
 
 
 def _check_goal(

@@ -43,12 +43,23 @@ def as_calls(example_inputs: Any) -> list[Any]:
     return calls
 
 
+class NotPicklable(ValueError):
+    """The error of a model that cannot be handed to another process; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the model cannot be pickled ({reason}), so that no other process can run it: leave"
+            " example_inputs out"
+        )
+        self.reason = reason
+
+
 class Example:
     """A model and calls in a folder of the user's cache, which is deleted at the end of the `with`
     block unless `is_needed` is set.
 
     The folder is named by their content, so that verdicts on equal models are found in the cache.
-    Raises ValueError for a model that cannot be pickled.
+    Raises NotPicklable for a model that cannot be pickled.
     """
 
     def __init__(self, model: Any, calls: list[Any]) -> None:
@@ -60,10 +71,7 @@ class Example:
             try:
                 torch.save((model, calls), file)
             except Exception as problem:
-                raise ValueError(
-                    f"the model cannot be pickled ({type(problem).__name__}: {problem}), so that no"
-                    " other process can run it: leave example_inputs out"
-                ) from problem
+                raise NotPicklable(f"{type(problem).__name__}: {problem}") from problem
             self.folder = root / digest_of_file(file)
             self.folder.mkdir(exist_ok=True)
             file.replace(self.folder / _MODEL)

@@ -1,0 +1,91 @@
+"""What a long command does right now, on stderr."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterable
+
+import click
+
+from regraft.cli.shared import is_terminal
+
+_TERMINAL_SECONDS = 1.0
+_LOG_SECONDS = 30.0
+_CLEAR = "\r\x1b[K"  # to the start of the line, and delete it
+
+
+class Progress:
+    """Says on stderr what a command does, for how long, and how long it takes at most: on a
+    terminal in a line that changes every second, elsewhere in a new line every 30 s.
+
+    It speaks from the start to the end of a `with` block, from a thread of its own.
+    """
+
+    def __init__(self) -> None:
+        self._on_terminal = is_terminal(sys.stderr)
+        self._interval = _TERMINAL_SECONDS if self._on_terminal else _LOG_SECONDS
+        self._activity = ""
+        self._count: tuple[int, int] | None = None
+        self._started = self._activity_started = time.monotonic()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._speak_in_turn, daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._clear()
+
+    def begin(self, activity: str) -> None:
+        """Say what the command does from now on."""
+        self._activity, self._count = activity, None
+        self._activity_started = time.monotonic()
+        if self._on_terminal:
+            self._speak()
+
+    def count(self, measured: int, total: int) -> None:
+        """Note how many pairs of how many at most are measured."""
+        self._count = (measured, total)
+
+    def print_lines(self, lines: Iterable[str]) -> None:
+        """Print lines on stdout, and the changing line below them."""
+        with self._lock:
+            self._clear()
+            for line in lines:
+                click.echo(line)
+        if self._on_terminal:
+            self._speak()
+
+    def sentence(self) -> str:
+        """Return the activity, how far it is, and the time."""
+        now = time.monotonic()
+        parts = [self._activity, f"{now - self._started:.0f} s"]
+        if self._count is not None:
+            measured, total = self._count
+            parts.insert(1, f"{measured} of at most {total} pairs")
+            left = (now - self._activity_started) * (total - measured) / max(measured, 1)
+            parts += [f"this takes {left:.0f} s more at most"] if measured else []
+        return ", ".join(parts)
+
+    def _speak_in_turn(self) -> None:
+        """Speak until the end, once in each interval."""
+        while not self._ended.wait(self._interval):
+            self._speak()
+
+    def _speak(self) -> None:
+        """Write the sentence."""
+        with self._lock:
+            if self._activity and not self._ended.is_set():
+                prefix = _CLEAR if self._on_terminal else ""
+                click.echo(f"{prefix}{self.sentence()}", err=True, nl=not self._on_terminal)
+
+    def _clear(self) -> None:
+        """Delete the changing line."""
+        if self._on_terminal:
+            click.echo(_CLEAR, err=True, nl=False)
