@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from regraft.ops.causal_masks import is_causal
 from regraft.ops.masked_rows import attend_with_masked_rows
-from regraft.ops.plain import are_overridden, is_plain
+from regraft.ops.plain import are_overridden, is_plain, is_transformed
 
 
 def attention(
@@ -39,7 +39,8 @@ def attention(
     are those of the functional dropout. Arguments that `scaled_dot_product_attention` does not take
     as the original does (a dropout that is not a plain `torch.nn.Dropout`, inputs of several
     dtypes, a scale or fill that is a tensor, a fill above the lowest number) run as the
-    composition, and so does half precision on CPU, where the composition is faster.
+    composition, and so do half precision on CPU and masks in a traced call with gradients on CPU,
+    where the composition is faster.
     """
     scales = (scale, divisor, factor)
     implementation = attention_implementation(
@@ -164,8 +165,22 @@ def attention_implementation(
         and _kernel_takes_dtype(query, key, value, mask)
         and _do_shapes_fit(query, key, value, mask, keep)
         and (keep is None or _is_fill_lowest(fill, query))
+        and not (
+            (mask is not None or keep is not None) and _is_traced_for_gradients(query, key, value)
+        )
     )
     return "torch-native" if fits else "reference"
+
+
+def _is_traced_for_gradients(*tensors: torch.Tensor) -> bool:
+    """Return whether the call is traced on CPU with gradients.
+
+    Then the elements of a mask cannot be read, and what the kernel needs for rows without keys in
+    the backward pass (`masked_rows.py`) takes longer than the composition.
+    """
+    if not tensors[0].is_cpu or not is_transformed() or not torch.is_grad_enabled():
+        return False
+    return any(tensor.requires_grad for tensor in tensors)
 
 
 def _are_tensors(*operands: Any) -> bool:
