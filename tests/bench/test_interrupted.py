@@ -27,6 +27,8 @@ from regraft.bench import (  # noqa: E402
     bench,
     calls_of,
 )
+from regraft.bench.measure import Interval, Pair  # noqa: E402
+from regraft.bench.select import Choice, Worth  # noqa: E402
 from regraft.cli.progress import Progress  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
@@ -44,7 +46,7 @@ class Act(nn.Module):
         self.dense = nn.Linear(16, 16)
 
     def forward(self, x):
-        time.sleep(0.02)
+        time.sleep(0.2)
         return torch.softmax(self.dense(x), dim=-1)
 
 
@@ -93,7 +95,7 @@ class Interrupting:
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a model of a file."""
-    (tmp_path / "sleepy.py").write_text(MODEL.replace("time.sleep(0.02)", "pass"))
+    (tmp_path / "sleepy.py").write_text(MODEL.replace("time.sleep(0.2)", "pass"))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "sleepy", raising=False)
     import sleepy  # type: ignore[import-not-found]
@@ -135,6 +137,18 @@ def test_rows_that_have_an_interval_already_are_shown_as_unfinished(model: Any) 
     unfinished = [row for row in result.rows if not row.is_complete]
     text = "\n".join(as_text(result, OPTIONS, lambda text, **_: text))
     assert text.count(", so far") == len(unfinished)
+
+
+def test_the_choice_is_printed_without_what_it_is_compared_with(model: Any) -> None:
+    speed = Interval(1.1, 1.2, 1.3)
+    worth = Worth(Pair(Interval(1.0, 1.1, 1.2), speed, speed), 2**20, 2**21)
+    result = measured(model, Interrupting("never"))
+    result.chosen = Choice(frozenset({"torch/gelu"}), {"torch/gelu": worth}, worth)
+    lines = list(as_text(result, OPTIONS, lambda text, **_: text))
+    shown = [" ".join(line.split()) for line in lines]
+    figures = "1.2 s 1.20 (1.10-1.30) 1.0 MiB faster"
+    assert f"chosen (fastest): {figures}" in shown
+    assert f"torch/gelu, beside the others: {figures}" in shown
 
 
 def test_ctrl_c_prints_the_table_so_far_and_writes_no_lock(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from regraft.bench.measure import Call
 
-LARGEST_STEP = 0.1  # seconds; a proof runs a model several hundred times, in four number formats
+LARGEST_STEP = 0.05  # seconds; a proof runs a model several hundred times, in four number formats
 
 _SMALL = "on small models that Regraft builds of your classes"
 _COMPARED = "on your model and inputs both versions are compared in this process"

@@ -11,6 +11,7 @@ import torch
 from regraft import __version__
 from regraft.bench.measure import LEVEL, Interval
 from regraft.bench.run import Options, Result, Row, label_of
+from regraft.bench.select import Worth
 
 Paint = Callable[..., str]
 
@@ -99,19 +100,16 @@ def _choice(result: Result, options: Options, paint: Paint) -> Iterator[str]:
     elif choice.whole is None:
         yield f"chosen ({goal.kind}): no rule; none is proved to gain here"
     else:
-        row = Row(
-            options.modes[0],
-            "",
-            "",
-            (),
-            choice.whole.pair,
-            choice.whole.bytes,
-            choice.whole.bytes_without,
-        )
-        yield f"chosen ({goal.kind}): {_line(row, 0, paint).strip()}"
+        yield f"chosen ({goal.kind}): {_worth(choice.whole, options, paint)}"
         for name, worth in choice.worth.items():
-            row = Row(options.modes[0], "", "", (), worth.pair, worth.bytes, worth.bytes_without)
-            yield f"  {name}, beside the others: {_line(row, 0, paint).strip()}"
+            yield f"  {name}, beside the others: {_worth(worth, options, paint)}"
+
+
+def _worth(worth: Worth, options: Options, paint: Paint) -> str:
+    """Return the worth of rules as a row without a label."""
+    sizes = worth.bytes, worth.bytes_without
+    row = Row(options.modes[0], "", "original", (), worth.pair, *sizes)
+    return _line(row, 0, paint).strip()
 
 
 def _time(interval: Interval) -> str:
