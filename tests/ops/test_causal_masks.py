@@ -111,6 +111,23 @@ def test_other_sizes_of_query_and_key_are_kept(causal_calls: list[bool]) -> None
     assert causal_calls == [False]
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.3])
+def test_scales_that_the_kernel_does_not_take(scale: float, causal_calls: list[bool]) -> None:
+    query, key, value = operands()
+    torch.testing.assert_close(
+        attention(query, key, value, mask=causal_mask(), scale=scale),
+        attention_reference(query, key, value, mask=causal_mask(), scale=scale),
+    )
+    assert causal_calls == [False]
+
+
+def test_another_default_device(causal_calls: list[bool]) -> None:
+    tensors, mask = operands(), causal_mask()
+    with torch.device("meta"):
+        attention(*tensors, mask=mask)
+    assert len(causal_calls) == 1
+
+
 def test_a_mask_with_gradients_is_kept(causal_calls: list[bool]) -> None:
     tensors, mask = operands(), causal_mask(-1e30).requires_grad_()
     result = attention(*tensors, mask=mask)

@@ -134,15 +134,54 @@ def test_second_derivatives_and_a_second_backward_pass() -> None:
 def test_gradients_that_are_changed_in_place_are_not_those_of_a_second_backward_pass() -> None:
     x, target, linear = case()
     loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+    expected = torch.autograd.grad(loss, (x, linear.weight), retain_graph=True)
+    expected = tuple(gradient.clone() for gradient in expected)
     loss.backward(retain_graph=True)
-    assert linear.weight.grad is not None
-    expected = linear.weight.grad.clone()
-    linear.weight.grad.zero_()
-    (again,) = torch.autograd.grad(loss, linear.weight, retain_graph=True)
-    torch.testing.assert_close(again, expected)
-    again.zero_()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, linear.weight)
+    assert x.grad is not None and linear.weight.grad is not None
+    for gradient in (x.grad, linear.weight.grad):
+        gradient.data.zero_()
+    loss.backward(retain_graph=True)
+    torch.testing.assert_close((x.grad, linear.weight.grad), expected)
+    for gradient in torch.autograd.grad(loss, (x, linear.weight), retain_graph=True):
+        gradient.zero_()
+    torch.testing.assert_close(torch.autograd.grad(loss, (x, linear.weight)), expected)
+
+
+def test_tied_weights_and_hooks_where_gradients_are_differentiated() -> None:
+    results = []
+    for function in (linear_cross_entropy, reference):
+        torch.manual_seed(0)
+        table, head = nn.Embedding(CLASSES, WIDTH), nn.Linear(WIDTH, CLASSES, bias=False)
+        head.weight = table.weight
+        head.weight.register_hook(lambda gradient: gradient * 2)
+        x = torch.tanh(table(torch.randint(CLASSES, (CHUNK + 40,))))
+        loss = function(x, torch.randint(CLASSES, (CHUNK + 40,)), head)
+        (gradient,) = torch.autograd.grad(loss, head.weight, create_graph=True)
+        results.append((gradient, *torch.autograd.grad(gradient.square().sum(), head.weight)))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+
+
+def test_another_default_dtype() -> None:
+    x, target, linear = case()
+    torch.set_default_dtype(torch.float64)
+    try:
+        loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+        expected = reference(x, target.reshape(-1), linear, flat=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_many_gradients_at_once() -> None:
+    x, target, linear = case()
+    seeds = torch.tensor([1.0, -2.0, 0.5])
+    results = [
+        torch.autograd.grad(
+            function(x, target.reshape(-1), linear, flat=True), x, seeds, is_grads_batched=True
+        )
+        for function in (linear_cross_entropy, reference)
+    ]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
 
 
 def test_without_gradients_nothing_is_kept_for_them() -> None:

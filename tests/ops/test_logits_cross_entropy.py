@@ -128,6 +128,38 @@ def test_logits_that_are_changed_before_the_backward_pass_are_an_error() -> None
         loss.backward()
 
 
+@pytest.mark.parametrize("change", [lambda y: y.data.mul_(2), lambda y: y.detach().numpy().fill(1)])
+def test_changes_that_pytorch_does_not_see_are_an_error(change: Any) -> None:
+    x, target = case(6, 8)
+    logits = x * 1
+    loss = logits_cross_entropy(logits, target)
+    change(logits)
+    with pytest.raises(RuntimeError, match="the logits were changed"):
+        loss.backward()
+
+
+def test_hooks_run_once_where_gradients_are_differentiated() -> None:
+    results = []
+    for function in (logits_cross_entropy, functional.cross_entropy):
+        x, target = case(6, 8)
+        logits = x * 1
+        logits.register_hook(lambda gradient: gradient * 2)
+        logits.retain_grad()
+        function(logits, target).backward(create_graph=True)
+        results.append((x.grad, logits.grad))
+    torch.testing.assert_close(*results)
+
+
+def test_many_gradients_at_once() -> None:
+    x, target = case(6, 8)
+    seeds = torch.tensor([1.0, -2.0, 0.5])
+    results = [
+        torch.autograd.grad(function(x, target), x, seeds, is_grads_batched=True)
+        for function in (logits_cross_entropy, functional.cross_entropy)
+    ]
+    torch.testing.assert_close(*results)
+
+
 def test_a_class_that_does_not_exist_is_an_error_as_before() -> None:
     x, target = case(6, 8)
     target[0] = 8

@@ -25,9 +25,10 @@ def is_causal(
     broadcasts to `(..., L, S)`. It has to be 0 up to its diagonal, and above so low that no weight
     is left, whatever the scores. Query, key and value have to be finite: the kernel does not look
     at hidden keys, whose NaN or infinity reaches every result of the composition. On other devices
-    than CPU, and where elements cannot be read, the answer is False.
+    than CPU, where elements cannot be read, and for a scale that is not above 0, with which the
+    kernel of PyTorch 2.13 gives NaN, the answer is False.
     """
-    if not mask.is_cpu or not can_read() or not are_tensors(query, key, value, mask):
+    if not mask.is_cpu or scale <= 0 or not can_read() or not are_tensors(query, key, value, mask):
         return False
     if mask.dim() < 2 or mask.shape[-2] != mask.shape[-1] or mask.requires_grad:
         return False
@@ -58,7 +59,7 @@ def _without_repetitions(mask: torch.Tensor) -> torch.Tensor:
 
 def _hides_later_keys(mask: torch.Tensor, highest: float) -> bool:
     """Return whether a square mask is 0 up to its diagonal, and at most `highest` above."""
-    above = torch.ones(_BLOCK, _BLOCK, dtype=torch.bool).triu(1)
+    above = torch.ones(_BLOCK, _BLOCK, dtype=torch.bool, device=mask.device).triu(1)
     for start in range(0, mask.shape[-1], _BLOCK):
         rows = mask[..., start : start + _BLOCK, :]
         size = rows.shape[-2]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.logits_cross_entropy import (
+    gradients_of_logits,
     is_plain_loss,
     loss_of_rows,
     row_scales,
@@ -18,8 +19,8 @@ from regraft.ops.plain import (
     are_kernels_forced,
     are_overridden,
     are_tensors,
+    can_read,
     is_plain,
-    is_transformed,
     linear_operands,
 )
 
@@ -123,13 +124,13 @@ def linear_cross_entropy_implementation(
         return "reference"
     if are_overridden(x, target) or torch.is_autocast_enabled(x.device.type):
         return "reference"
-    pays = linear.out_features > linear.in_features or are_kernels_forced()
+    pays = linear.out_features > (0 if are_kernels_forced() else linear.in_features)
     return "chunks" if pays else "reference"
 
 
 def _are_rows_enough(x: Any, shift: bool) -> bool:
     """Return whether `x` is a tensor with more rows than one chunk, outside of tracing."""
-    if not are_tensors(x) or is_transformed() or x.dim() < 2:
+    if not are_tensors(x) or not can_read() or x.dim() < 2:
         return False
     return _count_rows(x, shift) > (0 if are_kernels_forced() else CHUNK)
 
@@ -178,7 +179,7 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
             else None
             for operand, needed in zip(operands, ctx.needs_input_grad, strict=False)
         )
-        scales = row_scales(torch.ones((), device=rows.device), target, ignore_index, is_mean)
+        scales = row_scales(rows.new_ones(()), target, ignore_index, is_mean)
         losses = []
         size = _rows_per_chunk(weight)
         logits, scores = (rows.new_empty(min(size, len(rows)), len(weight)) for _ in range(2))
@@ -203,10 +204,15 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rows, weight, bias, target, *gradients = ctx.saved_tensors
         if torch.is_grad_enabled():
-            gradients = _differentiable_gradients(
-                (rows, weight, bias), target, ctx.ignore_index, ctx.is_mean, gradient
-            )
-        elif gradient.device.type != "cpu" or gradient != 1:
+            scales = row_scales(gradient, target, ctx.ignore_index, ctx.is_mean)
+            probabilities = torch.softmax(functional.linear(rows, weight, bias), 1)
+            of_logits = gradients_of_logits(probabilities, target, scales)
+            computed = of_logits @ weight, of_logits.t() @ rows, of_logits.sum(0)
+            gradients = [
+                result if needed else None
+                for result, needed in zip(computed, ctx.needs_input_grad, strict=False)
+            ]
+        else:  # new tensors: what is kept has to stay for a further backward pass
             gradients = _scaled(gradients, target != ctx.ignore_index, gradient)
         return *gradients, None, None, None, None
 
@@ -257,26 +263,4 @@ def _scaled(
     return [
         None if each is None else each * factor
         for each, factor in zip(gradients, factors, strict=True)
-    ]
-
-
-def _differentiable_gradients(
-    operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
-    target: torch.Tensor,
-    ignore_index: int,
-    is_mean: bool,
-    gradient: torch.Tensor,
-) -> list[torch.Tensor | None]:
-    """Return the gradients of rows, weight and bias by the composition, which can be
-    differentiated; None for an operand that needs no gradient."""
-    loss = functional.cross_entropy(
-        functional.linear(*operands),
-        target,
-        ignore_index=ignore_index,
-        reduction="mean" if is_mean else "sum",
-    )
-    leaves = [each for each in operands if each is not None and each.requires_grad]
-    computed = iter(torch.autograd.grad(loss, leaves, gradient, create_graph=True))
-    return [
-        next(computed) if each is not None and each.requires_grad else None for each in operands
     ]

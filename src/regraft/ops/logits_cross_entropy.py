@@ -12,8 +12,9 @@ from regraft.ops.plain import (
     are_kernels_forced,
     are_overridden,
     are_tensors,
+    can_read,
+    is_batched,
     is_plain,
-    is_transformed,
 )
 
 _FEWEST_LOGITS = 1 << 23  # fewer are not worth a second look: memory of 32 MiB is new in every call
@@ -37,9 +38,10 @@ def logits_cross_entropy(
     `(N)` without reduction. `layer` is the model's own `torch.nn.CrossEntropyLoss`; its settings
     replace the options. The backward pass computes the softmax again from the logits instead of
     reading it: it needs half the memory. A change of the logits in place before the backward pass
-    raises RuntimeError there. Arguments for which this is not written or not faster run as the
-    original does: few logits, other devices than CPU, other dtypes than float32 and float64, class
-    weights, label smoothing, a layer that is not plain, no reduction, and tracing.
+    raises RuntimeError there, also a change that PyTorch does not see. Arguments for which this is
+    not written or not faster run as the original does: few logits, other devices than CPU, other
+    dtypes than float32 and float64, class weights, label smoothing, a layer that is not plain, no
+    reduction, and tracing.
     """
     if not _are_logits_many(x) or not _is_loss_taken(x, target, reduction, layer):
         if layer is not None:
@@ -77,7 +79,7 @@ def logits_cross_entropy_implementation(
 def _are_logits_many(x: Any) -> bool:
     """Return whether `x` is a tensor on CPU with so many elements that it pays to look at some at a
     time, outside of tracing."""
-    if is_transformed() or not are_tensors(x) or not x.is_cpu:
+    if not can_read() or not are_tensors(x) or not x.is_cpu:
         return False
     return x.numel() >= _FEWEST_LOGITS or (are_kernels_forced() and x.numel() > 0)
 
@@ -119,60 +121,75 @@ def row_scales(
     return torch.where(counts, scale, torch.zeros_like(scale)).unsqueeze(1)
 
 
-def turn_into_gradients(
+def gradients_of_logits(
     probabilities: torch.Tensor, target: torch.Tensor, scales: torch.Tensor
 ) -> torch.Tensor:
-    """Change the softmax of rows of logits to the gradients of the logits, in place.
+    """Return the gradients of logits, which can be differentiated.
 
-    Shapes: `probabilities` is `(N, C)`, `target` `(N)`, `scales` `(N, 1)`. The class number of a
-    row that does not count can be any number.
+    Shapes: `probabilities`, the softmax of the logits, is `(N, C)`, `target` `(N)`, `scales` `(N,
+    1)`, the gradients of the rows' losses. The class number of a row with scale 0 can be any
+    number.
     """
-    probabilities.mul_(scales)
-    valid_target = torch.where(scales.squeeze(1) == 0, 0, target).unsqueeze(1)
-    return probabilities.scatter_add_(1, valid_target, -scales)
+    return (probabilities * scales).scatter_add(1, _valid(target, probabilities), -scales)
+
+
+def turn_into_gradients(
+    probabilities: torch.Tensor, target: torch.Tensor, scales: torch.Tensor
+) -> None:
+    """Change the softmax of logits to `gradients_of_logits`, in place."""
+    probabilities.mul_(scales).scatter_add_(1, _valid(target, probabilities), -scales)
+
+
+def _valid(target: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+    """Return class numbers as a column, with 0 in the place of those that are none."""
+    is_class = (target >= 0) & (target < probabilities.shape[1])
+    return torch.where(is_class, target, 0).unsqueeze(1)
 
 
 class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
-    """The cross entropy of logits, which keeps nothing but the logits for the backward pass."""
+    """The cross entropy of logits, which keeps nothing but the logits and the losses of rows for
+    the backward pass."""
 
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, target: torch.Tensor, ignore_index: int, is_mean: bool
     ) -> torch.Tensor:
-        ctx.save_for_backward(x, target)
         ctx.ignore_index, ctx.is_mean = ignore_index, is_mean
         size = _rows_per_chunk(x)
-        losses = [
-            functional.nll_loss(
-                torch.log_softmax(logits, 1),
-                classes,
-                ignore_index=ignore_index,
-                reduction="none",
-            )
-            for logits, classes in zip(x.split(size), target.split(size), strict=True)
-        ]
-        return loss_of_rows(torch.cat(losses), target, ignore_index, is_mean)
+        losses = torch.cat(
+            [
+                _row_losses(torch.log_softmax(logits, 1), classes, ignore_index)
+                for logits, classes in zip(x.split(size), target.split(size), strict=True)
+            ]
+        )
+        ctx.save_for_backward(x, target, losses)
+        return loss_of_rows(losses, target, ignore_index, is_mean)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, target = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            loss = functional.cross_entropy(
-                x,
-                target,
-                ignore_index=ctx.ignore_index,
-                reduction="mean" if ctx.is_mean else "sum",
-            )
-            (result,) = torch.autograd.grad(loss, x, gradient, create_graph=True)
-            return result, None, None, None
+        x, target, losses = ctx.saved_tensors
         scales = row_scales(gradient, target, ctx.ignore_index, ctx.is_mean)
+        if torch.is_grad_enabled() or not can_read() or is_batched(gradient):
+            return gradients_of_logits(torch.softmax(x, 1), target, scales), None, None, None
         size = _rows_per_chunk(x)
         result = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for chunk, logits, classes, scale in zip(
-            *(tensor.split(size) for tensor in (result, x, target, scales)), strict=True
+        for chunk, logits, classes, scale, expected in zip(
+            *(tensor.split(size) for tensor in (result, x, target, scales, losses)), strict=True
         ):
-            turn_into_gradients(torch.softmax(logits, 1, out=chunk), classes, scale)
+            torch.log_softmax(logits, 1, out=chunk)
+            actual = _row_losses(chunk, classes, ctx.ignore_index)
+            if not torch.equal(actual.nan_to_num(), expected.nan_to_num()):
+                raise RuntimeError(
+                    "the logits were changed after regraft.ops.logits_cross_entropy computed their"
+                    " loss, which needs them in the backward pass"
+                )
+            turn_into_gradients(chunk.exp_(), classes, scale)
         return result, None, None, None
+
+
+def _row_losses(scores: torch.Tensor, target: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    """Return the loss of each row of logarithms of softmax, `(N, C)`."""
+    return functional.nll_loss(scores, target, ignore_index=ignore_index, reduction="none")
 
 
 def _rows_per_chunk(x: torch.Tensor) -> int:

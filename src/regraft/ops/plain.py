@@ -99,6 +99,13 @@ def can_read() -> bool:
     return not is_transformed() and not _C._len_torch_dispatch_stack()
 
 
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor stands for a batch of tensors, under `vmap` or as one of many
+    gradients that are propagated together."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor))
+
+
 def is_forward_mode() -> bool:
     """Return whether the caller is differentiated in forward mode, outside of a compiler.
 
