@@ -75,6 +75,28 @@ PURE_FUNCTIONS = frozenset(
 # Built-in functions that iterate over their arguments.
 CONSUMERS = frozenset({"list", "tuple", "set", "dict", "sum", "min", "max", "sorted", "any", "all"})
 PURE_MODULES = ("math.", "operator.", "itertools.")
+# Functions of these modules that write into their first argument.
+WRITING_FUNCTIONS = frozenset(
+    f"operator.{name}"
+    for name in (
+        "delitem",
+        "iadd",
+        "iand",
+        "iconcat",
+        "ifloordiv",
+        "ilshift",
+        "imatmul",
+        "imod",
+        "imul",
+        "ior",
+        "ipow",
+        "irshift",
+        "isub",
+        "itruediv",
+        "ixor",
+        "setitem",
+    )
+)
 # Functions of Regraft that only inspect a module: their calls are guards, not side effects.
 PREDICATES = frozenset(RUN_TIME_TESTS.values())
 # Attributes of tensors whose kind their name tells.

@@ -114,7 +114,8 @@ def _imported_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments
 def _pure_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value | None:
     """Return the value of a call of a function without side effects that takes no tensors; None for
     another function."""
-    if name not in calls.PURE_FUNCTIONS and not name.startswith(calls.PURE_MODULES):
+    is_pure = name.startswith(calls.PURE_MODULES) and name not in calls.WRITING_FUNCTIONS
+    if name not in calls.PURE_FUNCTIONS and not is_pure:
         return None
     kind: Kind = "scalar" if name.startswith("math.") else "unknown"
     return _python_call(frame, expr, name, arguments, kind)

@@ -17,7 +17,16 @@ from regraft.structure.calls import (
 from regraft.structure.frame import Frame
 from regraft.structure.last_dimension import split_sizes
 from regraft.structure.model import Kind, Value
-from regraft.structure.optable import POWERS, ROOTS, STATEFUL_OPS, Operation, Parameter, bind, table
+from regraft.structure.optable import (
+    POWERS,
+    ROOTS,
+    STATEFUL_OPS,
+    WRITING_ARGUMENTS,
+    Operation,
+    Parameter,
+    bind,
+    table,
+)
 
 # Tensor methods that convert the data type, as `to`.
 CASTS = {
@@ -189,8 +198,11 @@ def _simplify_power(op: str, args: dict[str, Value]) -> tuple[str, dict[str, Val
 
 
 def has_effect(op: str, args: Mapping[str, Value]) -> bool:
-    """Return whether an operation may write into its input or into the buffers of its layer."""
-    return changes_input(op, args) or op in STATEFUL_OPS
+    """Return whether an operation may write into its input, into the buffers of its layer or into
+    one of its other arguments."""
+    if changes_input(op, args) or op in STATEFUL_OPS:
+        return True
+    return any(name in args and args[name].const is not None for name in WRITING_ARGUMENTS)
 
 
 def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr: ast.AST) -> Value:

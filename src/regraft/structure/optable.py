@@ -34,7 +34,9 @@ ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 # Operations whose result is a tuple of tensors.
 SPLITTING_OPS = frozenset({"split", "chunk", "unbind"})
 # Operations that write into the buffers of their layer.
-STATEFUL_OPS = frozenset({"batch_norm"})
+STATEFUL_OPS = frozenset({"batch_norm", "fused_moving_avg_obs_fake_quant"})
+# Arguments by which an operation writes into a tensor, unless they are None.
+WRITING_ARGUMENTS = ("out", "max_norm", "running_mean", "running_var")
 # Operations that give their input another shape in place.
 RESHAPING_OPS = frozenset(
     {
