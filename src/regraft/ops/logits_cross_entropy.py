@@ -18,9 +18,9 @@ from regraft.ops.plain import (
 )
 
 _FEWEST_LOGITS = 1 << 23  # fewer are not worth a second look: memory of 32 MiB is new in every call
-_CHUNK = 1 << 19  # number of logits that are looked at together
-_DTYPES = (torch.float32, torch.float64)
-_REDUCTIONS = ("mean", "sum")
+_CHUNK_ELEMENTS = 1 << 19  # number of logits that are looked at together
+_CHUNKED_DTYPES = (torch.float32, torch.float64)
+_CHUNKED_REDUCTIONS = ("mean", "sum")
 
 
 def logits_cross_entropy(
@@ -90,9 +90,9 @@ def _is_loss_taken(x: torch.Tensor, target: torch.Tensor, reduction: str, layer:
         return False
     if type(target) is not torch.Tensor or not target.is_cpu or target.dtype != torch.int64:
         return False
-    if x.dim() != 2 or target.shape != x.shape[:1] or x.dtype not in _DTYPES:
+    if x.dim() != 2 or target.shape != x.shape[:1] or x.dtype not in _CHUNKED_DTYPES:
         return False
-    return (reduction if layer is None else layer.reduction) in _REDUCTIONS
+    return (reduction if layer is None else layer.reduction) in _CHUNKED_REDUCTIONS
 
 
 def is_plain_loss(layer: Any) -> bool:
@@ -155,7 +155,7 @@ class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
         ctx: Any, x: torch.Tensor, target: torch.Tensor, ignore_index: int, is_mean: bool
     ) -> torch.Tensor:
         ctx.ignore_index, ctx.is_mean = ignore_index, is_mean
-        size = _rows_per_chunk(x)
+        size = _rows_in_chunk(x)
         losses = torch.cat(
             [
                 _row_losses(torch.log_softmax(logits, 1), classes, ignore_index)
@@ -171,7 +171,7 @@ class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
         scales = row_scales(gradient, target, ctx.ignore_index, ctx.is_mean)
         if torch.is_grad_enabled() or not can_read() or is_batched(gradient):
             return gradients_of_logits(torch.softmax(x, 1), target, scales), None, None, None
-        size = _rows_per_chunk(x)
+        size = _rows_in_chunk(x)
         result = torch.empty_like(x, memory_format=torch.contiguous_format)
         for chunk, logits, classes, scale, expected in zip(
             *(tensor.split(size) for tensor in (result, x, target, scales, losses)), strict=True
@@ -192,6 +192,6 @@ def _row_losses(scores: torch.Tensor, target: torch.Tensor, ignore_index: int) -
     return functional.nll_loss(scores, target, ignore_index=ignore_index, reduction="none")
 
 
-def _rows_per_chunk(x: torch.Tensor) -> int:
+def _rows_in_chunk(x: torch.Tensor) -> int:
     """Return how many rows are looked at together."""
-    return max(1, _CHUNK // int(x.shape[1]))
+    return max(1, _CHUNK_ELEMENTS // int(x.shape[1]))
