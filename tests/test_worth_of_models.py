@@ -103,7 +103,7 @@ def test_measurements_are_kept_and_read(command: Any, tmp_path: Path) -> None:
 def test_a_model_that_fails_is_told_with_its_error(command: Any, tmp_path: Path) -> None:
     # the process that is started knows the real models, and none of this name
     entry = command.entry_of("plain", "inference", options(), tmp_path)
-    assert entry.error == "KeyError: 'plain'" and not list(tmp_path.iterdir())
+    assert entry.error == "FAILED: KeyError: 'plain'" and not list(tmp_path.iterdir())
     assert "FAILED: KeyError" in next(command.lines_of(entry))
 
 

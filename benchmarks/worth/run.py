@@ -242,10 +242,10 @@ def entry_of(name: str, mode: str, options: argparse.Namespace, cache: Path) -> 
             command, check=False, capture_output=True, text=True, timeout=LIMIT
         )
     except subprocess.TimeoutExpired:
-        return Entry(name, mode, (), (), f"took longer than {LIMIT:.0f} s")
+        return Entry(name, mode, (), (), f"FAILED: took longer than {LIMIT:.0f} s")
     if not path.exists():
         lines = process.stderr.strip().splitlines() or [f"exit status {process.returncode}"]
-        return Entry(name, mode, (), (), lines[-1])
+        return Entry(name, mode, (), (), f"FAILED: {lines[-1]}")
     return read(path)
 
 
@@ -267,7 +267,7 @@ def lines_of(entry: Entry) -> Iterator[str]:
     """Yield the lines of a table for the measurements of a model in a mode."""
     title = f"{entry.subject}, {entry.mode}"
     if entry.error:
-        yield f"{title}: FAILED: {entry.error}"
+        yield f"{title}: {entry.error}"
         return
     seconds = next(row.seconds for row in entry.rows if row.against == "eager")
     yield f"{title}: {seconds * 1000:.0f} ms; Regraft: {', '.join(entry.rules) or 'unchanged'}"
