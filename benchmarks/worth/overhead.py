@@ -138,16 +138,16 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(heading(arguments.rounds), flush=True)
-    found = []
+    measured = []
     with torch.no_grad(), uncollected():
         for case in CASES:
             if re.search(arguments.only, case.op):
                 for overhead in overheads(case, arguments.rounds):
                     print(line(case.op, overhead), flush=True)
-                    found.append(overhead)
-    too_large = sum(overhead.is_too_large for overhead in found)
+                    measured.append(overhead)
+    too_large = sum(overhead.is_too_large for overhead in measured)
     print(
-        f"\n{len(found)} measurements, {too_large} above both {1e6 * LIMIT_SECONDS:.0f} µs and"
+        f"\n{len(measured)} measurements, {too_large} above both {1e6 * LIMIT_SECONDS:.0f} µs and"
         f" {LIMIT_SHARE:.1%} of a typical call"
     )
     return 1 if too_large else 0

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import re
 import sys
 import tempfile
 import time
@@ -26,8 +25,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from rules import PACKS, lacking, leaves_of, modules, result_of, rounded, versions
-from subjects import Subject, subjects
+from rules import PACKS, lacking, leaves_of, modules, result_of, rounded, subjects_by_rule, versions
+from subjects import Subject
 
 from regraft.bench.affected import affected_lines
 from regraft.bench.timeline import Timeline
@@ -101,15 +100,15 @@ def parts_of(subject: Subject, folder: Path) -> list[Part]:
     loaded = modules(subject, folder)
     file = folder / "original.py"
     lines = faster_lines(subject.rule, file)
-    found = []
+    parts = []
     for size in DECISIVE_SIZES:
         both = versions(subject, loaded, size, CPU)
         for mode in subject.modes:
             part = rounded(part_of(both.original, both.inputs, mode == "training", file, lines))
             case = {"size": size, "mode": mode, "part": part}
-            found.append({"subject": subject.name, **case} if subject.name else case)
+            parts.append({"subject": subject.name, **case} if subject.name else case)
             print(f"{subject.title:44} {size:8} {mode:10} {part:.3g}", flush=True)
-    return found
+    return parts
 
 
 def store(rule: str, cases: list[Part]) -> None:
@@ -138,12 +137,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="store the results beside the rules")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    by_rule: dict[str, list[Subject]] = {}
-    for subject in subjects("cpu"):
-        if re.search(arguments.only, subject.rule):
-            by_rule.setdefault(subject.rule, []).append(subject)
     with tempfile.TemporaryDirectory() as folder:
-        for rule, its_subjects in by_rule.items():
+        for rule, its_subjects in subjects_by_rule("cpu", arguments.only).items():
             if requirement := lacking(rule):
                 print(f"skipped {rule}: needs {requirement}", flush=True)
             elif gains_time(rule):

@@ -374,6 +374,16 @@ def document(entries: list[dict[str, Any]]) -> str:
     )
 
 
+def subjects_by_rule(device: str, pattern: str) -> dict[str, list[Subject]]:
+    """Return the subjects for a type of device by rule, of the rules in whose id the pattern is
+    found."""
+    by_rule: dict[str, list[Subject]] = {}
+    for subject in subjects(device):
+        if re.search(pattern, subject.rule):
+            by_rule.setdefault(subject.rule, []).append(subject)
+    return by_rule
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", help="only rules whose id this is found in")
@@ -402,12 +412,8 @@ def main() -> int:
         problems.append(problem)
         print(f"FAILED {problem}", flush=True)
 
-    by_rule: dict[str, list[Subject]] = {}
-    for subject in subjects(arguments.device):
-        if re.search(arguments.only, subject.rule):
-            by_rule.setdefault(subject.rule, []).append(subject)
     with tempfile.TemporaryDirectory() as folder:
-        for rule, its_subjects in by_rule.items():
+        for rule, its_subjects in subjects_by_rule(arguments.device, arguments.only).items():
             if requirement := lacking(rule):
                 print(f"skipped {rule}: needs {requirement}", flush=True)
                 continue

@@ -15,12 +15,13 @@ from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
     PATH,
+    TEXT_OR_JSON,
     join_values,
     load,
     paint,
     stop,
 )
-from regraft.cli.subject import import_bench, load_subject, stop_for_problems
+from regraft.cli.subject import THREADS, import_bench, load_subject, stop_for_problems
 
 if TYPE_CHECKING:
     from regraft.rules.lock import Lock
@@ -55,14 +56,7 @@ INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
     metavar="N",
     help="The most pairs of each comparison.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Of PyTorch, on CPU.",
-)
+@THREADS
 @click.option(
     "--compile", "compiled", is_flag=True, help="Also against torch.compile, and both together."
 )
@@ -108,13 +102,7 @@ INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
     metavar="PATH",
     help="File that --select writes.",
 )
-@click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
+@TEXT_OR_JSON
 def bench_command(
     target: str,
     packs: str | None,

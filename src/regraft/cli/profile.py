@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, IGNORE, join_values, load, paint, stop
-from regraft.cli.subject import import_bench, load_subject, print_progress, stop_for_problems
+from regraft.cli.shared import DIRECTORIES, IGNORE, TEXT_OR_JSON, join_values, load, paint, stop
+from regraft.cli.subject import (
+    THREADS,
+    import_bench,
+    load_subject,
+    print_progress,
+    stop_for_problems,
+)
 
 if TYPE_CHECKING:
     from regraft.scanning import CompiledRule
@@ -37,14 +43,7 @@ if TYPE_CHECKING:
     default="inference",
     show_default=True,
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Of PyTorch, on CPU.",
-)
+@THREADS
 @click.option(
     "--unsafe",
     is_flag=True,
@@ -63,13 +62,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Device for which rules have to pay; auto: the model's.",
 )
-@click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
+@TEXT_OR_JSON
 def profile_command(
     subject: str,
     packs: str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, as_error, paint, print_error
+from regraft.cli.shared import DIRECTORIES, TEXT_OR_JSON, as_error, paint, print_error
 
 if TYPE_CHECKING:
     from regraft.rules import Rule
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("rules")
 @DIRECTORIES
-@click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
+@TEXT_OR_JSON
 def rules_command(directories: Sequence[Path], form: str) -> None:
     """List all rules: name, safety, what it finds, and what it needs to be on.
 

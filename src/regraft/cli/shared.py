@@ -86,6 +86,15 @@ IGNORE = click.option(
 )
 
 
+TEXT_OR_JSON = click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
+
+
 UNSAFE = click.option(
     "--unsafe/--no-unsafe",
     default=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import stop
+from regraft.cli.shared import TEXT_OR_JSON, stop
 from regraft.source.object_reference import find_function
 
 # by the names of the files: importing the package would load torch
@@ -43,13 +43,7 @@ _COMPILER_FILES = _COMPILERS.glob("with_*.py")
     show_default=True,
     help="What runs the sub-networks.",
 )
-@click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
+@TEXT_OR_JSON
 @click.option(
     "--unseen",
     type=click.Choice(["refuse", "raise"]),

@@ -13,6 +13,15 @@ import click
 from regraft.cli.shared import as_error, is_terminal, print_error, stop
 from regraft.source.object_reference import find_function
 
+THREADS = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of PyTorch, on CPU.",
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -10,11 +10,10 @@ import torch
 from torch.nn import functional
 
 from regraft.ops.attention_form import Form, is_lowest
-from regraft.ops.causal_masks import is_causal
+from regraft.ops.causal_masks import VANISHING, is_causal
 from regraft.ops.einsum_equations import parse_weighted_sum
 from regraft.ops.masked_rows import attend_with_masked_rows
 
-_VANISHING = -750.0  # the exponential of this is zero in every dtype
 _BATCHED = frozenset({torch.bmm, torch.Tensor.bmm})
 PRODUCTS = _BATCHED | {
     torch.matmul,
@@ -128,7 +127,7 @@ def _are_fills_negligible(form: Form) -> bool:
         return True
     query, key, bias = (tensor.detach() for tensor in (form.query, form.key, form.bias))
     score_bound = query.norm(dim=-1).max() * key.norm(dim=-1).max() * abs(form.scale)
-    return bool(2 * score_bound + form.fill - bias.amax(-1).min() < _VANISHING)
+    return bool(2 * score_bound + form.fill - bias.amax(-1).min() < VANISHING)
 
 
 def attend(form: Form, value: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 # with fewer keys the mask costs nothing.
 _FEWEST_KEYS = 513
 _BLOCK = 128  # number of rows that are looked at together
-_NO_WEIGHT = -750.0  # the exponential of this is zero in every dtype
+VANISHING = -750.0  # the exponential of this is zero in every dtype
 
 
 def is_causal(
@@ -35,12 +35,12 @@ def is_causal(
     if mask.shape[-1] < (2 if are_kernels_forced() else _FEWEST_KEYS):
         return False
     mask = _without_repetitions(mask)
-    if bool((mask[..., 0, -1] > _NO_WEIGHT).any()) or bool((mask[..., -1, 0] != 0).any()):
+    if bool((mask[..., 0, -1] > VANISHING).any()) or bool((mask[..., -1, 0] != 0).any()):
         return False
     if not bool(value.detach().sum().isfinite()):
         return False
-    largest_score = abs(scale) * query.shape[-1] * _largest(query) * _largest(key)
-    return math.isfinite(largest_score) and _hides_later_keys(mask, _NO_WEIGHT - 2 * largest_score)
+    largest_score = scale * query.shape[-1] * _largest(query) * _largest(key)
+    return math.isfinite(largest_score) and _hides_later_keys(mask, VANISHING - 2 * largest_score)
 
 
 def _largest(tensor: torch.Tensor) -> float:

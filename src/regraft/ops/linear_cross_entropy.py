@@ -11,7 +11,9 @@ from torch.nn import functional
 from regraft.ops.logits_cross_entropy import (
     gradients_of_logits,
     is_plain_loss,
+    logits_cross_entropy_reference,
     loss_of_rows,
+    losses_of_scores,
     row_scales,
     turn_into_gradients,
 )
@@ -90,12 +92,7 @@ def linear_cross_entropy_reference(
     logits = logits[..., :-1, :] if shift else logits
     if flat:
         logits = logits.reshape(-1, logits.shape[-1] if classes is None else classes)
-    result: torch.Tensor = (
-        functional.cross_entropy(logits, target, **options)
-        if layer is None
-        else layer(logits, target)
-    )
-    return result
+    return logits_cross_entropy_reference(logits, target, layer=layer, **options)
 
 
 def linear_cross_entropy_implementation(
@@ -188,11 +185,7 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
             count = len(target[chunk])
             _linear(rows[chunk], weight, bias, logits[:count])
             torch.log_softmax(logits[:count], 1, out=scores[:count])
-            losses.append(
-                functional.nll_loss(
-                    scores[:count], target[chunk], ignore_index=ignore_index, reduction="none"
-                )
-            )
+            losses.append(losses_of_scores(scores[:count], target[chunk], ignore_index))
             if any(gradient is not None for gradient in gradients):
                 probabilities = scores[:count].exp_()
                 turn_into_gradients(probabilities, target[chunk], scales[chunk])

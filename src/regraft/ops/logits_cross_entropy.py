@@ -44,9 +44,9 @@ def logits_cross_entropy(
     reduction, and tracing.
     """
     if not _are_logits_many(x) or not _is_loss_taken(x, target, reduction, layer):
-        if layer is not None:
-            return layer(x, target)
-        return functional.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
+        return logits_cross_entropy_reference(
+            x, target, layer=layer, ignore_index=ignore_index, reduction=reduction
+        )
     if layer is not None:
         ignore_index, reduction = layer.ignore_index, layer.reduction
     result: torch.Tensor = _ChunkedLoss.apply(x, target, ignore_index, reduction == "mean")
@@ -158,7 +158,7 @@ class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
         size = _rows_in_chunk(x)
         losses = torch.cat(
             [
-                _row_losses(torch.log_softmax(logits, 1), classes, ignore_index)
+                losses_of_scores(torch.log_softmax(logits, 1), classes, ignore_index)
                 for logits, classes in zip(x.split(size), target.split(size), strict=True)
             ]
         )
@@ -177,7 +177,7 @@ class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
             *(tensor.split(size) for tensor in (result, x, target, scales, losses)), strict=True
         ):
             torch.log_softmax(logits, 1, out=chunk)
-            actual = _row_losses(chunk, classes, ctx.ignore_index)
+            actual = losses_of_scores(chunk, classes, ctx.ignore_index)
             if not torch.equal(actual.nan_to_num(), expected.nan_to_num()):
                 raise RuntimeError(
                     "the logits were changed after regraft.ops.logits_cross_entropy computed their"
@@ -187,7 +187,7 @@ class _ChunkedLoss(torch.autograd.Function):  # type: ignore[misc]
         return result, None, None, None
 
 
-def _row_losses(scores: torch.Tensor, target: torch.Tensor, ignore_index: int) -> torch.Tensor:
+def losses_of_scores(scores: torch.Tensor, target: torch.Tensor, ignore_index: int) -> torch.Tensor:
     """Return the loss of each row of logarithms of softmax, `(N, C)`."""
     return functional.nll_loss(scores, target, ignore_index=ignore_index, reduction="none")
 
