@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 import types
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ def test_a_caller_that_is_not_proved_keeps_the_function_as_it_is() -> None:
     report, _ = run(ROTARY, "rotary")
     assert report.findings[0].also == ("Attention",)
 
-    def verify(code: bytes) -> tuple[Verdict, ...]:
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
         statuses: tuple[tuple[str, Status], ...] = (
             ("apply_rotary_pos_emb", "proved"),
             ("Attention", "unproven"),

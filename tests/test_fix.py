@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_the_next_rule_for_a_place_is_tried_where_the_first_is_not_proved(
 ) -> None:
     texts: list[str] = []
 
-    def verify(code: bytes) -> tuple[Verdict, ...]:
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
         texts.append(code.decode())
         is_wrong = " softmax(att)" in texts[-1]
         return (verdict("Attention", status if is_wrong else "proved"), verdict("Other", "proved"))
@@ -111,7 +112,7 @@ def test_a_definition_stays_where_no_rule_is_proved_or_nothing_ran(
 ) -> None:
     texts: list[str] = []
 
-    def verify(code: bytes) -> tuple[Verdict, ...]:
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
         texts.append(code.decode())
         is_changed = attention_in(texts[-1]) != attention_in(CODE)
         changed = (verdict("Attention", "unproven", replays, lines),) if is_changed else ()
@@ -135,7 +136,7 @@ def test_the_rules_of_a_definition_that_are_proved_without_another_are_kept(
     def both_in(code: str) -> str:
         return code[code.index("class Both") :]
 
-    def verify(code: bytes) -> tuple[Verdict, ...]:
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
         texts.append(both_in(code.decode()))
         return (verdict("Both", "proved" if "F.softmax(x" in texts[-1] else "refuted"),)
 
@@ -143,3 +144,34 @@ def test_the_rules_of_a_definition_that_are_proved_without_another_are_kept(
     both = both_in(fix.data.decode())
     assert "F.softmax(x, dim=-1)" in both and "torch.sigmoid" not in both, texts
     assert fix.left_out == ()
+
+
+def test_definitions_that_were_proved_beside_others_are_confirmed_and_keep_their_evidence(
+    rules: list[CompiledRule],
+) -> None:
+    runs: list[tuple[bool, Collection[str]]] = []
+
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
+        is_changed = attention_in(code.decode()) != attention_in(CODE)
+        runs.append((is_changed, confirmed))
+        changed = (verdict("Attention", "unproven", 0, ()),) if is_changed else ()
+        return (*changed, verdict("Other", "proved", replays=100 if is_changed else 1))
+
+    fix = proved_fix(report_of(CODE, rules), rules, verify)
+    assert runs == [(True, frozenset()), (False, {"Other"})]
+    assert [(entry.definition, entry.evidence["replays"]) for entry in fix.verdicts] == [
+        ("Other", 100)
+    ]
+
+
+def test_a_definition_that_differs_without_the_others_is_left_out(
+    rules: list[CompiledRule],
+) -> None:
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
+        is_changed = attention_in(code.decode()) != attention_in(CODE)
+        changed = (verdict("Attention", "unproven", 0, ()),) if is_changed else ()
+        return (*changed, verdict("Other", "proved" if is_changed else "refuted"))
+
+    fix = proved_fix(report_of(CODE, rules), rules, verify)
+    assert {left.definition for left in fix.left_out} == {"Attention", "Other"}
+    assert fix.data.decode() == CODE

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
 from regraft.verify import Verdict
+from regraft.verify.definitions import definitions_by_name
 
-Verify = Callable[[bytes], tuple[Verdict, ...]]
+# from a rewritten text, and the definitions that were proved before, to the verdicts
+Verify = Callable[[bytes, Collection[str]], tuple[Verdict, ...]]
 _TRIES = 4  # the most sets of rules that are tried for a definition after the first
 
 
@@ -50,13 +53,14 @@ def proved_fix(
     allowed = ("proved", "unproven") if unproven else ("proved",)
     left_out: dict[str, Verdict] = {}
     searches: dict[str, _RuleSearch] = {}
+    proofs = _Proofs(verify)
     while True:
         rejected_rules = frozenset(
             (name, rule) for name, search in searches.items() for rule in search.rejected
         )
         is_allowed = _wanted(left_out.keys(), rejected_rules, wanted)
         rewritten, applied = rewrite_file(report, rules, wanted=is_allowed)
-        verdicts = verify(rewritten) if applied else ()
+        verdicts = proofs.verdicts_on(rewritten) if applied else ()
         rejected = {
             base_name(verdict.definition): verdict
             for verdict in verdicts
@@ -70,6 +74,43 @@ def proved_fix(
             search = searches.setdefault(name, _RuleSearch(name))
             if not (_may_depend_on_rule(verdict) and search.advance(applied, report)):
                 left_out[name] = verdict
+
+
+@dataclass(slots=True)
+class _Proofs:
+    """The verdicts on the rewrites of a file, of which each leaves away more than the one before.
+
+    proved  the verdicts on proved definitions, by their names, with the syntax tree as text
+    """
+
+    verify: Verify
+    proved: dict[str, tuple[str, Verdict]] = field(default_factory=dict)
+
+    def verdicts_on(self, rewritten: bytes) -> tuple[Verdict, ...]:
+        """Verify a rewrite. Definitions that were proved beside others keep their evidence where
+        they are all that is left, and nothing differs now."""
+        trees = {
+            name: ast.dump(node) for name, node in definitions_by_name(ast.parse(rewritten)).items()
+        }
+        confirmed = {
+            name: verdict
+            for name, (tree, verdict) in self.proved.items()
+            if trees.get(name) == tree
+        }
+        verdicts = self.verify(rewritten, frozenset(confirmed))
+        if confirmed.keys() >= {verdict.definition for verdict in verdicts}:
+            return tuple(
+                replace(confirmed[verdict.definition], lines=verdict.lines)
+                if verdict.status == "proved"
+                else verdict
+                for verdict in verdicts
+            )
+        self.proved = {
+            verdict.definition: (trees[verdict.definition], verdict)
+            for verdict in verdicts
+            if verdict.status == "proved" and verdict.definition in trees
+        }
+        return verdicts
 
 
 @dataclass(slots=True)

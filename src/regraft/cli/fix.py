@@ -160,14 +160,16 @@ class Rewriter:
         fix = proved_fix(
             report if imports_regraft else check_source(report.source, rules),
             rules,
-            lambda changed: verdicts_of(
+            lambda changed, proved: verdicts_of(
                 Path(report.file),
                 changed,
                 policy.driver,
                 policy.time_limit,
                 policy.python,
                 policy.cached,
-                Terms(keep=policy.keep).for_rules(tested=are_tested(rules)),
+                Terms(keep=policy.keep, confirmed=tuple(sorted(proved))).for_rules(
+                    tested=are_tested(rules)
+                ),
             ),
             unproven=policy.unproven,
             wanted=self.wanted,

@@ -169,13 +169,13 @@ class ModelFile:
         if settings.example is not None:
             terms = replace(terms, model_classes=tuple(sorted(self.classes)))
             driver = settings.example.write_driver(self.module.__name__)
-        return lambda rewritten_text: verify_with_cache(
+        return lambda rewritten_text, proved: verify_with_cache(
             Path(self.path),
             rewritten_text,
             driver,
             settings.time_limit,
             root=cache_directory(),
-            terms=terms,
+            terms=replace(terms, confirmed=tuple(sorted(proved))),
         )
 
     def _add_callers(self, tree: ast.Module, names: Collection[Name]) -> set[Name]:

@@ -73,6 +73,15 @@ def missing_evidence(
     return next((reason for reason in reasons if reason), "")
 
 
+def missing_comparison(
+    change: Change, result: Mapping[str, Any], record: Mapping[str, Any], file: str
+) -> str:
+    """Return the reason why a definition was not compared to the end, or "" where it was; `file` is
+    the path of the original."""
+    findings = _Findings(change, result, record, file)
+    return str(result.get("ended") or "") or _absent_runs(findings)
+
+
 def _early_end(findings: _Findings) -> str:
     """Return the reason why the child ended before the definition was complete, or "" where it
     was."""

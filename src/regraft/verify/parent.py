@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.verify.changes import Change, find_changes
-from regraft.verify.evidence import evidence_of, missing_evidence
+from regraft.verify.evidence import evidence_of, missing_comparison, missing_evidence
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
 from regraft.verify.sameness import equal_definitions
@@ -60,6 +60,7 @@ def verify(
     keep: Collection[str] = (),
     by_rules: bool = False,
     model_classes: Collection[str] = (),
+    confirmed: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per
     changed definition.
@@ -78,8 +79,10 @@ def verify(
     built-in rules made the change; then a class by itself may stand in for classes that only build
     it (docs/decisions/0015-parts-of-models.md). `model_classes`: the change applies to the model of
     `driver` alone, which has these classes of the file; what other classes do with a changed class,
-    and other values of its options, do not matter then. Reproducers of differences are written
-    below `.cache/regraft/reproducers` of the current folder.
+    and other values of its options, do not matter then. `confirmed`: definitions that were proved
+    before, with the same text, beside changes that are gone now; where these are all changed
+    definitions, each is compared once more, briefly, and is "proved" where nothing differs.
+    Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
     compile, or an interpreter without torch. A crash, a hang or a model that cannot be built is a
@@ -111,7 +114,14 @@ def verify(
         time_limit=time_limit,
         memory_limit=memory_limit,
         python=python,
-        terms=Terms(effort, contract, tuple(sorted(keep)), by_rules, tuple(sorted(model_classes))),
+        terms=Terms(
+            effort,
+            contract,
+            tuple(sorted(keep)),
+            by_rules,
+            tuple(sorted(model_classes)),
+            tuple(sorted(confirmed)),
+        ),
         equal_programs=equal_programs,
         equal_if_returned=equal_if_returned - equal_programs,
     )
@@ -184,9 +194,15 @@ class _Job:
     equal_programs: frozenset[str] = frozenset()
     equal_if_returned: frozenset[str] = frozenset()
 
+    @property
+    def only_confirms(self) -> bool:
+        """Whether every changed definition was proved before."""
+        return {change.definition for change in self.changes} <= set(self.terms.confirmed)
+
     def _imports(self) -> tuple[str, ...]:
         """Return the modules that the child imports in any case."""
-        return _IMPORTS if self.terms.effort == "low" else (*_IMPORTS, *_IMPORTS_OF_TRACING)
+        is_brief = self.terms.effort == "low" or self.only_confirms
+        return _IMPORTS if is_brief else (*_IMPORTS, *_IMPORTS_OF_TRACING)
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one finishes; return its result, and the reason by definition for each
@@ -271,6 +287,7 @@ class _Job:
                 )
             ),
             "same if returned": sorted(self.equal_if_returned),
+            "confirms": self.only_confirms,
             "text": _changed_source(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -340,7 +357,7 @@ def _verdict(
     """Return the verdict for one change; writes a reproducer where it is "refuted". Unproven
     definitions that are the same program in both versions are proved."""
     record = result.get("records", {}).get(change.definition, {})
-    status, reason = _decide(change, file, result, record, fatal_definitions)
+    status, reason = _decide(change, file, result, record, fatal_definitions, job.only_confirms)
     if status == "proved" and (loss := _forbidden_loss(change, record.get("losses", []), job)):
         status, reason = "unproven", loss
     evidence = evidence_of(change, result, record, job.terms.contract)
@@ -361,9 +378,10 @@ def _decide(
     result: dict[str, Any],
     record: dict[str, Any],
     fatal_definitions: dict[str, str],
+    only_confirms: bool,
 ) -> tuple[Status, str]:
     """Return status and reason of one change from the child's result alone; the reason is "" for
-    "proved"."""
+    "proved". With `only_confirms` a single comparison without a difference suffices."""
     fatal = result.get("fatal", {})
     if change.definition in fatal_definitions:
         return "refuted", fatal_definitions[change.definition]
@@ -371,7 +389,11 @@ def _decide(
         return ("refuted" if fatal["what"] == "changed" else "unproven"), fatal["reason"]
     if record.get("refuted"):
         return "refuted", str(record["refuted"])
-    reason = missing_evidence(change, result, record, file)
+    reason = (
+        missing_comparison(change, result, record, file)
+        if only_confirms
+        else missing_evidence(change, result, record, file)
+    )
     return ("unproven", reason) if reason else ("proved", "")
 
 

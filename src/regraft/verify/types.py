@@ -37,6 +37,9 @@ class Terms:
     values; an edit by anyone may do anything. `model_classes`: the names of the classes of the file
     that a living model has, to which alone the change applies; empty for a change of the file. What
     other classes do with a changed class, and other values of its options, do not matter then.
+    `confirmed`: the names of changed definitions that were proved, with the same text, beside
+    changes that are gone now; where these are all changed definitions, each is compared once more,
+    briefly.
     """
 
     effort: Effort = "default"
@@ -44,6 +47,7 @@ class Terms:
     keep: tuple[str, ...] = ()
     by_rules: bool = False
     model_classes: tuple[str, ...] = ()
+    confirmed: tuple[str, ...] = ()
 
     def for_rules(self, *, tested: bool) -> Terms:
         """Return these terms for a rewrite by rules; `tested` as in `by_rules`."""

@@ -62,6 +62,7 @@ def verify_with_cache(
         keep=terms.keep,
         by_rules=terms.by_rules,
         model_classes=terms.model_classes,
+        confirmed=terms.confirmed,
     )
     if cache_path is not None and not any(verdict.is_cut_short for verdict in verdicts):
         _store(cache_path, verdicts)

@@ -282,11 +282,12 @@ def _farther_results(
 def _challenge(comparison: _Comparison) -> None:
     """Run the pending mutants of the definition in place of the changed version through an equal
     comparison, and set `killed` of each: whether it differs. Do nothing where the session has no
-    mutants, while a mutant is planted, or for second derivatives."""
+    mutants, while a mutant is planted, for second derivatives, or where the plan has none."""
     session, sides = comparison.session, comparison.sides
-    if session.mutants is None or session.planted or comparison.plan.twice:
+    plan = comparison.plan
+    if session.mutants is None or session.planted or plan.twice or not plan.mutants:
         return
-    plan = replace(comparison.plan, repeat=False)
+    plan = replace(plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
     for mutant in session.mutants.pending(sides.definition, tree.structure(comparison.call)):
         with session.plant(mutant), session.trace_changed(mutant.definition, ""):

@@ -51,6 +51,7 @@ from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out_calls, variants
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_SIZES = 2  # calls that differ in sizes alone, which are compared beyond the recorded inputs
 _SETTING_SECONDS = 6.0  # of processor time, before the replays of a further setting are cut short
 
 
@@ -94,9 +95,10 @@ def _examine_setting(
     setting its constructors' mutants. Definitions that are refuted are restored, and the comparison
     starts again.
 
-    What was replayed and ran is added to `session.replayed` and `session.ran`, and the ledger
-    saved. Return False where no model can be built, or where the original does not run in float32,
-    so that further settings are in vain; else True.
+    A slow model whose own calls were replayed is not compared as a whole again. What was replayed
+    and ran is added to `session.replayed` and `session.ran`, and the ledger saved. Return False
+    where no model can be built, or where the original does not run in float32, so that further
+    settings are in vain; else True.
     """
     replayed_entries: set[int] = set()
     kinds: set[str] = set()
@@ -116,7 +118,8 @@ def _examine_setting(
             if _replay_until_refuted(recorder.calls, replayed_entries, kinds, setting, session):
                 break
         session.restore(session.ledger.refuted())
-    compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
+    if not (subject.slow and any(entry.path == "" for entry in recorder.calls)):
+        compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:
         challenge_constructors(setting, session)
     session.replayed |= kinds
@@ -139,10 +142,12 @@ def _replay_until_refuted(
 
     Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
     as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
-    rows needs more than one. Skipped are entries of refuted definitions, and those that an earlier
-    subject has replayed where the definition is complete: the heads of a family contain the same
-    model. After `_SETTING_SECONDS` in a setting that is not the first (convolutions in float16 are
-    slow on CPUs), one more entry of each definition without an entry is replayed, as recorded.
+    rows needs more than one. Of calls that are alike but for their sizes, such as the steps that
+    generate tokens, all but the first `_SIZES` are replayed as recorded only. Skipped are entries
+    of refuted definitions, and those that an earlier subject has replayed where the definition is
+    complete: the heads of a family contain the same model. After `_SETTING_SECONDS` in a setting
+    that is not the first (convolutions in float16 are slow on CPUs), one more entry of each
+    definition without an entry is replayed, as recorded.
     """
     deadline = math.inf if setting.first else time.process_time() + _SETTING_SECONDS
     replayed_names: set[str] = set()
@@ -160,7 +165,10 @@ def _replay_until_refuted(
         is_late = time.process_time() > deadline
         if is_late and entry.definition in replayed_names:
             continue
-        is_light = setting.subject.light or kind in kinds or is_late
+        form = _kind_of_call(entry, setting, with_sizes=False)
+        is_repetition = session.forms[form] >= _SIZES
+        is_light = setting.subject.light or kind in kinds or is_late or is_repetition
+        session.forms[form] += 1
         _replay_all(entry, setting, session, light=is_light)
         kinds.add(kind)
         replayed_names.add(entry.definition)
@@ -174,11 +182,11 @@ def _element_count(call: Call) -> int:
     return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
-def _kind_of_call(entry: Recorded, setting: Setting) -> str:
+def _kind_of_call(entry: Recorded, setting: Setting, *, with_sizes: bool = True) -> str:
     """Return a text that is equal for recorded calls of a definition which count as alike.
 
-    It has the printed layers, their plain attributes and configurations, the shapes, all other
-    arguments, and the conditions.
+    It has the printed layers, their plain attributes and configurations, the shapes, or without
+    sizes the numbers of dimensions, all other arguments, and the conditions.
     """
     modules = dict(setting.pair.original.named_modules())
     module = modules.get(entry.path) if entry.path is not None else None
@@ -191,16 +199,20 @@ def _kind_of_call(entry: Recorded, setting: Setting) -> str:
             elif hasattr(value, "to_dict"):
                 configs[id(value)] = value
     settings = [str(config.to_dict()) for config in configs.values()]
-    arguments = map_leaves((entry.call.args, dict(entry.call.kwargs)), _describe_leaf)
+    arguments = map_leaves(
+        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: _describe_leaf(leaf, with_sizes)
+    )
     conditions = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
     return f"{entry.definition} {module} {plain} {settings} {arguments} {conditions}"
 
 
-def _describe_leaf(leaf: Any) -> Any:
-    """Return the properties of an argument that distinguish calls: shape, format and whether it is
-    a mask for a tensor, a plain value as it is, the class name of any other object."""
+def _describe_leaf(leaf: Any, with_sizes: bool) -> Any:
+    """Return the properties of an argument that distinguish calls: shape (without sizes, the number
+    of dimensions), format and whether it is a mask for a tensor, a plain value as it is, the class
+    name of any other object."""
     if isinstance(leaf, torch.Tensor):
-        return f"{tuple(leaf.shape)} {leaf.dtype} {tree.is_mask(leaf)}"
+        shape = tuple(leaf.shape) if with_sizes else leaf.dim()
+        return f"{shape} {leaf.dtype} {tree.is_mask(leaf)}"
     return (
         leaf
         if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype)
@@ -356,13 +368,14 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
 
 
 def _plans(call: Call, sides: Sides, setting: Setting, session: Session) -> list[Plan]:
-    """Return the ways to run a call, the plain way first; only the recorded call has several.
+    """Return the ways to run a call, the plain way first; only the recorded call of a subject that
+    is not slow has several.
 
     In evaluation the recorded call also runs without gradients, and in the first setting for second
     derivatives, twice, with hooks, in each of MODES and with switched submodules, as far as the
     session is strict and goes beyond the recorded inputs.
     """
-    is_recorded = call.label == AS_RECORDED
+    is_recorded = call.label == AS_RECORDED and not setting.subject.slow
     plan = setting.plan(recorded=is_recorded)
     has_gradients = plan.gradients and call.beyond not in (EXTREME, UNDEFINED)
     plans = [replace(plan, gradients=has_gradients)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -58,6 +58,11 @@ class Recorder:
         if not any(_has_equal_shapes(entry.call, call) for entry in calls_of_path):
             self.calls.append(Recorded(definition, path, call))
 
+    def note_run_of(self, cls: type) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
+        """Return a function that adds the qualified name of a class to `ran`, whatever the
+        arguments of the call."""
+        return lambda args, kwargs: self.ran.add(cls.__qualname__)
+
 
 def _has_equal_shapes(a: Call, b: Call) -> bool:
     """Return whether two calls have tensors of equal shapes, the same number of positional
@@ -76,9 +81,9 @@ def recording(
     """Yield a recorder of the calls of `watched` definitions while the original `model` of the
     original `module` runs in the body; hooks and replaced functions are removed at its end.
 
-    Functions are recorded where they are looked up in `module`, modules of subclasses as well. A
-    call is recorded before it runs. Names in `watched` that are no function or module class are
-    ignored.
+    Functions are recorded where they are looked up in `module`, modules of subclasses as well, also
+    where code calls their `forward` directly. A call is recorded before it runs. Names in `watched`
+    that are no function or module class are ignored.
     """
     recorder = Recorder(module, watched, model, noted)
     definitions = {name: getattr(module, name, None) for name in watched}
@@ -90,34 +95,50 @@ def recording(
             elif isinstance(value, type) and issubclass(value, nn.Module):
                 for path, submodule in model.named_modules():
                     if isinstance(submodule, value):
-                        stack.enter_context(_record_calls_of(recorder, name, path, submodule))
+                        note = functools.partial(recorder.keep, name, path)
+                        stack.enter_context(_watch_calls(submodule, note))
         for submodule in model.modules():
-            if type(submodule).__name__ in noted:
-                stack.enter_context(_note_class(recorder, submodule))
+            cls = type(submodule)
+            if cls.__name__ in noted and cls.__module__ == module.__name__:
+                stack.enter_context(_watch_calls(submodule, recorder.note_run_of(cls)))
         yield recorder
 
 
-def _record_calls_of(recorder: Recorder, name: str, path: str, module: Any) -> Any:
-    """Hook a module so that its calls are recorded under `name` and `path`; return the handle of
-    the hook."""
+@contextmanager
+def _watch_calls(
+    module: Any, note: Callable[[tuple[Any, ...], dict[str, Any]], None]
+) -> Iterator[None]:
+    """Call `note` with the arguments of each call of a module in the body, before the call runs.
+
+    Code may call the module itself, or its `forward` directly, which runs no hooks.
+    """
+    forward, own_forward = module.forward, vars(module).get("forward")
+    is_noted = False  # in this call, by the hook
 
     def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record the arguments of a call, before it runs, and leave them as they are."""
-        recorder.keep(name, path, args, kwargs)
+        """Note a call of the module itself; its arguments stay as they are."""
+        nonlocal is_noted
+        note(args, kwargs)
+        is_noted = True
 
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
+    @functools.wraps(forward)
+    def watched_forward(*args: Any, **kwargs: Any) -> Any:
+        """Note a call of `forward` alone, then return its result."""
+        nonlocal is_noted
+        if not is_noted:
+            note(args, kwargs)
+        is_noted = False
+        return forward(*args, **kwargs)
 
-
-def _note_class(recorder: Recorder, module: Any) -> Any:
-    """Hook a module so that a call adds the qualified name of its class to `recorder.ran`, if the
-    class is defined in the recorder's module; return the handle of the hook."""
-
-    def hook(*_: Any) -> None:
-        """Add the module's class to `ran`, before a call runs."""
-        if type(module).__module__ == recorder.module.__name__:
-            recorder.ran.add(type(module).__qualname__)
-
-    return module.register_forward_pre_hook(hook)
+    handle = module.register_forward_pre_hook(hook, with_kwargs=True)
+    vars(module)["forward"] = watched_forward
+    try:
+        yield
+    finally:
+        handle.remove()
+        del vars(module)["forward"]
+        if own_forward is not None:
+            vars(module)["forward"] = own_forward
 
 
 def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:

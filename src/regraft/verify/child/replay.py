@@ -101,7 +101,8 @@ class Plan:
     differentiates twice. Without `leaves` the gradients are those of the parameters alone. `dtype`
     is a number format to cast inputs to, None for their own. `mode` is one of MODES,
     SWITCHED, or "" for none. `reused` calls twice with the same tensors, whose content is different
-    the second time, and reads both results at the end.
+    the second time, and reads both results at the end. Pending `mutants` run as well where nothing
+    differs.
     """
 
     seed: int = 0
@@ -113,6 +114,7 @@ class Plan:
     twice: bool = False
     mode: str = ""
     reused: bool = False
+    mutants: bool = True
 
     def exact(self) -> Plan:
         """Return the same way to run a call with inputs in float64, in no mode that changes how

@@ -44,7 +44,8 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     the drivers, and write the result to `folder`/result.json, also after each subject. What cannot
     be imported is the "fatal" entry of the result.
 
-    A single comparison of each change is enough for versions that are the same program.
+    A single comparison of each change is enough for versions that are the same program, and for
+    changes that were proved before.
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -60,30 +61,51 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
         if ledger.fatal:
             ledger.save()
             return
-        for subject in _subjects(session, request, factory):
-            if session.only_same_programs:
-                examine(replace(subject, light=True), session, brief=True)
-                _save_evidence(session)
-                if all(map(session.is_compared, changes)):
-                    break
-                continue
-            examine(subject, session)
-            further_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
-            for further_subject in yield_until_error(
-                further_subjects, ledger, f"{subject.name} under other conditions"
-            ):
-                examine(further_subject, session)
-            examine_beyond_calls(subject, session)
-            _refute_replaced_functions(
-                session, session.functions.replaced_names(session.changed.__name__)
-            )
-            _save_evidence(session)
-            if session.is_finished():
-                break
+        text = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
+        task = Task(session, request["text"], text)
+        own_driver = _own_driver(request, factory)
+        if own_driver is not None and session.model_classes and session.beyond:
+            _examine_slow_model(own_driver, task)
+        if not session.is_finished():
+            _examine_subjects(_subjects(_drivers(request, own_driver), task), session)
         _save_evidence(session)
         if session.ledger.is_late():
             ledger.skip("the time limit left no room for more models")
     ledger.save()
+
+
+def _examine_slow_model(own_driver: user.UserDriver, task: Task) -> None:
+    """Compare both versions on small models of the file's classes, and in a few runs on the user's
+    model, if a call of that model takes too long for a proof; else do nothing."""
+    slow_subject = own_driver.slow_subject(task)
+    if slow_subject is not None:
+        _examine_subjects(_subjects(_builders(), task), task.session)
+        examine(slow_subject, task.session, brief=True)
+
+
+def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
+    """Compare both versions on each subject, and on subjects like it under other conditions, until
+    no change and no relative needs a run; save what the evidence lacks after each."""
+    for subject in subjects:
+        if session.compares_once:
+            examine(replace(subject, light=True, slow=True), session, brief=True)
+            _save_evidence(session)
+            if all(map(session.is_compared, session.changes)):
+                break
+            continue
+        examine(subject, session)
+        further_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
+        for further_subject in yield_until_error(
+            further_subjects, session.ledger, f"{subject.name} under other conditions"
+        ):
+            examine(further_subject, session)
+        examine_beyond_calls(subject, session)
+        _refute_replaced_functions(
+            session, session.functions.replaced_names(session.changed.__name__)
+        )
+        _save_evidence(session)
+        if session.is_finished():
+            break
 
 
 def _save_evidence(session: Session) -> None:
@@ -183,8 +205,9 @@ def _start_session(
     ledger.returned_classes = frozenset(
         name for name in undecided if is_bound_to_own_class(name, (original, changed))
     )
-    session.only_same_programs = request["same"] and ledger.returned_classes.issuperset(undecided)
-    session.beyond = request["effort"] != "low" and not session.only_same_programs
+    is_same = request["same"] and ledger.returned_classes.issuperset(undecided)
+    session.compares_once = is_same or request["confirms"]
+    session.beyond = request["effort"] != "low" and not session.compares_once
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     session.by_rules = request["by rules"]
@@ -286,14 +309,26 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
         return None
 
 
-def _drivers(request: Mapping[str, Any], factory: user.Factory | None) -> tuple[Driver, ...]:
-    """Return the drivers that are asked for models, in order: the user's own, or else the one for
-    Hugging Face, then the one that infers values; for a change of one model its own alone."""
-    if factory is not None:
-        own_driver = user.UserDriver(request["driver"], request["folder"], factory)
-        is_for_model = bool(request["model classes"])
-        return (own_driver,) if is_for_model else (own_driver, inference.InferenceDriver())
+def _own_driver(request: Mapping[str, Any], factory: user.Factory | None) -> user.UserDriver | None:
+    """Return the driver that calls the user's function; None where there is none."""
+    if factory is None:
+        return None
+    return user.UserDriver(request["driver"], request["folder"], factory)
+
+
+def _builders() -> tuple[Driver, ...]:
+    """Return the drivers that build models of their own, in order: that for Hugging Face, then the
+    one that infers values."""
     return huggingface.HuggingFaceDriver(), inference.InferenceDriver()
+
+
+def _drivers(request: Mapping[str, Any], own_driver: user.UserDriver | None) -> tuple[Driver, ...]:
+    """Return the drivers that are asked for models, in order: the user's own, then the one that
+    infers values; for a change of one model its own alone, and without the user's all builders."""
+    if own_driver is None:
+        return _builders()
+    is_for_model = bool(request["model classes"])
+    return (own_driver,) if is_for_model else (own_driver, inference.InferenceDriver())
 
 
 def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
@@ -307,18 +342,14 @@ def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
             return
 
 
-def _subjects(
-    session: Session, request: Mapping[str, Any], factory: user.Factory | None
-) -> Iterator[Subject]:
+def _subjects(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
     """Yield models to be called by their `forward`, each followed by subjects that call its other
     methods."""
-    source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
-    task = Task(session, request["text"], source)
     tried: Counter[tuple[str, str]] = Counter()
-    for subject in _models(_drivers(request, factory), task):
+    for subject in _models(drivers, task):
         yield subject
         driver = methods.MethodsDriver(subject, tried)
         if driver.applies(task):
             yield from yield_until_error(
-                driver.subjects(task), session.ledger, "the driver of methods"
+                driver.subjects(task), task.session.ledger, "the driver of methods"
             )

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -40,21 +41,22 @@ class Session:
 
     `older` traces the lines of the original that the changed version no longer has: their effect
     must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
-    `ran`, by the name of a class of the file, the modes in which models with a called instance were
-    compared, `subjects_not_run` the names of subjects that the original does not run in some mode.
-    `restored` holds the original's definitions that stand in the changed module. `domains` holds,
-    by definition, the properties of the changed lines that decide its inputs, `widened` the
-    definitions that were compared beyond recorded calls, with the kind of these calls,
-    `varied_fields` the fields of configurations that took two values. `functions` are those of
-    PyTorch and Python as they were before any import, `replaced` the names of those that the
-    original replaces. `conditions` are those in the changed lines of the changed version and of the
-    original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that
-    runs in place of the changed version. `beyond` says whether definitions are also compared beyond
-    their first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
-    attributes are compared, too, `by_rules` whether tested rules made the change,
-    `model_classes` are the classes of the file that the only model has to which the change applies,
-    empty for a change of the file, and
-    `only_same_programs` whether every change is the same program.
+    `forms` counts the calls of each kind but for their sizes, `ran`, by the name of a class of the
+    file, the modes in which models with a called instance were compared, `subjects_not_run` the
+    names of subjects that the original does not run in some mode. `restored` holds the original's
+    definitions that stand in the changed module. `domains` holds, by definition, the properties of
+    the changed lines that decide its inputs, `widened` the definitions that were compared beyond
+    recorded calls, with the kind of these calls, `varied_fields` the fields of configurations that
+    took two values. `functions` are those of PyTorch and Python as they were before any import,
+    `replaced` the names of those that the original replaces. `conditions` are those in the changed
+    lines of the changed version and of the original, `mutants` wrong versions of the changed lines,
+    `planted` the name of the mutant that runs in place of the changed version. `beyond` says
+    whether definitions are also compared beyond their first inputs, `thorough` whether all of their
+    instances are, `strict` whether hooks and attributes are compared, too, `by_rules` whether
+    tested rules made the change, `model_classes` are the classes of the file that the only model
+    has to which the change applies, empty for a change of the file, and `compares_once` whether a
+    single comparison of each change is enough: all changes are the same program, or were proved
+    before.
     `shared` is the state that the definitions of either version keep from one model to the next,
     `options` holds the values that constructor arguments and fields of configurations took, by
     definition and name, `tried_options` the arguments and fields for which other values were
@@ -70,6 +72,7 @@ class Session:
     judge: Judge
     functions: FunctionsSnapshot
     replayed: set[str] = field(default_factory=set)
+    forms: Counter[str] = field(default_factory=Counter)
     ran: dict[str, set[str]] = field(default_factory=dict)
     subjects_not_run: set[str] = field(default_factory=set)
     older: Tracer = field(default_factory=lambda: Tracer("", ()))
@@ -88,7 +91,7 @@ class Session:
     strict: bool = True
     by_rules: bool = False
     model_classes: frozenset[str] = frozenset()
-    only_same_programs: bool = False
+    compares_once: bool = False
     shared: list[SharedState] = field(default_factory=list)
     late: LateValues = field(default_factory=LateValues)
 

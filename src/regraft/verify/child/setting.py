@@ -60,10 +60,13 @@ class Setting:
 
         Where the setting is `brief`, a recorded call has one backward pass and no second call, a
         variant has no backward pass. In float64 no call has gradients: values that a model computes
-        in float32 anyway are no more exact there.
+        in float32 anyway are no more exact there. A call of a slow subject runs once, and has
+        gradients in training only.
         """
         gradients = (recorded or not self.brief) and self.dtype != "float64"
-        return Plan(self.seed, gradients=gradients, repeat=recorded and not self.brief)
+        gradients = gradients and (self.training or not self.subject.slow)
+        repeats = recorded and not (self.brief or self.subject.slow)
+        return Plan(self.seed, gradients=gradients, repeat=repeats, mutants=not self.subject.slow)
 
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:

@@ -25,9 +25,11 @@ class Subject:
     the driver, and `recipe` says in JSON how a reproducer builds the same model.
 
     `light` subjects are compared without perturbed inputs: they are run for the lines that they
-    reach. A subject that is compared `once` takes one seed and as many number formats as `formats`
-    says. `varied(session, words)` yields the subject built with other values of the fields whose
-    names are in `words`; the names of those fields are the `fields` of the yielded subject.
+    reach. A `slow` subject is run in the plain way only: neither twice nor in other modes of
+    PyTorch, and without mutants. A subject that is compared `once` takes one seed and as many
+    number formats as `formats` says. `varied(session, words)` yields the subject built with other
+    values of the fields whose names are in `words`; the names of those fields are the `fields` of
+    the yielded subject.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Subject:
     calls: Callable[[int], tuple[Call, ...]]
     recipe: Mapping[str, Any]
     light: bool = False
+    slow: bool = False
     once: bool = False
     formats: int = 1
     varied: Callable[[Any, frozenset[str]], Iterator[Subject]] = lambda session, words: iter(())

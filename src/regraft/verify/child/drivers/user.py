@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -14,8 +15,11 @@ from regraft.verify.child.drivers.base import Subject, Task
 from regraft.verify.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import build_seeded
+from regraft.verify.child.session import build_seeded, switch_mode
 from regraft.verify.child.tree import Call
+
+# seconds of processor time for a call of a model without gradients; a proof runs thousands of calls
+LONGEST_CALL = 0.02
 
 Factory = Callable[[ModuleType], Any]
 
@@ -63,6 +67,25 @@ class UserDriver:
             )
             if reach(variation, task.session).news:
                 yield variation
+
+    def slow_subject(self, task: Task) -> Subject | None:
+        """Return the subject that the function builds, to be run in the plain way, where its
+        calls take the original longer than `LONGEST_CALL` on average; None where they are faster or
+        one fails."""
+        model, entries = build_seeded(0, self.function, task.session.original)
+        calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
+        target = Target(switch_mode(model, False))
+        for _ in range(2):  # the first call may load code
+            started = time.process_time()
+            outcomes = [execute(target, call, Plan(gradients=False)) for call in calls]
+            if any(outcome.error is not None for outcome in outcomes):
+                return None
+            if time.process_time() - started <= LONGEST_CALL * len(calls):
+                return None
+        recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
+        return Subject(
+            self.spec, self.name, self._build_model, lambda _: calls, recipe, light=True, slow=True
+        )
 
     def _build_model(self, module: ModuleType) -> Any:
         """Return the model that the function builds from a version."""
