@@ -128,8 +128,8 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
     its place in the result; return a tree that says how the result is built from them.
 
     The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
-    "numbers" or "sequence". classes: form and fields of each class of a result. Raises Unsplittable for
-    what cannot be a result.
+    "numbers" or "sequence". classes: form and fields of each class of a result. Raises Unsplittable
+    for what cannot be a result.
     """
     if isinstance(value, Const) and isinstance(value.value, PLAIN_RESULTS):
         return {"value": value.value}
