@@ -57,8 +57,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
 
 
 def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
-    """Return an attribute of a tensor that a region computes, or of a tuple of tensors; refuse
-    attributes of a tensor other than shapes and views."""
+    """Return an attribute of a tensor, or of a tuple of tensors, that a region computes: shape,
+    ndim, dtype and device, data, and views such as `T`; refuse other attributes of a tensor."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])
     if node.attr == "shape":

@@ -178,8 +178,8 @@ def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def call_on_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a function that torch computes for each element of a tensor; None without a
-    tensor."""
+    """Evaluate a built-in that torch computes for each element of a tensor, such as abs(), as one
+    operation; None without a tensor."""
     if not call.tensors:
         return None
     return run_operation(state, call.node, call.code, call.operands)
@@ -215,8 +215,8 @@ def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a function of a tensor whose result the tensor's type decides, as a constant; None
-    without a tensor."""
+    """Evaluate a built-in whose result the type of a tensor decides, not its values, as a constant;
+    None without a tensor."""
     return state.static(run_code(state, call.node, call.code).example) if call.tensors else None
 
 
@@ -298,7 +298,7 @@ def test_type_of_number(
 def zip_rows(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value | None:
-    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples.
+    """Return the value of `zip` or `enumerate` of sequences of known length, as a tuple of tuples.
 
     Returns None where a length is not known, where `enumerate` has a second argument, for a keyword
     other than `strict`, and for a `strict` known only at run time. Refuses different lengths with
@@ -351,8 +351,8 @@ def list_each_sequence(
 def call_math(
     state: Specialisation, node: ast.Call, function_name: str, code: ast.Call, operands: list[Value]
 ) -> Value:
-    """Return the number that the host computes by a function of `math`, also of constants, under a
-    new name; the host reads tensors of one value.
+    """Evaluate a function of `math`, also of constants: a step of the host assigns the number to a
+    new name. The host reads tensors of one value.
 
     Refuses operands and results that are no numbers, and a variable of the network with the name
     `math`, which would hide the module in the host.

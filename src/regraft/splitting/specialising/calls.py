@@ -139,8 +139,8 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
 def call_record_method(
     state: Specialisation, node: ast.Call, base: RecordValue, method_name: str
 ) -> Value | None:
-    """Call a method that the class of a record defines, or `_replace` of a namedtuple; None if the
-    class defines none of this name."""
+    """Evaluate a call of a method that the class of a record defines, or of `_replace` of a
+    namedtuple; None if the class has no such method."""
     if method_name == "_replace":
         return replace_fields(state, node, base, evaluate_arguments(state, node)[1])
     method = find_record_method(base, method_name)
@@ -151,8 +151,8 @@ def call_record_method(
 
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
-    """Call a function that is known, by the first of CALL_HANDLERS that can; refuse a callee known
-    only at run time, and a call that no handler can follow."""
+    """Evaluate a call of a known function by the first of CALL_HANDLERS that returns a value;
+    refuse a callee known only at run time, and a call that no handler can follow."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
@@ -182,8 +182,8 @@ def is_python_function(function: Any) -> bool:
 
 
 def takes_either(function: Any) -> bool:
-    """Return whether an argument of a function may be a tensor on some paths and a constant on
-    others."""
+    """Return whether an argument of a function may be an EitherValue: True for Python functions
+    outside of torch, records, `max` and `min`."""
     is_followable = is_python_function(function) and not is_torch(function)
     return is_followable or is_record(function) or function in (max, min)
 
@@ -225,8 +225,8 @@ def call_record_class(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_module(state: Specialisation, call: Call) -> Value | None:
-    """Call a module as one operation, or follow its forward where the module decides by values or
-    takes objects to be followed; None for another function."""
+    """Evaluate a call of a module as one operation, or follow its forward where the module decides
+    by values or takes objects to be followed; None for another function."""
     module = call.function
     if not isinstance(module, torch.nn.Module):
         return None
@@ -260,7 +260,7 @@ def call_comparison(state: Specialisation, call: Call) -> Value | None:
 
 
 def has_tensor(call: Call) -> bool:
-    """Return whether a region computes an argument."""
+    """Return whether an argument is a tensor that a region computes."""
     return has_kind(call.operands, TensorValue)
 
 
@@ -296,8 +296,8 @@ def check_changed_container(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:
-    """Call a function whose arguments are known; None where they are not, and for a function that
-    may give another result at the next call or changes something outside."""
+    """Evaluate a call whose arguments are all known by running it; None where they are not, and for
+    a function that may give another result at the next call or changes something outside."""
     has_constants = are_static(call.operands)
     if call.holds_local or not has_constants or not is_predictable(call.function):
         return None
@@ -314,8 +314,9 @@ def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
 
 
 def follow_function(state: Specialisation, call: Call) -> Value | None:
-    """Call a function written in Python, or a method of a module or class: as one operation if it
-    can be, else followed; None for any other callee, such as a method of an object from outside."""
+    """Evaluate a call of a function written in Python, or of a method of a module or class: as one
+    operation if it can be, else followed; None for any other callee, such as a method of an object
+    from outside."""
     function = call.function
     is_method = inspect.ismethod(function) and isinstance(
         function.__self__, (torch.nn.Module, type)
@@ -371,8 +372,12 @@ def evaluate_lambda(state: Specialisation, node: ast.Lambda) -> Value:
 def make_local_function(
     state: Specialisation, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
 ) -> Value:
-    """Return a function that forward makes, to be followed where it is called; refuse decorators,
-    generators, global and nonlocal names, and defaults known only at run time."""
+    """Return the value of a lambda or inner function, which is noted in `state.local_functions` and
+    followed where it is called. Refuses decorators, generators, global and nonlocal names, and
+    defaults known only at run time.
+
+    definition: its statements; `node`: the lambda or function itself.
+    """
     unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)

@@ -76,7 +76,8 @@ def has_starred(node: ast.List | ast.Tuple) -> bool:
 def write_sequence(
     state: Specialisation, node: ast.List | ast.Tuple, elements: list[Value]
 ) -> ast.expr:
-    """Return a display of the elements; those that regions compute get names."""
+    """Return the display `node` with the expressions of the values `elements`; tensors are first
+    assigned to names."""
     display = copy.copy(node)
     display.elts = [state.write_for_host(element) for element in elements]
     return display
@@ -106,8 +107,8 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
-    """Evaluate a slice: the host's if it computes a bound, else static. The value has None as its
-    example: only its expression is used."""
+    """Evaluate the slice in an index: the host's value if the host computes a bound, else static.
+    Its example is None, as only its expression is used."""
     bound_nodes = {
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }
@@ -126,9 +127,9 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
 
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
-    """Return a dictionary: an object that forward makes if all keys are known, else one that the
-    host makes. Refuses keys that are no constants, and `**` of what has no known keys or beside
-    keys that are known at run time only."""
+    """Evaluate a dictionary display: an object that forward makes if all keys are known, else a
+    value that the host makes. Refuses keys that are no constants, and `**` of what has no known
+    keys or beside keys that are known at run time only."""
     keys = [
         state.static(None) if key_node is None else state.evaluate(key_node)
         for key_node in node.keys

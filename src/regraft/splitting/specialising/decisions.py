@@ -76,7 +76,7 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
 
 
 def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
-    """Return the expression of all operands but the first."""
+    """Return the expression of all operands of an `and` or `or` but the first."""
     remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
     ast.copy_location(remaining, node.values[1])
     if len(node.values) > 2:
@@ -250,8 +250,8 @@ def evaluate_list_comprehension(
 
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
-    """Return a list of what a generator gives, if it is used up at once and changes nothing; refuse
-    other generators."""
+    """Evaluate a generator expression as a list, if its call uses it up at once and it changes
+    nothing; refuse other generators."""
     methods = {
         call.func.attr
         for call in ast.walk(node)

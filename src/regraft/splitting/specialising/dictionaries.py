@@ -22,8 +22,8 @@ from regraft.splitting.specialising.state import Specialisation
 def update_dictionary(
     state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
 ) -> Value:
-    """Evaluate `update` or `__init__`: set the items of the dictionaries `args`, then those of the
-    keywords, and return None; refuse other arguments."""
+    """Evaluate `update` or `__init__` of the dictionary `owner`: set its items to those of the
+    dictionaries `args`, then to the keywords, and return the value None; refuse other arguments."""
     for mapping in args:
         for key, value in list_items(state, node, mapping).items():
             set_place(state, node, owner, ("item", key), value)
@@ -33,7 +33,8 @@ def update_dictionary(
 
 
 def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, Value]:
-    """Return the items of a dictionary that is known or that forward makes; refuse other values."""
+    """Return the items of a dictionary, whose keys have to be known, as values by key; refuse other
+    values."""
     if is_dict_stand_in(state, value.example):
         return {
             key: get_item(state, node, value.example, state.static(key))
@@ -158,8 +159,9 @@ def call_native(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Call a method that a class has from `dict` or `object`; refuse methods that are not
-    supported, views that are kept, and keys known only at run time."""
+    """Evaluate a method of `owner`, an object that forward makes, which its class inherits from
+    `dict` or `object`. Refuses methods that are not supported, views that are kept, and keys known
+    only at run time."""
     handler = DICTIONARY_METHODS.get(method_name.strip("_")) if isinstance(owner, dict) else None
     if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
         return state.static(None)

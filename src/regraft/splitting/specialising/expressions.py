@@ -112,8 +112,8 @@ def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
 
 
 def _format_parts(state: Specialisation, node: ast.JoinedStr) -> tuple[list[ast.expr], bool]:
-    """Return the parts of an f-string or of a format specification for the host, and whether all
-    its values are static."""
+    """Return the parts of an f-string, or of a format specification, as the host's expressions, and
+    whether the values in it are all static."""
     parts: list[ast.expr] = []
     is_static = True
     for part in node.values:

@@ -27,8 +27,8 @@ from regraft.splitting.specialising.variables import store_name
 
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
-    """Make `function` the one whose statements are read, by a new `state.frame`, and return its
-    definition; refuse it without source, and a lambda from outside.
+    """Make `function` the one whose statements are specialised next: set `state.frame` to a new
+    frame, and return its definition. Refuses a function without source, and a lambda from outside.
 
     prefix: what its names in `state.names` begin with.
     """
@@ -65,8 +65,8 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
 
 
 def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Bring a function whose statements are read next into a form that can be followed, in place,
-    reserve its names, and return it."""
+    """Rewrite a function's definition, in place, into a form that can be followed, mark how its
+    expressions are used, reserve its names in `state`, and return it."""
     state.reserve_names(definition, state.frame.prefix)
     transformer = WithoutLeavingElses(lambda: state.unused_name("exhausted"))
     transformer.generic_visit(definition)
@@ -82,7 +82,8 @@ def inline(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Specialise the function's statements in the place of its call, and return its result.
+    """Specialise a function's statements in the place of its call: their steps are appended to
+    `state.steps`. Return its result.
 
     owner: what its first parameter holds; None for a plain function. Refuses more than 21 calls
     within each other, returns that cannot be moved to the end, and results of different types on
@@ -169,7 +170,7 @@ def bind_arguments(
 
 
 def bind_owner(state: Specialisation, definition: ast.FunctionDef, owner: Any) -> None:
-    """Bind the first parameter, such as `self`, to the owner of a method."""
+    """Let the first parameter of a method, such as `self`, hold the owner in `state.names`."""
     first = state.frame.prefix + definition.args.args[0].arg
     state.names[first] = state.static(owner, state.alias_global("module", owner))
 

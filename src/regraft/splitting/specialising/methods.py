@@ -77,8 +77,8 @@ HOST_METHODS = frozenset(
 def evaluate_arguments(
     state: Specialisation, node: ast.Call, either: bool = False
 ) -> tuple[list[Value], dict[str, Value]]:
-    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart;
-    refuse them of what is not.
+    """Return the values of a call's positional and keyword arguments, with `*` and `**` of what is
+    known taken apart; refuse them of what is not.
 
     either: whether an argument may be a constant on some paths and a tensor on others; the
     arguments in `node` are marked so.
@@ -194,8 +194,8 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a value that the host computes, under a new name if it gives anything but
-    None.
+    """Evaluate a method of a value that the host computes; a result other than None is assigned to
+    a new name by a step of the host.
 
     Refuses methods outside HOST_METHODS, keywords, objects as arguments, and the change of a
     container that something else may see.
@@ -238,9 +238,8 @@ def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Valu
 
 
 def note_extension(state: Specialisation, base: Value, extension: Value) -> None:
-    """Note that a list has an unknown length after `extend` with values of unknown number: with a
-    list whose length is not known, or with anything that is no list and whose elements are not
-    known one by one."""
+    """Note the list `base` as ragged (of unknown length) if `extend` adds an unknown number of
+    elements: from a list of unknown length, or from what is no list and not known one by one."""
     if not (isinstance(extension.example, list) or extension.fields):
         note_ragged(state, base.example, [None])
         return

@@ -63,8 +63,8 @@ def call_on_object(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """Call a method of an object that forward makes, or a built-in with one; return None for
-    other calls."""
+    """Evaluate a call of a method of an object that forward makes, or of a built-in with such an
+    object; return its value, None for other calls."""
     if is_stand_in(state, function):
         method = find_special_method(state, node, function, "__call__")
         return invoke(state, node, method, args, keywords)
@@ -84,7 +84,8 @@ def call_on_object(
 
 
 def dispatch(table: dict[Any, Handler], state: Specialisation, call: ObjectCall) -> Value | None:
-    """Call a function by its handler in the table; return None if it has none there."""
+    """Evaluate a call by the handler that the table has for its function; return the value, None if
+    there is no handler or it declines."""
     if not isinstance(call.function, (type, FunctionType, BuiltinFunctionType)):
         return None  # what has no hash, perhaps
     handler = table.get(call.function)
@@ -101,8 +102,8 @@ def call_super(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
-    """Return what `super()` gives in a method, of its arguments if it has some; refuse `super()`
-    without arguments where the class or the owner is not known."""
+    """Return the object that `super()` gives in the method that is followed, of `args` if there are
+    some; refuse `super()` without arguments where the class or the owner is not known."""
     if args:
         return super(*(argument.example for argument in args))
     defining_class = state.frame.scope.get("__class__")
@@ -152,7 +153,8 @@ def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | No
 
 
 def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate a function that asks for the class of a stand-in, which is the object's."""
+    """Evaluate `isinstance`, `type` or `callable` of an object that forward makes, whose stand-in
+    is an instance of its class."""
     return state.static(call.function(*(argument.example for argument in call.args)))
 
 

@@ -109,8 +109,8 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
 
 
 def bind_operands(state: Specialisation, node: Operator, operands: list[Value]) -> list[Value]:
-    """Return the operands of an operator on tensors: the truth of one for `not`, else with names
-    for the host's numbers."""
+    """Return the operands of an operator on tensors as a region takes them: for `not` the truth of
+    the operand, else each number of the host under a name."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return [evaluate_truth(state, operands[0])]
     return [bind_number(state, operand) for operand in operands]

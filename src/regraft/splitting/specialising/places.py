@@ -33,8 +33,9 @@ from regraft.splitting.specialising.variables import store_name
 
 
 def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:
-    """Store a value under `key`, the name of an object, or of a place of an object or module, and
-    note the change; refuse it if a value that is not used yet reads the place."""
+    """Store a value under `key`, the name of an object, or of a place of an object or module, by
+    steps, and note the change in `state.changed_names`; refuse it if a pending value reads the
+    place."""
     old_names = {
         candidate
         for candidate in state.names
@@ -55,8 +56,9 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
 def set_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
 ) -> None:
-    """Set a place of an object, which is added if the object has no such place; refuse a new key
-    that is no constant, and the change of an object that belongs to the caller."""
+    """Store to a place (attribute or item) of an object that forward makes; a new place is added to
+    its places. Refuses a new key that is no constant, and the change of an object that belongs to
+    the caller."""
     check_change(state, node, stand_in)
     places = get_places(state, node, stand_in)
     # 1 and True are one key
@@ -139,8 +141,8 @@ def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: 
 def read_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
 ) -> Value:
-    """Return what an attribute of a module holds that is a variable of a call; refuse to read it
-    where the call has not assigned it on every path."""
+    """Return the value of an attribute of a module that is a variable of a call; refuse it where
+    this call has not assigned the attribute on every path."""
     value = state.names.get(get_scratch_name(state, module, attribute))
     if value is None:
         raise state.refuse(
@@ -177,9 +179,9 @@ def store_scratch(
 
 
 def undo_stores(state: Specialisation, stored_count: int) -> bool:
-    """Delete the attributes that code assigned to modules after the first `stored_count`; return
-    whether there are any. Raises NewAttribute for an attribute that is no variable of a call
-    yet."""
+    """Delete from the modules the attributes that code assigned after the first `stored_count` of
+    `state.stored_attributes`; return whether there were any. Raises NewAttribute for an attribute
+    that is no variable of a call yet."""
     for attribute in state.stored_attributes[stored_count:]:
         if attribute not in state.scratch:
             raise NewAttribute(attribute)

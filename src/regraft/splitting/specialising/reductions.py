@@ -37,7 +37,7 @@ def is_single_value(value: Value) -> bool:
 
 
 def has_mixed_types(operands: list[Value]) -> bool:
-    """Return whether data decide the type of the largest, smallest or sum of these numbers: they
+    """Return whether inputs decide the type of the sum, maximum or minimum of these numbers: they
     have several types, and not all are known now. A single list or tuple stands for its
     elements."""
     first = operands[0].example
@@ -110,8 +110,8 @@ def select_extreme(
 def decide_extreme(
     state: Specialisation, node: ast.Call, function_name: str, candidates: list[Value]
 ) -> Value:
-    """Evaluate `max` or `min` if some may be numbers of Python: a decision, which gives one or
-    the other."""
+    """Evaluate `max` or `min` of tensors and numbers of Python by comparing two at a time: each
+    comparison is a decision, after which the value is one or the other."""
     names = [state.fresh_name() for _ in candidates]
     for key, candidate in zip(names, candidates, strict=True):
         store(state, ast.Name(key, ast.Store()), candidate)

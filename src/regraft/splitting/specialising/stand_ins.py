@@ -62,7 +62,8 @@ def is_dict_stand_in(state: Specialisation, example: Any) -> bool:
 
 
 def holds_stand_in(state: Specialisation, example: Any) -> bool:
-    """Return whether `example` is an object that forward makes, or holds one."""
+    """Return whether `example` is the stand-in of an object that forward makes, or a list, tuple,
+    dictionary or bound method that holds one."""
     if is_stand_in(state, example):
         return True
     if type(example) in (tuple, list):
@@ -118,8 +119,8 @@ def can_construct(object_class: type) -> bool:
 def record_error(
     state: Specialisation, node: ast.AST, object_class: type, reason: str
 ) -> BaseException:
-    """Return the error for an object that is no record, to be raised by the caller: Mutable if it
-    can be followed attribute by attribute, else the refusal with `reason`."""
+    """Return the error, for the caller to raise, for an object of a class that is no record:
+    Mutable if it can be followed attribute by attribute, else Unsplittable with `reason`."""
     if (
         is_namedtuple(object_class)
         or object_class in state.mutable
@@ -146,8 +147,8 @@ def get_object_name(state: Specialisation, stand_in: Any) -> str:
 
 
 def get_places(state: Specialisation, node: ast.AST, stand_in: Any) -> tuple[Place, ...]:
-    """Return the places of an object; refuse where the paths that lead here disagree on
-    them."""
+    """Return the places of an object that forward makes: its attributes and items, as ("attribute"
+    or "item", name or key). Refuses it where the paths that lead here disagree on them."""
     value = state.names.get(get_object_name(state, stand_in))
     if value is None or not isinstance(value, StaticValue):
         class_name = type(stand_in).__name__
@@ -203,8 +204,8 @@ def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
 
 
 def select_live_names(state: Specialisation, names: Names) -> Names:
-    """Return the names without those of objects that nothing holds any more: no other name, no
-    value that is not used yet, and no constructor that runs."""
+    """Return the names without those of objects that nothing refers to any more: no other name, no
+    pending value, and no constructor that runs."""
     roots: list[Any] = [value.example for value in state.under_construction]
     roots += [value.example for values in state.pending for value in values or ()]
     numbers = {number for number, _ in state.stand_ins.values()}

@@ -53,9 +53,9 @@ GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.
 
 
 def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
-    """Specialise a statement twice: where a name holds the constant that it may hold, and where it
-    does not; refuse it where the name is unknown, the statement is a loop, or it is specialised for
-    this name already.
+    """Specialise a statement twice, as a branch on the name `key`, which may hold one constant:
+    where it does, and where it does not. Refuses it where the name is unknown, the statement is a
+    loop, or it is specialised for this name already.
 
     A name that is gone stands for the one that it was copied from.
     """
@@ -80,8 +80,8 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 
 
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
-    """Specialise a statement once for each module that the index may choose; at run time the host
-    raises LookupError for another index."""
+    """Specialise a statement once for each module that an index may choose, and append a branch on
+    the index; at run time the host raises LookupError for another index."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
@@ -115,7 +115,8 @@ def execute_pass(state: Specialisation, node: ast.Pass) -> None:
 
 
 def execute_expression(state: Specialisation, node: ast.Expr) -> None:
-    """Evaluate an expression for its side effects, which the host repeats."""
+    """Specialise an expression statement: a change in place is followed as an assignment; what the
+    host computes becomes a step of the host, for its effect."""
     if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
         return
     value = state.evaluate(node.value)
@@ -164,8 +165,8 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
 
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
-    """Specialise `del` of local names and of items of objects that forward makes, by their
-    `__delitem__`; refuse other targets."""
+    """Specialise `del` of local names, which are removed from `state.names`, and of items of
+    objects that forward makes; refuse other targets."""
     for target in node.targets:
         base = (
             state.evaluate(target.value)
@@ -249,8 +250,11 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
 def change_tensor(
     state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
 ) -> None:
-    """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases;
-    refuse one that would change the tensor's type or shape."""
+    """Specialise an augmented assignment to the tensor that `key` holds: all names that hold it get
+    the new value. Refuses one that would change the tensor's type or shape.
+
+    load: the expression that reads the target.
+    """
     aliases = find_aliases(state, node, key)
     # where the value is a number, only this name changes
     if len(aliases) > 1 and isinstance(old_value, EitherValue) and old_value.instead is not None:
@@ -264,7 +268,8 @@ def change_tensor(
 
 
 def changes_element(state: Specialisation, load: ast.expr, old_value: Value) -> bool:
-    """Return whether an augmented assignment changes a tensor within a container."""
+    """Return whether the target `load` of an augmented assignment is an element of a container (no
+    tensor) and holds a tensor, which would change in place."""
     return (
         isinstance(load, ast.Subscript)
         and holds_tensor(old_value.example)
@@ -329,7 +334,8 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
 
 
 def is_truth_only(state: Specialisation, key: str) -> bool:
-    """Return whether only the truth of what a name holds is known."""
+    """Return whether the name `key` holds the value of `and` or `or`, of which only the truth is
+    known."""
     return key in state.names and is_truth_of_operand(state.names[key])
 
 
@@ -353,7 +359,7 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:
-    """Specialise `if`: the side that is known to run, or both."""
+    """Specialise `if`: only the side that runs where the test is known, else both, as a branch."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         state.execute_block(node.body if test.example else node.orelse)

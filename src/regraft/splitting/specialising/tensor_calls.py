@@ -160,8 +160,8 @@ def concatenate_list(
 
 
 def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -> None:
-    """Refuse as operands of a tensor operation values of the host other than numbers, slices and
-    displays."""
+    """Refuse a value of the host among the operands of a tensor operation, unless it is a number, a
+    slice or a list or tuple written out."""
     for operand in operands:
         is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
             operand.code, ast.Slice
@@ -194,8 +194,8 @@ def check_squeeze(
 
 
 def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Value]) -> ast.Call:
-    """Return the call with numbers, which the host reads, in the place of tensors of one integer,
-    such as in `torch.arange(t)`; unchanged where torch can run it without their values."""
+    """Return the call with the numbers that the host reads in the place of tensors of one integer,
+    as in `torch.arange(t)`; the call as it is where torch can run it without their values."""
     integer_tensors = [operand for operand in operands if is_single_integer(operand.example)]
     sequences = [
         operand
@@ -220,8 +220,8 @@ def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Va
 
 
 def read_elements(state: Specialisation, sequence: Value) -> ast.Tuple:
-    """Return the display of a tuple with numbers for its one-integer tensors, which the host
-    reads."""
+    """Return the expression of a tuple in which the host reads each tensor of one integer as a
+    number; other elements stay."""
     parts = [get_element(state, sequence, place) for place in sequence.fields]
     codes = [
         read_slice_bound(state, part.code, part).code
@@ -245,9 +245,9 @@ def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> 
 
 
 def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
-    """Return whether code cannot run as one operation: it reads a number that the host computes, or
-    running it on the example reads a value of a tensor, assigns an attribute of a module, or
-    fails."""
+    """Return whether residual code cannot run as one operation: it reads a number that the host
+    computes, or running it on the example reads a value of a tensor, assigns an attribute of a
+    module (which is undone), or fails."""
     for key in reads(code) & state.names.keys():
         value = state.names[key]
         if (
@@ -274,7 +274,8 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
 
 
 def copy_read_names(state: Specialisation, code: ast.expr) -> Names:
-    """Return the names that the code may reach, with containers of their own."""
+    """Return the names that the code reads with their values, in which lists and dictionaries are
+    copies; all names where the code reads a function that forward makes."""
     read = reads(code) & state.names.keys()
     reaches_all = any(holds_local_function(state, state.names[key].example) for key in read)
     return fork({key: state.names[key] for key in (state.names if reaches_all else read)})
