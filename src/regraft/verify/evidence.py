@@ -129,8 +129,9 @@ def _weak_inputs(findings: _Findings) -> str:
 
 
 def _lost_precision(findings: _Findings) -> str:
-    """Return a sentence where results in half precision are farther from exact ones than those of
-    the original, or ""."""
+    """Return a sentence for the first result in half precision whose mean error is more than
+    `_PRECISION_RATIO` times the original's, or is not zero where the original's is; "" where there
+    is none."""
     all_errors = (
         (dtype, original, changed)
         for dtype, errors in findings.record["half precision errors"].items()

@@ -341,8 +341,11 @@ def merge_exits(
 
 
 def join_new_name(state: Specialisation, key: str, paths: list[tuple[list[Step], Names]]) -> Names:
-    """Return, by name, the value after the loop of a variable that only iterations assign, joined
-    from the paths; a tuple on a single path stays as it is."""
+    """Return {key: value} for a variable that only iterations assign, with its value after the
+    loop, joined from the paths; {} where `join_partial` finds none.
+
+    A tuple on a single path stays as it is.
+    """
     values = [(steps, names[key]) for steps, names in paths]
     is_single_tuple = len(paths) == 1 and has_part_names(key, values[0][1], paths[0][1])
     if is_single_tuple and key not in state.deleted_names:

@@ -191,8 +191,11 @@ def list_example_pairs(values: Value) -> list[tuple[Any, Any]]:
 
 
 def append_loop_not_entered(state: Specialisation, node: ast.For, code: ast.expr) -> None:
-    """Append a loop over an empty list, which raises an error where it is entered, and note its
-    step in `state.not_entered_errors`. code: the host's expression of the list."""
+    """Append a loop over a list that is empty in the example; its body raises RuntimeError. Count
+    it in `state.not_entered`, and note the step that raises in `state.not_entered_errors`.
+
+    code: the host's expression of the list.
+    """
     state.not_entered += 1
     reason = f"{state.frame.path}:{node.lineno}: no example entered this loop"
     error_step = HostStep(raise_message("RuntimeError", reason))

@@ -194,8 +194,9 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Evaluate a method of a value that the host computes; a result other than None is assigned to
-    a new name by a step of the host.
+    """Evaluate a method of a value that the host computes. The result is assigned to a new name by
+    a step of the host; for a method that changes a list and gives None the step is the call alone.
+    The example's list changes, too.
 
     Refuses methods outside HOST_METHODS, keywords, objects as arguments, and the change of a
     container that something else may see.

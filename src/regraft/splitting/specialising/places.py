@@ -123,7 +123,8 @@ def set_attribute(
 
 
 def is_scratch(state: Specialisation, module: Any, attribute: Any) -> bool:
-    """Return whether an attribute of a module is a variable of a call."""
+    """Return whether an attribute of a module is among `state.scratch`: calls assign it, so that it
+    is followed as a variable."""
     return (
         isinstance(module, torch.nn.Module)
         and (state.paths.get(id(module)), attribute) in state.scratch
@@ -131,8 +132,8 @@ def is_scratch(state: Specialisation, module: Any, attribute: Any) -> bool:
 
 
 def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: str) -> str:
-    """Return the name for an attribute of a module that is a variable of a call, such as
-    `s3_cache`; the module gets a number at its first."""
+    """Return the name in `state.names` of an attribute of a module that calls assign, such as
+    `s3_cache`; a module without a number gets the next one."""
     if id(module) not in state.scratch_numbers:
         state.scratch_numbers[id(module)] = state.next_number()
     return f"s{state.scratch_numbers[id(module)]}_{attribute}"
@@ -141,8 +142,8 @@ def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: 
 def read_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
 ) -> Value:
-    """Return the value of an attribute of a module that is a variable of a call; refuse it where
-    this call has not assigned the attribute on every path."""
+    """Return the value of an attribute of a module that calls assign (`is_scratch`), from its name
+    in `state.names`; refuse it where this call has not assigned the attribute on every path."""
     value = state.names.get(get_scratch_name(state, module, attribute))
     if value is None:
         raise state.refuse(
@@ -156,10 +157,11 @@ def read_scratch(
 def store_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of a module; do nothing where a layer, weight or buffer is assigned to
-    its own attribute once more.
+    """Specialise `module.attribute = value`: the value is stored under a name of its own in
+    `state.names`, the module itself stays. Nothing is done where a layer, weight or buffer is
+    assigned to its own attribute once more.
 
-    Raises NewAttribute if the attribute is no variable of a call yet; refuses layers, weights,
+    Raises NewAttribute if the attribute is not yet among `state.scratch`; refuses layers, weights,
     buffers, attributes of the class, and modules that are no part of the network.
     """
     path = state.paths.get(id(module))

@@ -80,8 +80,9 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 
 
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
-    """Specialise a statement once for each module that an index may choose, and append a branch on
-    the index; at run time the host raises LookupError for another index."""
+    """Specialise a statement once for each module that an index may choose, each as an arm of a
+    branch on the index, which is appended; join the arms' names in `state.names`. At run time the
+    host raises LookupError for another index."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value

@@ -260,8 +260,9 @@ class Session:
         )
 
     def unfinished_changes(self) -> tuple[Change, ...]:
-        """Return the changes that are uncovered, or of which a relative has not run yet. Refuted
-        changes and removed definitions are left out."""
+        """Return the changes that were not compared yet, or have lines that never ran in either
+        version, or of which a relative has not run yet. Refuted changes and removed definitions are
+        left out."""
         return tuple(
             change
             for change in self._unrefuted_changes()
@@ -398,12 +399,11 @@ class Session:
         )
 
     def is_covered(self) -> bool:
-        """Return whether all unrefuted changes have run and were compared, or time is up."""
+        """Return whether `uncovered_changes` is empty, or time is up."""
         return not self.uncovered_changes() or self.ledger.is_late()
 
     def is_finished(self) -> bool:
-        """Return whether no unrefuted change and no relative needs a run any more, or time is
-        up."""
+        """Return whether `unfinished_changes` is empty, or time is up."""
         return not self.unfinished_changes() or self.ledger.is_late()
 
     def restore(self, names: tuple[str, ...]) -> None:
