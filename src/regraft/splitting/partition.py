@@ -186,7 +186,11 @@ class _Partitioner:
     def live_before_statement(
         self, statement: Statement, live: set[str], on_break: set[str], on_continue: set[str]
     ) -> set[str]:
-        """Return the names that are live before a statement of the host. live: those after it."""
+        """Return the names that are live before a statement of the host.
+
+        live, on_break, on_continue: the names that are live after it, after the loop around, and
+        before its next iteration; a statement that leaves goes to the latter two, or to no name.
+        """
         if isinstance(statement, (Return, Raise)):
             live = set()
         elif isinstance(statement, Break):
@@ -206,8 +210,8 @@ class _Partitioner:
         return set().union(*tests, *arms, set() if has_else else live)
 
     def live_before_region(self, step: RegionStep, live: set[str]) -> set[str]:
-        """Return the names that are live before a region, given those after it, and set its inputs
-        and outputs."""
+        """Return the names that are live before a region, given those after it; set its inputs and
+        outputs, and note in `needed_statements` those of its statements that compute them."""
         region = self.candidates[step.number]
         inputs, defined = set(live), set()
         needed_statements: list[Computation] = []
@@ -261,7 +265,8 @@ class _Partitioner:
         return result
 
     def renumber_calls(self, steps: list[Step]) -> list[Step]:
-        """Give the calls of regions their new numbers, and return the steps, which are changed."""
+        """Set the numbers of the calls of regions, in place and at any depth, to those of
+        `new_numbers`, and return the steps."""
         for step in steps:
             if isinstance(step, RegionStep):
                 step.number = self.new_numbers[step.number]

@@ -73,8 +73,8 @@ def texts_of_parameters(model: torch.nn.Module, path: str) -> list[str]:
 
 
 def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str:
-    """Return the parameter as text; raise Unsplittable where its default is no constant that is
-    supported."""
+    """Return the parameter as text, such as "x" or "scale=1.0"; raise Unsplittable, at `path` and
+    `line`, where its default is no constant that is supported."""
     if parameter.default is parameter.empty:
         return parameter.name
     code = literal(parameter.default)

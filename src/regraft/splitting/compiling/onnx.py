@@ -174,8 +174,8 @@ def trace_sample(
 
 
 def export_region(region: Region, module: RegionModule) -> bytes:
-    """Return the model that torch.export's exporter makes; raise Uncompilable where ONNX cannot
-    express it."""
+    """Return the model, in bytes, that torch.export's exporter makes of the region's largest
+    sample, with the open sizes dynamic; raise Uncompilable where ONNX cannot express it."""
     try:
         with warnings.catch_warnings(), exporter_settings(), shared_registries():
             warnings.simplefilter("ignore")

@@ -39,7 +39,8 @@ def replaced_functions() -> Iterator[None]:
 
 
 def floor_divide(dividend: Any, divisor: Any) -> Any:
-    """Return torch's `dividend // divisor`, as operations whose meaning exporters share."""
+    """Return torch's `dividend // divisor`, computed by operations that mean the same in ONNX; of
+    floats the remainder is taken first, as torch does."""
     numbers = torch.as_tensor(dividend), torch.as_tensor(divisor)
     if not any(number.is_floating_point() for number in numbers):
         return _DIVIDED(dividend, divisor, rounding_mode="floor")
@@ -126,7 +127,8 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield the owner, the name and the replacement of each function."""
+    """Yield for each function of torch that this file replaces: the object that has it as an
+    attribute, the attribute's name, and the function to put there."""
     yield torch.Tensor, "unflatten", unflatten
     yield torch.Tensor, "floor_divide", floor_divide
     yield torch.Tensor, "__floordiv__", floor_divide

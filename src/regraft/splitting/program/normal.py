@@ -144,7 +144,8 @@ class _LoopReturns:
     def replace_block(
         self, statements: list[ast.stmt], leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the statements with their returns replaced."""
+        """Return the statements with their returns replaced as `replace` does, each by the
+        statements `leave` after its assignments."""
         return [
             ast.fix_missing_locations(ast.copy_location(part, statement))
             for statement in statements
@@ -228,8 +229,8 @@ def returns_in_loop_or_with(statement: ast.stmt) -> bool:
 
 
 def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
-    """Return whether a statement of the type `leave` stands below the statement, outside of the
-    loops and functions in it."""
+    """Return whether a statement of the type `leave` stands inside of a statement (not itself), but
+    not in the loops and functions in it."""
     parts = [
         child
         for child in ast.iter_child_nodes(statement)

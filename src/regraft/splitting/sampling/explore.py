@@ -126,7 +126,8 @@ class Explorer:
         self.compiled: dict[ast.expr, CodeType] = {}
 
     def run(self, steps: list[Step], names: dict[str, Any]) -> str:
-        """Run `steps` and return how they ended: "", "break", "continue" or "return"."""
+        """Run `steps`, which changes `names`, and return what ended them: "break", "continue" or
+        "return", or "" for the end of the steps."""
         for position, step in enumerate(steps):
             ended = self.run_step(step, names, steps[position + 1 :])
             if ended:
@@ -279,7 +280,8 @@ class Explorer:
             self.run(body, names)
 
     def run_loop(self, step: Loop, names: dict[str, Any]) -> str:
-        """Run a loop and return "return" where its body returns, else ""."""
+        """Run a loop of the program; return "return" where its body returns, "" where it ends
+        otherwise."""
         elements = (
             self.evaluate(step.header[1], names) if step.header else range(self.max_iterations)
         )

@@ -64,8 +64,9 @@ class Recorder(Explorer):
         return to_torch(names["return"])
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the body of the first arm whose test holds, record its side, and return how the body
-        ended; other arms are not run."""
+        """Run the body of the first arm whose test holds, and return how it ended as `run` does;
+        other arms are not run. Append the arm's number to `trace`, if it is no -1, and to `near`
+        whether a test was at its threshold."""
         near = self.comparisons is not None and self.comparisons.at_threshold
         for (test, body), number in zip(step.arms, step.numbers, strict=True):
             if self.comparisons is not None and test is not None:

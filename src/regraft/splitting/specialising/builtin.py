@@ -142,8 +142,9 @@ def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate list() or tuple() of what is taken element by element, and list() of nothing; None
-    for other operands."""
+    """Evaluate list() or tuple() of a tensor, or of a tuple or record whose elements are known one
+    by one, and list() of nothing; None for other operands, with which the host runs the
+    function."""
     if call.function_name == "list" and not call.operands:
         return make_list(state, call.node, [])
     if not call.operands or not (call.tensors or call.operands[0].fields):
@@ -221,8 +222,8 @@ def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate int(), float() or bool() of a tensor, which the host reads unless it is constant;
-    None for other operands."""
+    """Evaluate int(), float() or bool() of a tensor: a constant if no input decides the tensor,
+    else a number that the host reads by `item()`. None for other operands."""
     tensors = call.tensors
     if not tensors or len(call.operands) != 1:
         return None

@@ -119,7 +119,8 @@ class Call:
 
 
 def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
-    """Evaluate a call: of a method of a value that is not known, or of a known function."""
+    """Evaluate a call: of a method of a tensor or of a value of the host (`call_method`), or of a
+    function or method that is known now (`call_function`)."""
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))
     base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
@@ -192,8 +193,8 @@ def takes_either(function: Any) -> bool:
 
 
 def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
-    """Call a built-in function of Python; None for another function. Refuse functions that forward
-    makes as arguments."""
+    """Evaluate a call of a built-in function of Python; None for another function. Raises
+    Unsplittable where the network's own functions or objects are arguments."""
     if getattr(builtins, call.function_name, None) is not call.function:
         return None
     if call.holds_local:
@@ -205,7 +206,8 @@ def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
-    """Make a tensor of a list of the host, of numbers or of tensors; None for other calls."""
+    """Evaluate `torch.tensor`, `as_tensor`, `cat` or `stack` of a list that the host holds; None
+    for other calls."""
     if not call.takes_host_list:
         return None
     if call.function in (torch.cat, torch.stack):

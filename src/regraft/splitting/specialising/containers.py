@@ -32,7 +32,8 @@ from regraft.splitting.specialising.variables import bind_number, read_slice_bou
 
 
 def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
-    """Evaluate a tuple display: a constant if all elements are, else a value of the host."""
+    """Evaluate a tuple display: static if all elements are known now, else a value of the host;
+    tensors in it are first assigned to names."""
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]
@@ -48,7 +49,8 @@ def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
 
 
 def evaluate_list(state: Specialisation, node: ast.List) -> Value:
-    """Evaluate a list display, which the host makes; refuse objects that it cannot write down."""
+    """Evaluate a list display as a value that the host makes; tensors in it are first assigned to
+    names. Raises Unsplittable for modules, records and other objects as elements."""
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]

@@ -66,7 +66,8 @@ def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Host
 
 
 def list_element_codes(value: Value) -> list[ast.expr] | None:
-    """Return the expressions of a tuple's elements; None if they are not known one by one."""
+    """Return the expressions of a tuple's elements; None for a tuple that is not written out and
+    has elements without a literal, and for what is no tuple."""
     if not isinstance(value.example, tuple):
         return None
     if isinstance(value.code, ast.Tuple):
@@ -188,8 +189,8 @@ def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | 
 
 
 def take_apart(state: Specialisation, value: Value) -> list[Value]:
-    """Unpack a value, in a region or in the host, into new names, and return its elements under
-    these names."""
+    """Append a step, of a region or of the host, that unpacks a tuple, list or tensor into new
+    names; return the elements under these names."""
     parts = list_parts(value)
     element_names = [state.fresh_name() for _ in parts]
     statement = Unpack(tuple(element_names), value.code)

@@ -140,7 +140,8 @@ def index_record(
 def index_host_value(
     state: Specialisation, node: ast.Subscript, base: HostValue, index: Value
 ) -> Value:
-    """Return an element, or a slice, of a container of the host; refuse a tensor as the index."""
+    """Evaluate an index or slice of a container of the host; an element is assigned to a new name
+    if it is a tensor. Raises Unsplittable for a tensor as the index."""
     if isinstance(index, TensorValue):
         raise state.refuse(node, "a container is indexed by a tensor")
     if isinstance(base.code, ast.Tuple) and isinstance(index, StaticValue):

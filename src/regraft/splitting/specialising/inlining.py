@@ -176,7 +176,8 @@ def bind_owner(state: Specialisation, definition: ast.FunctionDef, owner: Any) -
 
 
 def last_returns(body: list[ast.stmt]) -> set[int]:
-    """Return the ids of the returns at the ends of the paths through `body`."""
+    """Return the `id` of each return statement that is the last on a path through `body`, also
+    inside of an `if` or `with` at its end."""
     last = body[-1] if body else None
     if isinstance(last, ast.If):
         return last_returns(last.body) | last_returns(last.orelse)

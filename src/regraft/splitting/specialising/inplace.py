@@ -174,8 +174,8 @@ def is_pending(state: Specialisation, aliases: list[str], addresses: set[int]) -
 
 
 def list_memory_holders(state: Specialisation, aliases: list[str]) -> list[Any]:
-    """Return what may share memory with a tensor beside its aliases: what other names hold, the
-    weights and the inputs."""
+    """Return everything besides the names `aliases` that may share memory with a tensor: the
+    examples of other names that are still read, the weights and the inputs."""
     other_examples = [
         value.example
         for key, value in state.names.items()

@@ -149,7 +149,8 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
 
 
 def share_value(values: list[Value]) -> bool:
-    """Return whether values are one constant or object, or records of one class without fields."""
+    """Return whether all values are the same constant or object, so that one can stand for all, or
+    are records of one class."""
     first, kinds = values[0], {type(value) for value in values}
     if kinds == {RecordValue}:
         return len({type(value.example) for value in values}) == 1

@@ -153,8 +153,8 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
 
 
 def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a tensor: as a read by the host, a constant, a size, a comparison, or one
-    operation of a region."""
+    """Evaluate a method of a tensor: `item` and `tolist` as a read by the host, sizes, comparisons
+    of whole tensors and questions of its type as such, any other as one operation of a region."""
     node, base, method_name = call.node, call.base, call.method_name
     if method_name in READING_METHODS:
         return read_values(state, call)

@@ -185,8 +185,8 @@ def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
 
 
 def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate getattr() or hasattr() of an object; None where it lacks the attribute and there is
-    no default."""
+    """Evaluate getattr() or hasattr() of an object that forward makes; None where getattr() has no
+    default and the object lacks the attribute."""
     value = read_object_attribute(state, call.node, call.first, call.args[1].example)
     if call.function is hasattr:
         return state.static(value is not None)

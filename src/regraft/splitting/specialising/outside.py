@@ -51,8 +51,8 @@ def is_stored(node: ast.AST) -> bool:
 
 
 def changes_scope(node: ast.AST, local_names: set[str]) -> bool:
-    """Return whether a node declares a variable of another function, or stores to an attribute of
-    what is no local variable."""
+    """Return whether a node is a `global` or `nonlocal` statement, or assigns or deletes an
+    attribute of an object that is in none of `local_names`."""
     if isinstance(node, (ast.Global, ast.Nonlocal)):
         return True
     return (

@@ -28,7 +28,7 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def is_single_value(value: Value) -> bool:
-    """Return whether a value is, or may be, a tensor of one element."""
+    """Return whether a value is a tensor of one element, or an EitherValue whose tensor is."""
     return (
         isinstance(value, (TensorValue, EitherValue))
         and isinstance(value.example, torch.Tensor)

@@ -261,8 +261,8 @@ class Specialisation:
         return key
 
     def unused_name(self, variable: str) -> str:
-        """Reserve a variable of the function's own, by a name that it does not use, and return the
-        name."""
+        """Return `variable`, with underscores added until the followed function uses no such name,
+        and reserve it as a variable of this function."""
         while (
             variable in self.frame.own_names or self.frame.prefix + variable in self.reserved_names
         ):
@@ -394,8 +394,9 @@ class Specialisation:
         )
 
     def fork_names(self, names: Names) -> Names:
-        """Return the names with copies of their lists and dictionaries; notes about a container
-        hold for its copy, too."""
+        """Return the names with copies of their lists and dictionaries, so that changes do not
+        reach the originals; notes about a container (`ragged` and the like) are made for its copy,
+        too."""
         copies: dict[int, Any] = {}
         forked = fork(names, copies)
         for notes in (self.ragged, self.partly_aliased, self.caller_containers):

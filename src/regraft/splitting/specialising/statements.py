@@ -195,7 +195,7 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
 
 
 def execute_assign(state: Specialisation, node: ast.Assign) -> None:
-    """Specialise an assignment to its targets in turn."""
+    """Specialise an assignment: evaluate the value once, and store it to each target in turn."""
     value = state.evaluate(node.value)
     if len(node.targets) > 1 and not isinstance(
         value, StaticValue
@@ -341,7 +341,8 @@ def is_truth_only(state: Specialisation, key: str) -> bool:
 
 
 def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
-    """Return the expression with the sizes that regions compute as Python numbers."""
+    """Return the expression of a result in which each name of a size that a region computes is
+    wrapped as `int(name)`, also in tuples and in the fields of objects; other expressions stay."""
     if isinstance(code, ast.Tuple):
         return ast.Tuple([convert_sizes(state, element) for element in code.elts], ast.Load())
     if (
@@ -375,8 +376,8 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
 
 
 def execute_with(state: Specialisation, node: ast.With) -> None:
-    """Specialise `with` of torch.no_grad and its like, which the residual program leaves out;
-    refuse other context managers."""
+    """Specialise `with` of torch.no_grad and its like: only its body, as a residual program
+    computes no gradients. Raises Unsplittable for other context managers."""
     for item in node.items:
         manager = state.evaluate(item.context_expr)
         if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:

@@ -152,7 +152,8 @@ def split_result(state: Specialisation, value: TensorValue) -> Value:
 
 
 def store_fields(state: Specialisation, key: str, value: Value) -> None:
-    """Store a tuple or a record as its elements, under names of their own; refuse it where the
+    """Store each element of a tuple, or field of a record, under a name of its own
+    (`get_part_name`), and let the name `key` hold the tuple of these; raise Unsplittable where the
     source uses one of these names."""
     elements = [bind_copy(state, get_element(state, value, place)) for place in value.fields]
     clashing_names = {get_part_name(key, place) for place in value.fields} & state.reserved_names
