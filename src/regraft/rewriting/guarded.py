@@ -47,7 +47,9 @@ class GuardedRewriter(RangeRewriter):
     """
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch that replaces the range by the kernel call, under an `if` with its
+        conditions where there are any; the file is not changed. Raises Withheld where that is not
+        safe."""
         root = self.root.expr
         if not isinstance(root, ast.expr):
             raise self._withholding("the last step is an in-place statement", self.root)
@@ -299,8 +301,9 @@ class GuardedRewriter(RangeRewriter):
         return binding is body.reaching(name.id, time)
 
     def _is_immutable(self, name: ast.Name) -> bool:
-        """Return whether a name certainly holds a number, a string or None, which nobody can change
-        from outside."""
+        """Return whether a name certainly holds a number, a string or None at the start of the
+        range: by the value bound to it, or as a parameter with a constant default or a `bool`
+        annotation."""
         value = self.match.body.reaching(name.id, self._range_start)
         if value is None:
             return False

@@ -54,7 +54,9 @@ class MultipleOutputRewriter(Rewriter):
     first of them gives all, in mode substitute. A root is a node that computes an output."""
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch with one call of the kernel before or in the place of the first output's
+        statement, names in the places of the outputs, and the inner statements deleted; the file is
+        not changed. Raises Withheld where that is not safe."""
         for root in self.match.roots:
             self._check_root(root)
         first_root = self.match.roots[0]

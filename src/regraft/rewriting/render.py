@@ -185,7 +185,8 @@ class Renderer:
         raise self._withholding(f"the rule's target has a wildcard: {operand}")
 
     def _apply_text(self, operand: Apply) -> str:
-        """Return the text of an operator expression or a call."""
+        """Return the source text of an operator expression or a call of the rule's target, with the
+        texts of its operands."""
         if isinstance(operand.callee, str):
             if operand.callee == "neg":
                 return f"-{self._atom_text(operand.args[0])}"
@@ -246,7 +247,8 @@ class Renderer:
         return None
 
     def _constant_text(self, const: object) -> str:
-        """Return a constant as the matched code spells it, else its `repr`."""
+        """Return the source text of a constant in the matched expressions that equals `const`; its
+        `repr` where there is none."""
         for node in self.match.nodes:
             for ast_node in ast.walk(node.expr):
                 if (

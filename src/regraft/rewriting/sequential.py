@@ -51,7 +51,8 @@ class SequentialRewriter(MatchChecks):
     the op `sequential`."""
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch that replaces the call of the Sequential by a call of the op; the file
+        is not changed. Raises Withheld where that is not safe."""
         call = self.root.expr
         if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
             raise self._withholding("the nn.Sequential is not called with one argument", self.root)

@@ -62,7 +62,10 @@ class Rewriter(StatementRewriter):
         self.branching = self._find_branching()
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch that puts the kernel call in the place of the root's expression and
+        deletes inner statements: under an `if` where the match has tests (version), and with these
+        statements moved into the other branch in mode sink. The file is not changed; raises
+        Withheld where that is not safe."""
         root = self.root.expr
         if not isinstance(root, ast.expr):
             raise self._withholding("the last step is an in-place statement", self.root)

@@ -129,8 +129,8 @@ class StatementRewriter(MatchChecks):
         ]
 
     def _only_feeds_match(self, node: Node) -> bool:
-        """Return whether a node is pure and only matched nodes use its value, directly or through
-        such nodes."""
+        """Return whether a node has no effect, is no input of the pattern, and is used by matched
+        nodes only, directly or through other such nodes."""
         is_pure = node.op in _PURE_OPS or number_of(node.output) is not None
         if not is_pure or node.effect or node.output in self.match.bindings.values():
             return False

@@ -362,8 +362,8 @@ def _decide(
     record: dict[str, Any],
     fatal_definitions: dict[str, str],
 ) -> tuple[Status, str]:
-    """Return status and reason of one change from the child's result alone; the reason is "" for
-    "proved"."""
+    """Return status and reason of one change: refuted where it ended a child, did not import or has
+    a refuted record, unproven where evidence is missing, else proved with the reason ""."""
     fatal = result.get("fatal", {})
     if change.definition in fatal_definitions:
         return "refuted", fatal_definitions[change.definition]

@@ -50,7 +50,7 @@ class Relative:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Relative:
-        """Return the relative whose fields `entry` holds."""
+        """Return the relative from its JSON object, as written from `dataclasses.asdict`."""
         constructions = entry["constructions"]
         if constructions is not None:
             constructions = tuple(

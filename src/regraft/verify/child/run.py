@@ -310,8 +310,8 @@ def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
 def _subjects(
     session: Session, request: Mapping[str, Any], factory: user.Factory | None
 ) -> Iterator[Subject]:
-    """Yield models to be called by their `forward`, each followed by subjects that call its other
-    methods."""
+    """Yield the models that the drivers build, each followed by subjects that call its changed
+    methods other than `forward`."""
     source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
     task = Task(session, request["text"], source)
     tried: Counter[tuple[str, str]] = Counter()

@@ -156,7 +156,8 @@ class Session:
         )
 
     def reached_by(self, original_probe: Tracer, changed_probe: Tracer) -> bool:
-        """Return whether two probes recorded a line or branch that had not run before."""
+        """Return whether the probes of a run recorded a changed line or branch, of an unrefuted
+        definition, that the session still misses."""
         for change in self._unrefuted_changes():
             remaining_gaps = {
                 *changed_probe.gaps(change),
@@ -270,8 +271,8 @@ class Session:
         )
 
     def relatives_to_run(self) -> tuple[Relative, ...]:
-        """Return the relatives of unrefuted definitions that have not run in both modes, without
-        duplicates."""
+        """Return the relatives of unrefuted definitions that have not taken part in comparisons in
+        both modes, without duplicates."""
         return tuple(
             dict.fromkeys(
                 relative

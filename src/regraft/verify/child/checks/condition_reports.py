@@ -199,7 +199,9 @@ class ReportingTransformer(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), arguments, []), node)
 
     def _wrap_operation(self, node: ast.BinOp, text: str, wanted: tuple[str, ...]) -> ast.expr:
-        """Return a call that computes a binary operation and records its operands' effects."""
+        """Return a call of the reporting function that computes a binary operation and records
+        which events of `wanted` its operands cause; a condition with the text `text` is added for
+        it."""
         condition_id = [
             ast.Constant(self._change.definition),
             ast.Constant(self._add_condition(node.lineno, text, wanted)),

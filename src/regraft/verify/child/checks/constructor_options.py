@@ -325,8 +325,8 @@ class _Construction:
     def of(
         cls, definition: ast.AST | None, tree: ast.Module, configs: frozenset[str]
     ) -> _Construction:
-        """Return the construction of a definition of a file; that of a function, or of None, is
-        empty."""
+        """Return the construction of a class of a file, from its own constructor and those of its
+        bases in the file; that of a function, or of None, is empty."""
         classes = [definition, *_base_classes(definition, tree)]
         attributes = {
             name: value for node in reversed(classes) for name, value in _assigned_attributes(node)

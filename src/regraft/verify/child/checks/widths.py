@@ -137,7 +137,9 @@ def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
 
 
 def _resize_part(part: Part, sizes: dict[int, int], features: bool) -> Part:
-    """Return a part with other sizes in its constructor's arguments and its calls."""
+    """Return a part in which sizes that are keys of `sizes` have their new values, in the
+    constructor's arguments and in the calls; with `features` only last dimensions of the calls
+    change."""
     arguments = {
         name: _resize_argument(name, value, sizes) for name, value in part.arguments.items()
     }

@@ -130,8 +130,8 @@ def _values_of_parameters(
 
 
 def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the values shrunk by each scale, where they differ from each other and from the
-    values."""
+    """Return the values shrunk by each scale of `config_shrinking.SCALES`, without repetitions and
+    without results equal to `values`."""
     distinct_values = [values]
     for scale in config_shrinking.SCALES:
         small_values = shrink_values(values, scale)
