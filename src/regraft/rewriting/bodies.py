@@ -42,6 +42,7 @@ def rewrite_body(
     assert isinstance(apply.callee, Ref)
 
     def text(operand: Operand) -> str:
+        """Return the source of the value bound to a variable, or the `repr` of a constant."""
         return (
             source.segment(match.bindings[operand.name])
             if isinstance(operand, Var)

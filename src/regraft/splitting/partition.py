@@ -139,6 +139,8 @@ class _Partitioner:
         places: list[tuple[str, int]] = []
 
         def close() -> None:
+            """Append the run of tensor statements so far to the result, as a call of a new region
+            or as host statements, and begin a new run."""
             if run and all(isinstance(statement.value, ast.Name) for statement in run):
                 result.extend(HostStep(statement) for statement in run)
             elif run:

@@ -93,6 +93,7 @@ def run_in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -
         return None
 
     def cast(leaf: Any, expected_leaf: Any) -> Any:
+        """Return a tensor in the dtype of the expected one; any other leaf as it is."""
         return (
             leaf.type_as(expected_leaf)
             if isinstance(leaf, torch.Tensor) and isinstance(expected_leaf, torch.Tensor)

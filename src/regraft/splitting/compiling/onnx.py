@@ -78,6 +78,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
     read_inputs = {argument.name for argument in session.get_inputs()}
 
     def run(sample: Sample) -> list[Any]:
+        """Return the outputs of ONNX Runtime for a sample, as arrays."""
         inputs = zip(region.inputs, sample, strict=True)
         return list(
             session.run(

@@ -157,6 +157,7 @@ def number_sides(steps: list[Step]) -> list[Side]:
     sides: list[Side] = []
 
     def walk(steps: list[Step]) -> None:
+        """Set `numbers` of the branches in these steps, and append their sides to `sides`."""
         for step in steps:
             if isinstance(step, Loop):
                 walk(step.body)

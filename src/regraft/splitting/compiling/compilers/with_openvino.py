@@ -83,6 +83,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
     input_names = {value.name for value in model.graph.input}
 
     def run(sample: Sample) -> list[Any]:
+        """Return the compiled region's outputs for a sample, as arrays."""
         named_inputs = zip(region.inputs, sample, strict=True)
         return list(
             request.infer(

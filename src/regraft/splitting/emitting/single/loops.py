@@ -128,6 +128,8 @@ def body_exit(
     """
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
+        """Return the names that the body gives where a path leaves it by `way`, with the exit code
+        and GOES_ON."""
         if names[ITERATED] is not running:
             raise Inexpressible("a list that changes while a loop runs over it")
         if way == "return":

@@ -201,8 +201,9 @@ class Lowering:
         return self.add_if(name_of(graph, test), sides, names, graph)
 
     def add_if(self, test: str, sides: list[Side], names: Names, graph: Graph) -> Outcome:
-        """Add an `If` on the bool named `test` with two sides, each lowered on its own copy of the
-        names; return the names with their values after it, None if both sides raise.
+        """Lower two sides, each on its own copy of the names, and add an `If` on the bool named
+        `test`, unless it would do nothing; return the names with their values after it, None if
+        both sides raise.
 
         Raises Inexpressible where the sides give a name values of different types, or copies of one
         list. `names` stays.
