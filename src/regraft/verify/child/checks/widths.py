@@ -43,8 +43,9 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
 
 
 def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> list[int]:
-    """Return at most `_TARGETS` widths to try in the place of a width: the large one, those that
-    give results of the sizes around constants, then these sizes."""
+    """Return at most `_TARGETS` widths to try in the place of `width`: first an odd multiple of it
+    above `WIDE`, then those that scale one of `result_widths` to one of `sizes_around`, then
+    `sizes_around` themselves."""
     large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
     widths_for_results = [
         size * width // result_width
