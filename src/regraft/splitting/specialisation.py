@@ -80,8 +80,9 @@ def follow_calls(
     """Specialise the network on the first call; on a later one where something cannot be run on the
     earlier ones, or a loop is never entered. Returns the state and the residual program.
 
-    scratch: attributes of modules that calls assign. Where no call enters all loops, the first
-    program is returned; raises Unrunnable where no call can be followed.
+    scratch: attributes of modules that calls assign. partial: whether a variable may have no value
+    on some paths. Where no call enters all loops, the first program is returned; raises Unrunnable
+    where no call can be followed.
     """
     first_error: Unrunnable | None = None
     # a program with a loop over lists that are empty for the call

@@ -81,7 +81,7 @@ def constants_of_all(values: list[Value]) -> Constants | None:
 
 def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Constants | None:
     """Return the constants that an operator can give, over all combinations of the constants of its
-    operands.
+    operands; for `int % constant` its remainders, even where the number is not known.
 
     node: the operator. parts: the operands' expressions in it, in the order of `operands`. The
     result is None where the operands' constants are not known, for an operator that may be slow

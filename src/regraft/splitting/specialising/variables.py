@@ -168,8 +168,9 @@ def store_fields(state: Specialisation, key: str, value: Value) -> None:
 
 
 def open_record(state: Specialisation, value: TensorValue) -> RecordValue:
-    """Return the object of named fields that a region computes as a RecordValue whose fields have
-    names or constants: the object itself cannot leave the region."""
+    """Assign an object of named fields, and each of its fields that holds a tensor, to new names in
+    the current region; return it as a RecordValue built from these names and constants: the object
+    itself cannot leave the region."""
     object_name = state.fresh_name()
     append_assignment(state, object_name, value.code, True)
     codes = []
