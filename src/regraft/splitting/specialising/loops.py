@@ -139,7 +139,8 @@ def follow_or_peel(
 
 def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> None:
     """Follow a loop over values of the host, whose number is not known; refuse values of different
-    types or shapes, and a loop that no example enters."""
+    types or shapes, and a loop that no example enters, unless it is over an empty list, which an
+    enclosing loop may fill."""
     if node.orelse:
         start, loop, else_statement = without_else(node, state.unused_name("exhausted"))
         state.execute(start)
