@@ -19,8 +19,8 @@ from regraft.splitting.specialising.variables import save_from_stores, store_nam
 
 def store(state: Specialisation, target: ast.expr, value: Value) -> None:
     """Assign a value to a target of the source: a name, an element, several targets, or an
-    attribute of a module or of an object that forward makes; refuse the attributes of other
-    objects."""
+    attribute of a module or of an object that forward makes; raise Unsplittable for the attributes
+    of other objects."""
     if isinstance(target, (ast.Tuple, ast.List)):
         unpack(state, target, value)
     elif isinstance(target, ast.Subscript):
@@ -45,8 +45,8 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
 
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
-    """Assign the elements of a value to the elements of a tuple or list of targets; refuse a value
-    for which `can_unpack` is False."""
+    """Assign the elements of a value to the elements of a tuple or list of targets; raise
+    Unsplittable for a value for which `can_unpack` is False."""
     starred = [
         place
         for place, element_target in enumerate(target.elts)

@@ -91,7 +91,7 @@ def decide_value(
     labels: Sequence[str] = LABELS,
 ) -> Value:
     """Follow both sides of a decision, the true one first, and return the value that both store
-    under `key`; refuse values of different types or shapes."""
+    under `key`; raise Unsplittable for values of different types or shapes."""
     decide(state, node, test, sides[0], sides[1], labels)
     if isinstance(state.names[key], LostValue):
         raise state.refuse(node, "the sides of this expression have different types or shapes")
@@ -127,7 +127,7 @@ def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostVal
     """Return what `if value` tests: True or False where it is known now, else a value that the host
     tests, read from a tensor of one value by `item()`.
 
-    Refuses tensors of several values, and objects whose class defines its truth.
+    Raises Unsplittable for tensors of several values, and objects whose class defines its truth.
     """
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))

@@ -106,8 +106,8 @@ def call_builtin(
     """Evaluate a call of a built-in function of Python: by its handler in BUILTINS, else by running
     it as it stands, as a constant if all operands are static.
 
-    Refuses functions outside PURE_BUILTINS, and tensors that no handler takes. operands: the
-    positional ones first, then those of the keywords.
+    Raises Unsplittable for functions outside PURE_BUILTINS, and tensors that no handler takes.
+    operands: the positional ones first, then those of the keywords.
     """
     if function_name not in PURE_BUILTINS:
         raise state.refuse(node, f"{function_name}() is not supported")
@@ -164,7 +164,8 @@ def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate sum(), max() or min() of a list of tensors; refuse numbers of several types.
+    """Evaluate sum(), max() or min() of a list of tensors; raise Unsplittable for numbers of
+    several types.
 
     Returns None for numbers of one type, which need nothing special.
     """
@@ -263,8 +264,8 @@ def test_type_of_number(
     """Evaluate isinstance() or type() of a number of the host: a constant where the types that the
     number may have decide, else a truth value that the host finds by isinstance().
 
-    Refuses type() where several types are possible, isinstance() of other classes than int, float
-    and bool, and the value of `and` or `or`.
+    Raises Unsplittable for type() where several types are possible, isinstance() of other classes
+    than int, float and bool, and the value of `and` or `or`.
     """
     if is_truth_of_operand(operands[0]):
         raise state.refuse(
@@ -302,8 +303,8 @@ def zip_rows(
     """Return the value of `zip` or `enumerate` of sequences of known length, as a tuple of tuples.
 
     Returns None where a length is not known, where `enumerate` has a second argument, for a keyword
-    other than `strict`, and for a `strict` known only at run time. Refuses different lengths with
-    `strict=True`.
+    other than `strict`, and for a `strict` known only at run time. Raises Unsplittable for
+    different lengths with `strict=True`.
     """
     keyword_operands = operands[len(operands) - len(node.keywords) :]
     keywords = {
@@ -355,8 +356,8 @@ def call_math(
     """Evaluate a function of `math`, also of constants: a step of the host assigns the number to a
     new name. The host reads tensors of one value.
 
-    Refuses operands and results that are no numbers, and a variable of the network with the name
-    `math`, which would hide the module in the host.
+    Raises Unsplittable for operands and results that are no numbers, and a variable of the network
+    with the name `math`, which would hide the module in the host.
     """
     are_tensors = (
         isinstance(operand.example, torch.Tensor) and operand.example.numel() == 1

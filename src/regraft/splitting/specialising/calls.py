@@ -152,8 +152,8 @@ def call_record_method(
 
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
-    """Evaluate a call of a known function by the first of CALL_HANDLERS that returns a value;
-    refuse a callee known only at run time, and a call that no handler can follow."""
+    """Evaluate a call of a known function by the first of CALL_HANDLERS that returns a value; raise
+    Unsplittable for a callee known only at run time, and a call that no handler can follow."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
@@ -286,8 +286,8 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
 
 
 def check_changed_container(state: Specialisation, call: Call) -> Value | None:
-    """Refuse a method that changes a list, dictionary or set which forward did not make; return
-    None for every other call, which this handler leaves to the next ones."""
+    """Raise Unsplittable for a method that changes a list, dictionary or set which forward did not
+    make; return None for every other call, which this handler leaves to the next ones."""
     owner = getattr(call.function, "__self__", None)
     if call.function_name in MUTATORS and isinstance(owner, (list, dict, set)):
         raise state.refuse(
@@ -375,8 +375,8 @@ def make_local_function(
     state: Specialisation, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
 ) -> Value:
     """Return the value of a lambda or inner function, which is noted in `state.local_functions` and
-    followed where it is called. Refuses decorators, generators, global and nonlocal names, and
-    defaults known only at run time.
+    followed where it is called. Raises Unsplittable for decorators, generators, global and nonlocal
+    names, and defaults known only at run time.
 
     definition: its statements; `node`: the lambda or function itself.
     """

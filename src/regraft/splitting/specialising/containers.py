@@ -130,8 +130,8 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
     """Evaluate a dictionary display: an object that forward makes if all keys are known, else a
-    value that the host makes. Refuses keys that are no constants, and `**` of what has no known
-    keys or beside keys that are known at run time only."""
+    value that the host makes. Raises Unsplittable for keys that are no constants, and `**` of what
+    has no known keys or beside keys that are known at run time only."""
     keys = [
         state.static(None) if key_node is None else state.evaluate(key_node)
         for key_node in node.keys

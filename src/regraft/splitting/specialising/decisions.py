@@ -186,8 +186,8 @@ def check_only_truth(state: Specialisation, node: ast.BoolOp, value: Value) -> N
 
 
 def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: ast.expr) -> Value:
-    """Return the last operand, or its truth if only the truth counts or it is a tensor; refuse a
-    numeric tensor of which more than the truth is used."""
+    """Return the last operand, or its truth if only the truth counts or it is a tensor; raise
+    Unsplittable for a numeric tensor of which more than the truth is used."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
     if isinstance(value, (StaticValue, HostValue)) and not is_truth_asked(node):
@@ -255,7 +255,7 @@ def evaluate_list_comprehension(
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
     """Evaluate a generator expression as a list, if its call uses it up at once and it changes
-    nothing; refuse other generators."""
+    nothing; raise Unsplittable for other generators."""
     methods = {
         call.func.attr
         for call in ast.walk(node)
@@ -272,7 +272,8 @@ def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
 
 
 def _refuse_lambdas(state: Specialisation, node: ast.expr) -> None:
-    """Refuse a comprehension with a lambda, whose parameters may be named as its variables."""
+    """Raise Unsplittable for a comprehension with a lambda, whose parameters may be named as its
+    variables."""
     if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
         raise state.refuse(node, "a lambda in a comprehension is not supported")
 

@@ -30,8 +30,8 @@ from regraft.splitting.specialising.state import Specialisation
 
 def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
     """Return the value with an expression that builds it in the host: dictionaries, objects and
-    records of forward are written out, also within tuples; any other value as it is. Refuses what
-    the host cannot make."""
+    records of forward are written out, also within tuples; any other value as it is. Raises
+    Unsplittable for what the host cannot make."""
     if isinstance(value, RecordValue):
         field_values = {key: get_element(state, value, key) for key in value.fields}
         return write_object(state, node, value, field_values)
@@ -56,7 +56,7 @@ def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
 
 def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Value:
     """Return a dictionary that forward makes as a value whose expression is a display, `{key:
-    ...}`; refuse one with an element that the host cannot make."""
+    ...}`; raise Unsplittable for one with an element that the host cannot make."""
     keys = get_item_keys(state, node, stand_in)
     items = [
         write_display(state, node, state.names[get_place_name(state, stand_in, ("item", key))])
@@ -92,7 +92,8 @@ def write_object(
     `field_values` as keywords; the class is noted in `state.results`, and the host gets one of this
     name.
 
-    Refuses classes and fields that the host cannot make, and names that something else has.
+    Raises Unsplittable for classes and fields that the host cannot make, and names that something
+    else has.
     """
     object_class = type(value.example)
     has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)

@@ -52,7 +52,7 @@ def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | Host
 
 def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> HostValue:
     """Return a list of the values, as a value whose expression is a display; tensors are first
-    assigned to names. Refuses modules and other objects as elements."""
+    assigned to names. Raises Unsplittable for modules and other objects as elements."""
     if any(isinstance(value, RecordValue) or is_static_object(value) for value in values):
         raise state.refuse(
             node, "a container of modules or other objects, made in forward, is not supported"
@@ -217,7 +217,7 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
 
 def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
     """Return the list or tuple that a region computes as one of its elements, each under a new
-    name; refuse elements that are no tensors, constants, lists or tuples."""
+    name; raise Unsplittable for elements that are no tensors, constants, lists or tuples."""
     parts: list[Value] = []
     for place, (example, second_example) in enumerate(list_parts(value)):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
@@ -241,7 +241,7 @@ def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostVal
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
     """Return the elements of a tuple, list or tensor one by one; a region's elements get names.
-    Refuse a value whose length is not known."""
+    Raise Unsplittable for a value whose length is not known."""
     if isinstance(value, TensorValue) and (
         type(value.example) is tuple or is_named_result(value.example)
     ):

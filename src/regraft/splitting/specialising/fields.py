@@ -80,7 +80,8 @@ def replace_fields(
     state: Specialisation, node: ast.Call, value: Value, keywords: dict[str, Value]
 ) -> Value:
     """Return a new object like the record or object `value`, with other values for the fields in
-    `keywords`, as `dataclasses.replace` does; refuse an object that forward did not make."""
+    `keywords`, as `dataclasses.replace` does; raise Unsplittable for an object that forward did not
+    make."""
     record_class = type(value.example)
     if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
         raise state.refuse(
@@ -197,7 +198,8 @@ def convert_namedtuple(
 
 def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
     """Evaluate an operator with a record among its operands: a namedtuple without tensors counts as
-    a tuple, and no record is None. Refuses other operators, and lists of records."""
+    a tuple, and no record is None. Raises Unsplittable for other operators, and lists of
+    records."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
         isinstance(operand, StaticValue) and operand.example is None for operand in operands
@@ -214,7 +216,7 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
 
 
 def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: RecordValue) -> None:
-    """Refuse a record as an operand, unless it is a namedtuple without tensors."""
+    """Raise Unsplittable for a record as an operand, unless it is a namedtuple without tensors."""
     if not is_namedtuple(type(record.example)) or holds_tensor(record.example):
         raise state.refuse(
             node, f"an operator on a {type(record.example).__name__} is not supported"

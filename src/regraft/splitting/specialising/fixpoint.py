@@ -90,8 +90,8 @@ def follow_to_fixpoint(
     header: tuple[str, ast.expr] | None,
     unassigned: Collection[str] = (),
 ) -> None:
-    """Follow the body until the names at its end fit those at its start, and append the loop;
-    refuse a loop that does not settle when its body was followed MAX_OPENINGS + 1 times.
+    """Follow the body until the names at its end fit those at its start, and append the loop; raise
+    Unsplittable for a loop that does not settle when its body was followed MAX_OPENINGS + 1 times.
 
     It is followed again where a tensor grew in it, whose size is open then, where it changes a
     tensor in place, which another name may hold since an iteration before, where it changes a name
@@ -235,7 +235,7 @@ def carry_over_type(
     state: Specialisation, node: ast.AST, key: str, value: Value, end: Value
 ) -> Value | None:
     """Return what a name holds at the start of any iteration where an iteration keeps its type;
-    None where it does not. Refuse an object that changes."""
+    None where it does not. Raise Unsplittable for an object that changes."""
     if isinstance(value, EitherValue):
         return value if fits_either(value, end) else None
     if type(value) is not type(end):
@@ -319,7 +319,8 @@ def merge_exits(
     exhausted: bool,
 ) -> None:
     """Set `state.names` to the names after a loop of an unknown number of iterations, joined from
-    all ways out; refuse a loop that would have to assign a variable where it runs out of elements.
+    all ways out; raise Unsplittable for a loop that would have to assign a variable where it runs
+    out of elements.
 
     next_paths: the paths from an iteration to the next. exhausted: whether the loop also ends where
     no elements are left.

@@ -56,7 +56,8 @@ class Choice(Exception):
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     """Evaluate an index into a tensor, a container, an object or a list of modules.
 
-    Raises Choice where the host chooses a module; refuses indices that cannot be followed.
+    Raises Choice where the host chooses a module; raises Unsplittable for indices that cannot be
+    followed.
     """
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
     if isinstance(base, RecordValue) and is_namedtuple(type(base.example)):
@@ -95,16 +96,16 @@ def write_subscript(base: Value, index: Value) -> ast.expr:
 
 
 def get_typed_element(state: Specialisation, node: ast.Subscript, base: Value, place: int) -> Value:
-    """Return the element of a tuple at `place`; refuse it if its type differs between the paths
-    here."""
+    """Return the element of a tuple at `place`; raise Unsplittable if its type differs between the
+    paths here."""
     return state.require_single_type(node, ast.unparse(node), get_element(state, base, place))
 
 
 def check_element_types(
     state: Specialisation, node: ast.Subscript, base: Value, index: Value
 ) -> None:
-    """Refuse an index known only at run time into a list, tuple or dictionary whose elements in the
-    example have several types."""
+    """Raise Unsplittable for an index known only at run time into a list, tuple or dictionary whose
+    elements in the example have several types."""
     is_container = isinstance(base.example, (list, tuple, dict))
     if not is_container or isinstance(index, StaticValue) or index.example is None:
         return
@@ -128,7 +129,7 @@ def index_record(
     state: Specialisation, node: ast.Subscript, base: RecordValue, index: Value
 ) -> Value:
     """Return the field that a known index of a record gives, such as of an output of transformers,
-    which is a tuple, too; refuse other indices."""
+    which is a tuple, too; raise Unsplittable for other indices."""
     if isinstance(index, StaticValue):
         element = run_code(state, node, write_subscript(base, index)).example
         for place in base.fields if element is not None else ():
@@ -195,8 +196,8 @@ def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
 
 def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
     """Append a host step that converts a list of numbers to an array under a new name; return it as
-    a tensor of one dimension, of open size if the list's length is not known. Refuses numbers of
-    several types."""
+    a tensor of one dimension, of open size if the list's length is not known. Raises Unsplittable
+    for numbers of several types."""
     kinds = {type(number) for number in numbers.example}
     if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
         raise state.refuse(

@@ -28,7 +28,8 @@ from regraft.splitting.specialising.variables import store_name
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
     """Make `function` the one whose statements are specialised next: set `state.frame` to a new
-    frame, and return its definition. Refuses a function without source, and a lambda from outside.
+    frame, and return its definition. Raises Unsplittable for a function without source, and a
+    lambda from outside.
 
     prefix: what its names in `state.names` begin with.
     """
@@ -85,9 +86,9 @@ def inline(
     """Specialise a function's statements in the place of its call: their steps are appended to
     `state.steps`. Return its result.
 
-    owner: what its first parameter holds; None for a plain function. Refuses more than 21 calls
-    within each other, returns that cannot be moved to the end, and results of different types on
-    different paths.
+    owner: what its first parameter holds; None for a plain function. Raises Unsplittable for more
+    than 21 calls within each other, returns that cannot be moved to the end, and results of
+    different types on different paths.
     """
     if state.call_depth > 20:
         raise state.refuse(node, "functions call each other too deeply")
@@ -140,7 +141,7 @@ def bind_arguments(
     keywords: dict[Any, Value],
 ) -> None:
     """Bind the parameters of a function to the arguments of its call, and to the defaults of the
-    others; refuse arguments that do not fit."""
+    others; raise Unsplittable for arguments that do not fit."""
     positional = (
         [state.static(owner, state.alias_global("module", owner)), *args]
         if owner is not None

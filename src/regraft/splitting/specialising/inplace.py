@@ -31,8 +31,8 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
 
 def store_element(state: Specialisation, target: ast.Subscript, value: Value) -> None:
     """Specialise `base[index] = value`: a local tensor gets a new value under all its names, the
-    host stores to a list, an object that forward makes follows its `__setitem__`. Refuses other
-    targets."""
+    host stores to a list, an object that forward makes follows its `__setitem__`. Raises
+    Unsplittable for other targets."""
     state.pending.append([value])
     index = state.evaluate(without_slices(target.slice))
     base = state.evaluate(target.value)
@@ -69,9 +69,9 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
 def put_in_list(
     state: Specialisation, target: ast.Subscript, base: HostValue, index: Value, value: Value
 ) -> None:
-    """Append the host's step `list[index] = value`; refuse objects, an index that is no whole
-    number, and a list that something else may see change. The list of the example changes, too,
-    unless it lacks the element."""
+    """Append the host's step `list[index] = value`; raise Unsplittable for objects, an index that
+    is no whole number, and a list that something else may see change. The list of the example
+    changes, too, unless it lacks the element."""
     index = read_slice_bound(state, target.slice, index)
     if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
         raise state.refuse(
@@ -93,7 +93,8 @@ def put_in_list(
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment, and return
-    True; return False for any other call. Refuse a method that would change the tensor's type."""
+    True; return False for any other call. Raise Unsplittable for a method that would change the
+    tensor's type."""
     method = node.func
     if not (
         isinstance(method, ast.Attribute)
@@ -137,8 +138,8 @@ def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | Non
 
 def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
     """Return the names that hold the very tensor under `key`, which is about to change in place;
-    refuse if anything else may see the change. Names that only some paths assign and that may share
-    its memory are dropped."""
+    raise Unsplittable if anything else may see the change. Names that only some paths assign and
+    that may share its memory are dropped."""
     if key not in state.names:
         raise state.refuse(node, "a function made in another changes a tensor of that one")
     tensor = state.names[key].example

@@ -104,8 +104,8 @@ def is_unknown_number(state: Specialisation, code: ast.AST) -> bool:
 
 
 def check_change(state: Specialisation, node: ast.AST, example: Any) -> None:
-    """Refuse the change of a list or dictionary, `example`, that belongs to the caller, or that two
-    names hold on some paths only."""
+    """Raise Unsplittable for the change of a list or dictionary, `example`, that belongs to the
+    caller, or that two names hold on some paths only."""
     if id(example) in state.caller_containers:
         raise state.refuse(
             node, "what an argument holds is changed here, which the caller would see"
@@ -149,8 +149,8 @@ def holds_list(example: Any) -> bool:
 
 
 def check_no_list_read(state: Specialisation, node: ast.AST) -> None:
-    """Refuse the change of a list at `node` if the expression around it has evaluated, but not used
-    yet, a value that reads a list."""
+    """Raise Unsplittable for the change of a list at `node` if the expression around it has
+    evaluated, but not used yet, a value that reads a list."""
     for value in state.pending_values():
         own_codes = {id(part) for part in value.fields.values()} | {id(value.code)}
         name_nodes = (

@@ -46,8 +46,8 @@ MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 
 def execute_for(state: Specialisation, node: ast.For) -> None:
-    """Unroll a `for` loop whose elements are listed while specialising; refuse more than
-    MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration.
+    """Unroll a `for` loop whose elements are listed while specialising; raise Unsplittable for more
+    than MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration.
 
     An unrolled loop with an early exit becomes a loop that runs once.
     """
@@ -138,9 +138,9 @@ def follow_or_peel(
 
 
 def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> None:
-    """Follow a loop over values of the host, whose number is not known; refuse values of different
-    types or shapes, and a loop that no example enters, unless it is over an empty list, which an
-    enclosing loop may fill."""
+    """Follow a loop over values of the host, whose number is not known; raise Unsplittable for
+    values of different types or shapes, and a loop that no example enters, unless it is over an
+    empty list, which an enclosing loop may fill."""
     if node.orelse:
         start, loop, else_statement = without_else(node, state.unused_name("exhausted"))
         state.execute(start)
@@ -266,7 +266,8 @@ def execute_break(state: Specialisation, node: ast.Break) -> None:
 def execute_continue(state: Specialisation, node: ast.Continue) -> None:
     """End the path with `continue`, and note the path as a way to the next iteration.
 
-    Refuses `continue` within `with` or `try` in a loop whose iterations are followed one by one.
+    Raises Unsplittable for `continue` within `with` or `try` in a loop whose iterations are
+    followed one by one.
     """
     if state.loops[-1].unrolled:
         raise state.refuse(

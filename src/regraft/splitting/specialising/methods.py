@@ -78,7 +78,7 @@ def evaluate_arguments(
     state: Specialisation, node: ast.Call, either: bool = False
 ) -> tuple[list[Value], dict[str, Value]]:
     """Return the values of a call's positional and keyword arguments, with `*` and `**` of what is
-    known taken apart; refuse them of what is not.
+    known taken apart; raise Unsplittable for them of what is not.
 
     either: whether an argument may be a constant on some paths and a tensor on others; the
     arguments in `node` are marked so.
@@ -107,7 +107,7 @@ def evaluate_arguments(
 
 
 def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[Value]:
-    """Return the elements of an argument such as `*rows`; refuse them if their number is not
+    """Return the elements of an argument such as `*rows`; raise Unsplittable if their number is not
     known."""
     sequence = state.evaluate(arg.value)
     if isinstance(sequence, StaticValue) and isinstance(sequence.example, (tuple, list)):
@@ -198,8 +198,8 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
     a step of the host; for a method that changes a list and gives None the step is the call alone.
     The example's list changes, too.
 
-    Refuses methods outside HOST_METHODS, keywords, objects as arguments, and the change of a
-    container that something else may see.
+    Raises Unsplittable for methods outside HOST_METHODS, keywords, objects as arguments, and the
+    change of a container that something else may see.
     """
     node, base, method_name = call.node, call.base, call.method_name
     if method_name not in HOST_METHODS:

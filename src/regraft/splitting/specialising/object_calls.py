@@ -103,7 +103,8 @@ def call_super(state: Specialisation, call: ObjectCall) -> Value:
 
 def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
     """Return the object that `super()` gives in the method that is followed, of `args` if there are
-    some; refuse `super()` without arguments where the class or the owner is not known."""
+    some; raise Unsplittable for `super()` without arguments where the class or the owner is not
+    known."""
     if args:
         return super(*(argument.example for argument in args))
     defining_class = state.frame.scope.get("__class__")
@@ -124,8 +125,8 @@ def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None
 
 
 def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dataclasses.replace(), which refuses an object that forward did not make; None for a
-    namedtuple."""
+    """Evaluate dataclasses.replace(), which raises Unsplittable for an object that forward did not
+    make; None for a namedtuple."""
     if is_namedtuple(type(call.first)):
         return None
     return replace_fields(state, call.node, call.args[0], call.keywords)
@@ -144,8 +145,8 @@ def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
     """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call;
-    None for other attributes. Refuse it where this call has not assigned the attribute on every
-    path."""
+    None for other attributes. Raise Unsplittable where this call has not assigned the attribute on
+    every path."""
     if type(call.second) is not str or not is_scratch(state, call.first, call.second):
         return None
     value = read_scratch(state, call.node, call.first, call.second)
@@ -196,7 +197,8 @@ def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate setattr() of an object, and return None as a value; refuse descriptors."""
+    """Evaluate setattr() of an object, and return None as a value; raise Unsplittable for
+    descriptors."""
     set_attribute(state, call.node, call.first, call.args[1].example, call.args[2])
     return state.static(None)
 

@@ -68,7 +68,7 @@ def read_object_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str
 ) -> Value | None:
     """Return an attribute of an object that forward makes, what its property gives, or an attribute
-    or method of its class; None if there is none. Refuses other descriptors."""
+    or method of its class; None if there is none. Raises Unsplittable for other descriptors."""
     check_not_private(state, node, attribute)
     object_class = type(stand_in)
     class_attribute = inspect.getattr_static(object_class, attribute, None)

@@ -81,7 +81,7 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
     constants leave a single outcome, else by running it.
 
     The value is a tensor where an operand is, else the host's where the host computes an operand,
-    else a constant. Refuses what cannot be followed.
+    else a constant. Raises Unsplittable for what cannot be followed.
     """
     operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     operands = [state.evaluate(operand_node) for operand_node in operand_nodes]

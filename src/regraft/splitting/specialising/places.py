@@ -34,8 +34,8 @@ from regraft.splitting.specialising.variables import store_name
 
 def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:
     """Store a value under `key`, the name of an object, or of a place of an object or module, by
-    steps, and note the change in `state.changed_names`; refuse it if a pending value reads the
-    place."""
+    steps, and note the change in `state.changed_names`; raise Unsplittable if a pending value reads
+    the place."""
     old_names = {
         candidate
         for candidate in state.names
@@ -57,8 +57,8 @@ def set_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
 ) -> None:
     """Store to a place (attribute or item) of an object that forward makes; a new place is added to
-    its places. Refuses a new key that is no constant, and the change of an object that belongs to
-    the caller."""
+    its places. Raises Unsplittable for a new key that is no constant, and the change of an object
+    that belongs to the caller."""
     check_change(state, node, stand_in)
     places = get_places(state, node, stand_in)
     # 1 and True are one key
@@ -71,8 +71,8 @@ def set_place(
 
 
 def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Place) -> None:
-    """Remove a place from an object; do nothing to its places if it has no such place. Refuse the
-    change of an object that belongs to the caller."""
+    """Remove a place from an object; do nothing to its places if it has no such place. Raise
+    Unsplittable for the change of an object that belongs to the caller."""
     check_change(state, node, stand_in)
     remaining = tuple(
         candidate for candidate in get_places(state, node, stand_in) if candidate != place
@@ -97,7 +97,7 @@ def mark_caller_containers(state: Specialisation, node: ast.AST, value: Value) -
 
 
 def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> None:
-    """Refuse an attribute such as `__x`, whose name Python mangles by class."""
+    """Raise Unsplittable for an attribute such as `__x`, whose name Python mangles by class."""
     if attribute.startswith("__") and not attribute.endswith("__"):
         raise state.refuse(
             node, f"{attribute}, whose name differs from class to class, is not supported"
@@ -107,8 +107,8 @@ def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> N
 def set_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of an object; refuse properties and other descriptors, but for those
-    of `__slots__`, and names that Python mangles."""
+    """Assign to an attribute of an object; raise Unsplittable for properties and other descriptors,
+    but for those of `__slots__`, and names that Python mangles."""
     check_not_private(state, node, attribute)
     class_attribute = inspect.getattr_static(type(stand_in), attribute, None)
     if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(
@@ -143,7 +143,8 @@ def read_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
 ) -> Value:
     """Return the value of an attribute of a module that calls assign (`is_scratch`), from its name
-    in `state.names`; refuse it where this call has not assigned the attribute on every path."""
+    in `state.names`; raise Unsplittable where this call has not assigned the attribute on every
+    path."""
     value = state.names.get(get_scratch_name(state, module, attribute))
     if value is None:
         raise state.refuse(
@@ -161,8 +162,8 @@ def store_scratch(
     `state.names`, the module itself stays. Nothing is done where a layer, weight or buffer is
     assigned to its own attribute once more.
 
-    Raises NewAttribute if the attribute is not yet among `state.scratch`; refuses layers, weights,
-    buffers, attributes of the class, and modules that are no part of the network.
+    Raises NewAttribute if the attribute is not yet among `state.scratch`; raises Unsplittable for
+    layers, weights, buffers, attributes of the class, and modules that are no part of the network.
     """
     path = state.paths.get(id(module))
     if isinstance(value, StaticValue) and is_reassigned(module, attribute, value.example):

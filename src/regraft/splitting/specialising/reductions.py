@@ -51,7 +51,8 @@ def reduce_list(
     state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
 ) -> Value:
     """Evaluate `sum`, `max` or `min` of tensors in a list of the host, as a tensor under a new
-    name; refuse `max` and `min` of tensors of several values, and what the host does not hold."""
+    name; raise Unsplittable for `max` and `min` of tensors of several values, and what the host
+    does not hold."""
     function = getattr(builtins, function_name)
     are_single = all(
         isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
@@ -71,8 +72,8 @@ def select_extreme(
     """Evaluate `max` or `min` of tensors of one element each, also beside numbers: the first of the
     largest or smallest. A single operand stands for its elements.
 
-    Refuses keywords, and tensors of several values or types. The result may share memory with each
-    candidate.
+    Raises Unsplittable for keywords, and tensors of several values or types. The result may share
+    memory with each candidate.
     """
     candidates = operands if len(operands) > 1 else take_elements(state, node, operands[0])
     are_single = all(

@@ -54,8 +54,8 @@ GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.
 
 def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
     """Specialise a statement twice, as a branch on the name `key`, which may hold one constant:
-    where it does, and where it does not. Refuses it where the name is unknown, the statement is a
-    loop, or it is specialised for this name already.
+    where it does, and where it does not. Raises Unsplittable where the name is unknown, the
+    statement is a loop, or it is specialised for this name already.
 
     A name that is gone stands for the one that it was copied from.
     """
@@ -167,7 +167,7 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
     """Specialise `del` of local names, which are removed from `state.names`, and of items of
-    objects that forward makes; refuse other targets."""
+    objects that forward makes; raise Unsplittable for other targets."""
     for target in node.targets:
         base = (
             state.evaluate(target.value)
@@ -211,8 +211,8 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
     """Specialise `x += y`: a tensor changes in place under all its names, a list is extended,
     anything else is assigned anew.
 
-    A tensor `@=` is assigned anew, too. Refuses a target whose evaluation changes something, an
-    object or list that changes otherwise than by `+=`, and a tensor in a container.
+    A tensor `@=` is assigned anew, too. Raises Unsplittable for a target whose evaluation changes
+    something, an object or list that changes otherwise than by `+=`, and a tensor in a container.
     """
     target = node.target
     load = copy.copy(target)
@@ -252,7 +252,7 @@ def change_tensor(
     state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
 ) -> None:
     """Specialise an augmented assignment to the tensor that `key` holds: all names that hold it get
-    the new value. Refuses one that would change the tensor's type or shape.
+    the new value. Raises Unsplittable for one that would change the tensor's type or shape.
 
     load: the expression that reads the target.
     """
@@ -296,8 +296,8 @@ def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
     """Specialise `return`: of the network in the host; of a function that is followed by storing
-    the value under the name `result` with the function's prefix. Refuse results of the network that
-    the host cannot make."""
+    the value under the name `result` with the function's prefix. Raise Unsplittable for results of
+    the network that the host cannot make."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type
@@ -407,8 +407,8 @@ STATEMENTS: dict[type[ast.stmt], Handler] = {
 
 
 def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
-    """Specialise one statement by the handler for the type of its node; refuse types without a
-    handler.
+    """Specialise one statement by the handler for the type of its node; raise Unsplittable for
+    types without a handler.
 
     Where it raises Choice or Cases, its steps and names are undone, and it is specialised once for
     each module or kind of value. The new host steps get the statement's place, unless they have

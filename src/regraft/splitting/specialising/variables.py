@@ -239,7 +239,7 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
 
 def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Value:
     """Return a bound of a slice: the host reads a tensor of one integer, which is known if no input
-    decides it; other values stay as they are. Refuse other tensors."""
+    decides it; other values stay as they are. Raise Unsplittable for other tensors."""
     if not isinstance(value, TensorValue) and not isinstance(value.example, torch.Tensor):
         return value
     if not is_single_integer(value.example):
