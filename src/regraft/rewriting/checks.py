@@ -161,10 +161,9 @@ class MatchChecks:
         )
 
     def _check_compound(self) -> None:
-        """Raise Withheld where a call that computes several nodes is matched in part only.
-
-        Such a call, of a `Sequential` or an inlined function, is replaced as a unit or not at all.
-        """
+        """Raise Withheld where a call that computes several nodes, of a `Sequential` or an inlined
+        function, is matched in part only: it is replaced as a unit or not at all. Also raise it
+        where a method of `self` that only passes a matched value on would no longer be called."""
         for expr, value in self.match.body.compound.items():
             matched_nodes = [node for node in self.match.nodes if node.expr is expr]
             if matched_nodes:

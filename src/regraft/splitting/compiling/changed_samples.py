@@ -38,8 +38,8 @@ def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
 
 def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Sample]:
     """Yield the sample with the whole numbers of its tensors negated and, unless they may be sizes,
-    another with the numbers shifted up to the largest of their type. Yield nothing where it has
-    none."""
+    another with the numbers shifted up to the largest of their type. Tensors without dimensions
+    stay as they are; yield nothing where no other tensor holds whole numbers."""
     for change in (torch.neg,) if may_be_sizes else (torch.neg, towards_largest):
         changed = tuple(
             change(tensor) if tensor.dim() and tensor.dtype in WHOLE_NUMBERS else tensor

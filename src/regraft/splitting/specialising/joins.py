@@ -51,7 +51,7 @@ def merge_paths(
     state: Specialisation, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True
 ) -> None:
     """Set `state.names` to the names after paths that meet; where plain values differ, each path
-    assigns its own to a variable of the host at its end.
+    assigns its own to a variable of the host at its end. Without a path nothing changes.
 
     ends: the steps and names of each path, which may be changed. drop_leaving: whether paths whose
     steps leave are ignored.
@@ -177,7 +177,8 @@ def fit_host_variable(values: list[Value]) -> bool:
 
 def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Return the HostValue of the variable `key`, to which each path assigns its plain value at its
-    end, unless it holds the value already. Its example is the longest list among them."""
+    end, unless it holds the value already. Its example is the longest list among them, which is
+    noted as of unknown length where their lengths differ."""
     values = [value for _, value in path_values]
     longest = find_longest(values)
     unbound = [
