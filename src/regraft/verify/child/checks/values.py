@@ -139,8 +139,8 @@ def _clear_first_rows(call: Call) -> Call:
     """
 
     def clear_leaf(leaf: Any) -> Any:
-        """Return a copy of a floating point tensor with its first row zero, any other argument as
-        it is."""
+        """Return a copy of a floating point tensor of at least two dimensions with its first
+        row zero, any other argument as it is."""
         if not _has_real_numbers(leaf) or leaf.dim() < 2:
             return leaf
         cleared = leaf.clone()

@@ -206,8 +206,8 @@ def _is_text(parameter: inspect.Parameter) -> bool:
 
 
 def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
-    """Return the configuration's value under the name of a parameter, or what the name suggests;
-    None for neither."""
+    """Return the configuration's number, boolean or string under the name of a parameter, else what
+    the name and annotation suggest; None for neither."""
     config_value = getattr(config, parameter.name, None)
     if isinstance(config_value, bool | int | float | str):
         return config_value
