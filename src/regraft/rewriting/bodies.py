@@ -16,8 +16,11 @@ from regraft.source.text import Edit, Span
 def rewrite_body(
     match: BodyMatch, imports: Imports
 ) -> tuple[Edit, Span, frozenset[str]] | Withheld:
-    """Return the edit that replaces the body of a function by one `return` of the kernel call, the
-    span that it replaces and the qualified names to import; or the reason not to rewrite."""
+    """Return the edit that replaces the whole body of a matched function by one `return` of the
+    kernel call, the span that it replaces and the qualified names that the file then has to import.
+
+    Where that would not be safe, a Withheld with the reason is returned, not raised.
+    """
     source, statements = imports.source, match.statements
     line = statements[0].lineno
     span = Span(source.span(statements[0]).start, source.span(statements[-1]).end)
@@ -39,6 +42,7 @@ def rewrite_body(
     assert isinstance(apply.callee, Ref)
 
     def text(operand: Operand) -> str:
+        """Return the source of the value bound to a variable, or the `repr` of a constant."""
         return (
             source.segment(match.bindings[operand.name])
             if isinstance(operand, Var)

@@ -71,6 +71,7 @@ _WRITABLE_RESULTS = (
 
 class MatchChecks:
     """One match in its file, and the checks that raise Withheld where it must not be rewritten.
+    They return None and change nothing.
 
     root     the matched node that computes the output, the last one of several
     matched  the nodes of the match
@@ -82,7 +83,7 @@ class MatchChecks:
         self.matched = frozenset(match.nodes)
 
     def _withholding(self, reason: str, node: Node) -> Withheld:
-        """Return the Withheld for a reason at the line of a node."""
+        """Return the Withheld, for the caller to raise, with a reason and the line of a node."""
         return Withheld(reason, getattr(node.expr, "lineno", node.statement.node.lineno))
 
     def _check_places(self, root: ast.expr, node: Node) -> None:
@@ -103,8 +104,8 @@ class MatchChecks:
             raise self._withholding(self.imports.obstacle, self.root)
 
     def _check_enclosing_expressions(self, root: ast.expr, node: Node) -> None:
-        """Raise Withheld where the expression of a node is inside an f-string, or its statement
-        binds a name or suspends the function inside an expression."""
+        """Raise Withheld where the expression `root` is inside an f-string, or the statement of its
+        node contains `:=`, `yield` or `await`."""
         for outer in ast.walk(node.statement.node):
             if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
                 raise self._withholding("inside an f-string", node)
@@ -112,7 +113,9 @@ class MatchChecks:
                 raise self._withholding(f"the statement holds a {type(outer).__name__}", node)
 
     def _check_elided_layer(self, elided: Node) -> None:
-        """Raise Withheld where a layer that is no longer called may have hooks or another type."""
+        """Raise Withheld for the call of a layer that the kernel leaves out, where the file
+        registers hooks, which may be on it, or sets a layer of this name on an object other than
+        `self`."""
         layer_name = elided.layer.name if elided.layer is not None else ""
         name = layer_name.split("[")[0].rpartition(".")[2]
         if _HOOK_REGISTRATION.search(self.source.text):
@@ -126,9 +129,10 @@ class MatchChecks:
             )
 
     def _check_writes(self, root: Node) -> None:
-        """Raise Withheld where the result, or a value that may share its memory, is written into.
+        """Raise Withheld where the result of `root`, or a value that may share its memory, is
+        changed in place afterwards, because a kernel may keep its result for the backward pass.
 
-        A kernel may keep its result for the backward pass.
+        Kernels whose result may be written into are excepted.
         """
         if self.match.pattern.kernel.startswith(_WRITABLE_RESULTS):
             return
@@ -143,7 +147,8 @@ class MatchChecks:
                     pending.append(use.output)
 
     def _is_set_outside(self, name: bytes) -> bool:
-        """Return whether the file sets an attribute of this name on an object other than `self`."""
+        """Return whether the file assigns to an attribute of this name on an object other than
+        `self`, also by `setattr`; a search of the text."""
         text = self.source.text
         for assignment in re.finditer(rb"\.%s\s*=(?!=)" % re.escape(name), text):
             if not re.search(
@@ -156,10 +161,9 @@ class MatchChecks:
         )
 
     def _check_compound(self) -> None:
-        """Raise Withheld where a call that computes several nodes is matched in part only.
-
-        Such a call, of a `Sequential` or an inlined function, is replaced as a unit or not at all.
-        """
+        """Raise Withheld where a call that computes several nodes, of a `Sequential` or an inlined
+        function, is matched in part only: it is replaced as a unit or not at all. Also raise it
+        where a method of `self` that only passes a matched value on would no longer be called."""
         for expr, value in self.match.body.compound.items():
             matched_nodes = [node for node in self.match.nodes if node.expr is expr]
             if matched_nodes:
@@ -198,8 +202,9 @@ class MatchChecks:
             )
 
     def _check_passing_method(self, expr: ast.AST, name: str) -> None:
-        """Raise Withheld where an inlined method of `self`, through which a matched value only
-        passes to other matched nodes, would no longer be called."""
+        """Raise Withheld where the inlined call `expr` of the method `name` of `self` only passes a
+        matched value on to matched nodes, and would no longer be called: a subclass may override
+        it."""
         value = self.match.body.compound[expr]
         between = any(
             value is argument for node in self.match.nodes for argument in node.args.values()
@@ -210,12 +215,13 @@ class MatchChecks:
             )
 
     def _has_work(self, node: Node) -> bool:
-        """Return whether an unmatched node of a call does more than pass values on."""
+        """Return whether a node that is not matched has an effect or computes something, instead of
+        only passing values on (`py.*`)."""
         return node.effect or not node.op.startswith("py.")
 
     def _elided_layer_nodes(self) -> list[Node]:
-        """Return the nodes of layers that the kernel replaces without being given the module to
-        look at."""
+        """Return the matched nodes that call a layer which the kernel is not given as an
+        argument."""
         passed_values = {value for value in self.match.bindings.values() if value.kind == "module"}
         return [
             node
@@ -224,12 +230,13 @@ class MatchChecks:
         ]
 
     def _check_comments(self, span: Span, node: Node) -> None:
-        """Raise Withheld where a comment touches the span."""
+        """Raise Withheld, at the line of `node`, where a comment touches the span."""
         if any(span.touches(comment) for comment in self.source.comments_near(span)):
             raise self._withholding("a comment stands inside the code that would change", node)
 
     def _check_effects(self) -> None:
-        """Raise Withheld where a node between the matched ones may have effects.
+        """Raise Withheld where an unmatched node that runs between the first matched one and the
+        root may have effects.
 
         Inner nodes move to the root's place: what stands in between must neither change nor show
         what they compute.
@@ -248,7 +255,8 @@ class MatchChecks:
 
 
 def _has_as_target(node: Node, value: Value) -> bool:
-    """Return whether the first argument of a node is `value` or may be `value`."""
+    """Return whether the first argument of a node is `value`, or a value of several branches that
+    may be it."""
     target = next(iter(node.args.values()), None)
     visited, pending = set(), [target] if target is not None else []
     while pending:

@@ -19,7 +19,9 @@ from regraft.structure.scope import Function
 
 
 def decorate(match: Match, imports: Imports) -> Patch:
-    """Return the patch that marks the definition of a match with the decorator; raise Withheld."""
+    """Return the patch that puts the pattern's decorator above the matched definition, and, where a
+    function is marked, another one above each class that calls it. Raises Withheld where that is
+    not safe."""
     decorator = match.pattern.decorator
     assert decorator is not None
     marked = definition(match)
@@ -45,7 +47,7 @@ def decorate(match: Match, imports: Imports) -> Patch:
 
 def _check_markable(marked: Definition, decorator: Decorator, imports: Imports) -> None:
     """Raise Withheld where the file imports nothing of the decorator's package, TorchScript may
-    compile the definition, a note in it speaks of kernels, or a function is used other than by
+    compile the definition, its text contains the word "kernel", or a function is used other than by
     calls."""
     source, line = imports.source, marked.lineno
     package = decorator.path.partition(".")[0]
@@ -64,7 +66,8 @@ def _check_markable(marked: Definition, decorator: Decorator, imports: Imports) 
 
 
 def _check_never_a_value(function: str, tree: ast.Module) -> None:
-    """Raise Withheld where the name of a function is used other than as what a call calls."""
+    """Raise Withheld where the name of a function is read anywhere else than as what a call calls:
+    the decorator turns the function into a module."""
     callees = {ast_node.func for ast_node in walk(tree) if isinstance(ast_node, ast.Call)}
     for ast_node in walk(tree):
         is_name = isinstance(ast_node, ast.Name) and ast_node.id == function
@@ -76,8 +79,8 @@ def _check_never_a_value(function: str, tree: ast.Module) -> None:
 
 
 def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
-    """Yield the classes at the top of the file that call a function; raise Withheld for one that
-    stands above the function."""
+    """Yield the classes at the top of the file in which the marked function is called by its name;
+    raise Withheld for one that stands above the function."""
     for cls in imports.source.tree.body:
         if not isinstance(cls, ast.ClassDef):
             continue
@@ -90,8 +93,8 @@ def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iter
 
 
 def _line_above(node: Definition, text: str, imports: Imports) -> Edit:
-    """Return the edit that inserts a line directly above `def` or `class`, below other
-    decorators."""
+    """Return the edit that inserts `text` as a line directly above `def` or `class`, below other
+    decorators, with the same indentation."""
     source = imports.source
     start = source.line_starts[node.lineno - 1]
     indent = indentation(source, start)

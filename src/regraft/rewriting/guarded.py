@@ -39,11 +39,17 @@ _TESTABLE = (
 
 
 class GuardedRewriter(RangeRewriter):
-    """A maker of the patch of one match under conditions: in mode version, or substitute where none
-    of them has to be tested."""
+    """A maker of the patch of one match under conditions, over the range of statements from the
+    first matched one to that of the output.
+
+    In mode version the patch is `if <conditions>:` with the kernel, and the range as the other
+    branch; where no condition has to be tested the kernel replaces the range (substitute).
+    """
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch that replaces the range by the kernel call, under an `if` with its
+        conditions where there are any; the file is not changed. Raises Withheld where that is not
+        safe."""
         root = self.root.expr
         if not isinstance(root, ast.expr):
             raise self._withholding("the last step is an in-place statement", self.root)
@@ -90,8 +96,8 @@ class GuardedRewriter(RangeRewriter):
     # what the fast branch leaves out
 
     def _is_versioned(self) -> bool:
-        """Return whether the range is the other branch of the same kernel already, which an earlier
-        rewrite left."""
+        """Return whether an earlier rewrite already left the range as the other branch of an `if`
+        whose first branch calls the same kernel."""
         kernel = self.match.pattern.kernel
         first = self._range_statements[0]
         for outer in ast.walk(self.match.body.node):
@@ -107,28 +113,27 @@ class GuardedRewriter(RangeRewriter):
         return False
 
     def _calls(self, statement: ast.stmt, kernel: str) -> bool:
-        """Return whether a statement calls the kernel, under its own name or a vendored one."""
+        """Return whether a statement calls the kernel of this qualified name, or a vendored copy of
+        it."""
         calls = (ast_node for ast_node in ast.walk(statement) if isinstance(ast_node, ast.Call))
         callees = (self.imports.names.resolve(call.func) or "" for call in calls)
         return any(kernel in (callee, own_op(callee)) for callee in callees)
 
     def _check_skipped(self) -> None:
-        """Raise Withheld where the fast branch misses something.
-
-        That is an effect of the range that the conditions do not exclude, or a name that the range
-        binds for later.
-        """
+        """Raise Withheld where leaving out the range, with only the kernel run, would lose
+        something: an effect that the conditions do not exclude, or a value or name that is used
+        later."""
         self._check_values()
         self._check_names()
         self._check_methods()
         self._check_statements()
 
     def _check_values(self) -> None:
-        """Raise Withheld where the range computes something in the fast case that the kernel does
-        not replace.
+        """Raise Withheld where a node of the range that may run under the conditions does something
+        that the kernel does not.
 
-        That is an unmatched node with an effect or whose value is used later, or another use of an
-        inner value.
+        That is an unmatched node with an effect or whose value is used later, or an unmatched use
+        of the value of a matched inner node.
         """
         for node in self._range_nodes:
             if not self._can_run(node.guard):
@@ -139,7 +144,8 @@ class GuardedRewriter(RangeRewriter):
                 self._check_uses(node)
 
     def _check_unmatched(self, node: Node) -> None:
-        """Raise Withheld where an unmatched node has an effect or its value is used later."""
+        """Raise Withheld where a node that the kernel does not replace has an effect or draws
+        random numbers, or its value is used after the range."""
         if node.effect or node.random:
             raise self._withholding(
                 "a step in between may have effects, or leave the function", node
@@ -150,8 +156,8 @@ class GuardedRewriter(RangeRewriter):
             raise self._withholding("a value that is computed in between is used later", node)
 
     def _check_uses(self, node: Node) -> None:
-        """Raise Withheld where an unmatched node that may run uses the value of a matched inner
-        node, unless it only reads something of it for the match."""
+        """Raise Withheld where an unmatched node that may run under the conditions uses the value
+        of `node`, unless only matched nodes use what it reads."""
         for guard, use in uses(node.output):
             if use in self.matched or not self._can_run(guard):
                 continue
@@ -159,8 +165,8 @@ class GuardedRewriter(RangeRewriter):
                 raise self._withholding(f"{use.spelling} of an inner value is read", use)
 
     def _check_names(self) -> None:
-        """Raise Withheld where a name that the range binds to a value from outside is read or
-        changed elsewhere."""
+        """Raise Withheld where a name that the range binds to a value that it does not compute (`y
+        = x`) is read or changed outside of the range."""
         bound = self._bound_names()
         inside_ids = {
             id(ast_node) for outer in self._range_statements for ast_node in ast.walk(outer)
@@ -179,7 +185,8 @@ class GuardedRewriter(RangeRewriter):
                 )
 
     def _check_methods(self) -> None:
-        """Raise Withheld where the fast branch would skip a method that a subclass may override."""
+        """Raise Withheld where the range calls an inlined method of `self`, under the conditions of
+        the kernel, which would no longer be called: a subclass may override it."""
         first = len(self._preceding_statements) - len(self._range_statements)
         for site, name in self.match.body.inlined.items():
             is_in_range = self._statement_numbers.get(id(site), -1) >= first
@@ -191,10 +198,8 @@ class GuardedRewriter(RangeRewriter):
                 )
 
     def _check_statements(self) -> None:
-        """Raise Withheld where the fast branch would skip a statement with an effect on flow.
-
-        These statements are `raise`, `return`, `break`, `continue`, `assert` and `del`.
-        """
+        """Raise Withheld where the range has, before its last statement, a `raise`, `return`,
+        `break`, `continue`, `assert` or `del` that may run under the conditions of the kernel."""
         last = self._range_statements[-1]
         for ast_node in (inner for outer in self._range_statements for inner in ast.walk(outer)):
             if not isinstance(ast_node, _UNSKIPPABLE) or ast_node is last:
@@ -207,23 +212,20 @@ class GuardedRewriter(RangeRewriter):
                 )
 
     def _may_run(self, nodes: Sequence[Node]) -> bool:
-        """Return whether code with these nodes may run where the kernel runs; code without nodes
-        may."""
+        """Return whether one of the nodes may run under the conditions of the kernel; True for no
+        nodes."""
         return not nodes or any(self._can_run(node.guard) for node in nodes)
 
     def _only_for_match(self, use: Node) -> bool:
-        """Return whether a node of the range reads something of an inner value, like the dtype of a
-        cast, that only matched nodes use."""
+        """Return whether a node of the range is used by matched nodes only, like the dtype of a
+        cast."""
         return use in self._range_nodes and all(
             reader in self.matched for reader in use.output.every_use()
         )
 
     def _bound_names(self) -> set[str]:
-        """Return the names that the range binds to values that it does not compute, but for the
-        name of the output.
-
-        The uses of these values do not tell who reads the names.
-        """
+        """Return the names that the range binds to values that it does not compute (`y = x`),
+        except for the name of the output. Uses of these values do not tell which name was read."""
         outputs = {node.output for node in self._range_nodes}
         names = {
             name
@@ -240,8 +242,11 @@ class GuardedRewriter(RangeRewriter):
     # conditions
 
     def _conditions(self, renderer: Renderer) -> list[str]:
-        """Return the texts of the conditions to test before the range, those on modules first;
-        raise Withheld for one that cannot be tested there."""
+        """Return the texts of the conditions that the `if` before the range tests, those on modules
+        first; raise Withheld for one that cannot be tested there.
+
+        renderer: writes the modules and functions, and notes the names to import.
+        """
         texts = [
             f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})"
             for test in self.match.tests
@@ -254,8 +259,8 @@ class GuardedRewriter(RangeRewriter):
         return list(dict.fromkeys(texts))
 
     def _check_testable(self, guard: Guard) -> None:
-        """Raise Withheld where an atom of a guard may have another truth value before the range
-        than in its place."""
+        """Raise Withheld where a test in a guard, such as `x is None`, may have another result
+        before the range than in its place."""
         for atom in guards.atoms(guard):
             if not self._is_testable(atom):
                 raise self._withholding(
@@ -263,9 +268,8 @@ class GuardedRewriter(RangeRewriter):
                 )
 
     def _is_testable(self, atom: Atom) -> bool:
-        """Return whether an atom certainly has the same truth value before the range as where the
-        source tests it; False for a text that is no plain test of names, attributes and
-        constants."""
+        """Return whether a test in a guard certainly has the same result before the range as in its
+        place. False for a text that is more than comparisons of names, attributes and constants."""
         try:
             expression = ast.parse(atom.text, mode="eval").body
         except SyntaxError:
@@ -297,8 +301,9 @@ class GuardedRewriter(RangeRewriter):
         return binding is body.reaching(name.id, time)
 
     def _is_immutable(self, name: ast.Name) -> bool:
-        """Return whether a name certainly holds a number, a string or None, which nobody can change
-        from outside."""
+        """Return whether a name certainly holds a number, a string or None at the start of the
+        range: by the value bound to it, or as a parameter with a constant default or a `bool`
+        annotation."""
         value = self.match.body.reaching(name.id, self._range_start)
         if value is None:
             return False
@@ -309,8 +314,8 @@ class GuardedRewriter(RangeRewriter):
         )
 
     def _can_change_attributes(self, time: int) -> bool:
-        """Return whether an unmatched node between the start of the range and `time` may change
-        attributes."""
+        """Return whether an unmatched node that may run between the start of the range and `time`
+        has an effect, and so may change attributes."""
         return any(
             node.effect and self._can_run(node.guard)
             for node in self.match.between(self._range_start, time)
@@ -318,8 +323,8 @@ class GuardedRewriter(RangeRewriter):
 
 
 def _is_recognisable(ast_node: ast.AST) -> bool:
-    """Return whether a part of a test is of a kind that can be recognised as the test of another
-    place."""
+    """Return whether a syntax node of a test may be tested before the range: a name, attribute,
+    constant, unary operator or comparison that is not chained."""
     is_chained = isinstance(ast_node, ast.Compare) and (
         len(ast_node.ops) > 1 or isinstance(ast_node.left, ast.Compare)
     )
@@ -327,7 +332,8 @@ def _is_recognisable(ast_node: ast.AST) -> bool:
 
 
 def _is_plain_parameter(arguments: ast.arguments, name: str) -> bool:
-    """Return whether a parameter has a constant as its default or an annotation with `bool`."""
+    """Return whether the parameter `name` has a constant as its default, or an annotation that
+    contains `bool`."""
     default_by_name = {parameter.arg: default for parameter, default in defaults(arguments)}
     if isinstance(default_by_name.get(name), ast.Constant):
         return True

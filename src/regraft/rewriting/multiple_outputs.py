@@ -50,10 +50,13 @@ class _CallPlace:
 
 
 class MultipleOutputRewriter(Rewriter):
-    """A maker of the patch of one match with several outputs, in mode substitute."""
+    """A maker of the patch of one match with several outputs: one call of the kernel before the
+    first of them gives all, in mode substitute. A root is a node that computes an output."""
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch with one call of the kernel before or in the place of the first output's
+        statement, names in the places of the outputs, and the inner statements deleted; the file is
+        not changed. Raises Withheld where that is not safe."""
         for root in self.match.roots:
             self._check_root(root)
         first_root = self.match.roots[0]
@@ -86,8 +89,8 @@ class MultipleOutputRewriter(Rewriter):
         return Patch(self.match, "substitute", tuple(sorted(edits)), extent, frozenset(used))
 
     def _check_inner(self, inner_nodes: Sequence[Node], first: Statement) -> None:
-        """Raise Withheld where a matched node outside of the outputs' statements is not computed in
-        the block of the first of these, before the first output."""
+        """Raise Withheld where one of the nodes, which are matched but no part of an output's
+        statement, runs after the first output or in another block than `first`, its statement."""
         for node in inner_nodes:
             if node.statement.block != first.block or node.time > self.match.roots[0].time:
                 raise self._withholding("an inner step is part of another statement", node)
@@ -95,8 +98,9 @@ class MultipleOutputRewriter(Rewriter):
     # the kernel call
 
     def _call_place(self, first: Statement, first_name: str) -> _CallPlace:
-        """Return the place of the call: that of the first output's statement where this binds a
-        name alone, else a line before it."""
+        """Return the place of the call: that of the first output's statement, which it replaces,
+        where `first_name` is the name that this binds; where it is "", a new line before the
+        statement."""
         span = self.source.span(first.node)
         lines = self._own_lines(first, span)
         indent = indentation(self.source, lines.start)
@@ -109,8 +113,8 @@ class MultipleOutputRewriter(Rewriter):
     def _call_line(
         self, plan: StatementPlan, place: _CallPlace, names: Sequence[str]
     ) -> tuple[str, set[str]]:
-        """Return the statement that binds the outputs to names by one call of the kernel, and the
-        qualified names that it uses; raise Withheld where it would evaluate in another order."""
+        """Return the statement that assigns one call of the kernel to `names`, and the qualified
+        names to import; raise Withheld where it would evaluate its arguments in another order."""
         renderer = Renderer(
             self.match,
             self.imports,
@@ -132,16 +136,16 @@ class MultipleOutputRewriter(Rewriter):
     # edits
 
     def _replacing_edits(self, statements: Sequence[Statement], line: str) -> list[Edit]:
-        """Return the edits that replace the first of the outputs' statements by a line and delete
-        the others."""
+        """Return the edits that replace the first of the outputs' statements by the text `line` and
+        delete the others."""
         return [
             Edit(self.source.span(statements[0].node), line),
             *(self._deletion(statement) for statement in statements[1:]),
         ]
 
     def _edits_in_place(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:
-        """Return the edits that write the line of the call, and a name in the place of each output,
-        but for the first where the line takes the place of its statement."""
+        """Return the edits that write the line of the call, and each name in the place of its
+        output's expression. The first output is excepted where the line replaces its statement."""
         roots = self.match.roots
         if place.is_new_line:
             text = f"{line}{self.source.newline}{place.indent}"
@@ -158,8 +162,8 @@ class MultipleOutputRewriter(Rewriter):
     # checks
 
     def _check_root(self, root: Node) -> None:
-        """Raise Withheld where an output is not computed unconditionally in the same block as the
-        last output."""
+        """Raise Withheld where an output is not computed unconditionally in the block of the last
+        output, or its place forbids the rewrite (`_check_places`)."""
         if not isinstance(root.expr, ast.expr):
             raise self._withholding("the layer is called by an in-place statement", root)
         self._check_places(root.expr, root)
@@ -176,8 +180,8 @@ class MultipleOutputRewriter(Rewriter):
             raise self._withholding("a layer is called in the head of a statement", root)
 
     def _check_between(self, start: int) -> None:
-        """Raise Withheld where a node between `start` and the last layer has an effect, is random
-        or checks something.
+        """Raise Withheld where an unmatched node that runs between the time `start` and the last
+        output has an effect, is random, or is part of an `assert` or `raise`.
 
         The later layers move before the first one: what stands in between must neither change nor
         show what they compute.
@@ -194,8 +198,9 @@ class MultipleOutputRewriter(Rewriter):
                 )
 
     def _all_assigned(self, statements: list[Statement]) -> bool:
-        """Return whether the statements are adjacent, each is `name = <layer call>` with a name of
-        its own, and there is one for each root of the match."""
+        """Return whether one assignment of the call can replace all these statements: each is `name
+        = <output>` with a different name, they stand one after the other, and every root has
+        one."""
         names = {target_name(statement.node) for statement in statements}
         are_plain = all(
             isinstance(statement.node, ast.Assign)
@@ -225,10 +230,10 @@ class MultipleOutputRewriter(Rewriter):
     # names
 
     def _new_names(self, first: str) -> list[str]:
-        """Return a name for each output, after its layer or its input, that neither the function
-        nor the file uses.
+        """Return a name for each output, after its layer or its input, that is used nowhere in the
+        function or file.
 
-        first  the name that the first output has already; "" where it has none
+        first: the name that the first output has already and keeps; "" where it has none.
         """
         used = self._used_names()
         inputs = [
@@ -249,8 +254,8 @@ class MultipleOutputRewriter(Rewriter):
         return [first or names[0], *names[1:]]
 
     def _used_names(self) -> set[str]:
-        """Return the names that the function reads or binds, and those that the file or Python
-        binds for it."""
+        """Return the names that new ones have to differ from: those of the function, the file and
+        Python's builtins."""
         ast_nodes = ast.walk(self.match.body.node)
         names = {ast_node.id for ast_node in ast_nodes if isinstance(ast_node, ast.Name)}
         names |= set(self.match.body.log)

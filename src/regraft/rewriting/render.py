@@ -50,7 +50,8 @@ class Withheld(Exception):
 
 @dataclass(slots=True)
 class Renderer:
-    """A writer of the source text of one kernel call for one match.
+    """A writer of the source text of one kernel call for one match. Its methods return text that
+    gives a value where the call stands, and note names to import in `used`.
 
     deleted        statements that will be gone when the call runs
     reduced_names  value → name, for the values that a statement of which only they remain binds to
@@ -87,8 +88,9 @@ class Renderer:
         return self.root or self.match.root
 
     def is_in_order(self) -> bool:
-        """Return whether the call evaluates spliced expressions and reads attributes in the order
-        of the original."""
+        """Return whether the call, as written so far, evaluates the expressions that it repeats
+        (`spliced`) in their original order, and reads no attribute after an effect that it
+        preceded."""
         times = [node.time for node in self.spliced]
         late = any(
             inner.effect
@@ -101,8 +103,8 @@ class Renderer:
         return times == sorted(times) and not late
 
     def _nodes_within(self, node: Node) -> list[Node]:
-        """Return the nodes of the same statement whose expressions lie inside the expression of
-        `node`."""
+        """Return the nodes of the statement of `node` whose expressions lie inside its expression,
+        itself included."""
         source = self.imports.source
         outer = source.span(node.expr)
         inner_nodes = []
@@ -114,8 +116,12 @@ class Renderer:
         return inner_nodes
 
     def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
-        """Return the text of the kernel call `target`, which `wrap(function, arguments)` lays out
-        on lines. A method call stays on one line, as does an operator, which gets parentheses."""
+        """Return the text of the kernel call `target`, laid out on lines by `wrap(function,
+        arguments)`.
+
+        A target that is an operator or a method call is written on one line, an operator in
+        parentheses.
+        """
         if not isinstance(target.callee, Ref):
             text = self.operand(target)
             return f"({text})" if isinstance(target.callee, str) else text
@@ -123,8 +129,8 @@ class Renderer:
         return wrap(function, self.arguments(target))
 
     def arguments(self, target: Apply) -> list[str]:
-        """Return the texts of the arguments; keyword arguments that are unbound or at their default
-        are left out."""
+        """Return the texts of the call's arguments. Keyword arguments are left out where they are
+        equal to the kernel's default, or belong to an optional node that the match lacks."""
         assert isinstance(target.callee, Ref)
         defaults = kernel_parameters(target.callee.path)
         arguments = [self.operand(operand) for operand in target.args]
@@ -136,8 +142,8 @@ class Renderer:
         return arguments
 
     def spell(self, qualified: str) -> str:
-        """Return a qualified name as this file writes it, and add it to `used`; raise Withheld
-        where a local variable hides it."""
+        """Return a qualified name as the file can write it, and add it to `used`, the names to
+        import; raise Withheld where a local variable hides it."""
         spelling = self.imports.spell(qualified)
         root = spelling.split(".")[0]
         self.used |= {qualified, "torch"} if root == "torch" else {qualified}
@@ -146,15 +152,16 @@ class Renderer:
         return spelling
 
     def _is_default(self, operand: Operand, default: object) -> bool:
-        """Return whether a variable stands for a constant that equals the default of its
-        parameter."""
+        """Return whether an operand of the rule stands for a constant that equals `default`, the
+        default of the kernel's parameter."""
         value = self.match.bindings.get(operand.name) if isinstance(operand, Var) else None
         if value is None or value.const is MISSING:
             return False
         return type(value.const) is type(default) and value.const == default
 
     def operand(self, operand: Operand | Slice) -> str:
-        """Return the text of an operand of the rule's target; raise Withheld for a wildcard."""
+        """Return the source text of an operand of the rule's target, with the bound values for its
+        variables; raise Withheld for a wildcard and for a value that cannot be written here."""
         if isinstance(operand, Var):
             return self.value(self.match.bindings[operand.name])
         if isinstance(operand, Const):
@@ -178,7 +185,8 @@ class Renderer:
         raise self._withholding(f"the rule's target has a wildcard: {operand}")
 
     def _apply_text(self, operand: Apply) -> str:
-        """Return the text of an operator expression or a call."""
+        """Return the source text of an operator expression or a call of the rule's target, with the
+        texts of its operands."""
         if isinstance(operand.callee, str):
             if operand.callee == "neg":
                 return f"-{self._atom_text(operand.args[0])}"
@@ -200,8 +208,9 @@ class Renderer:
         return text if simple or _is_closed(text) else f"({text})"
 
     def value(self, value: Value) -> str:
-        """Return an expression that gives `value` where the call will stand; raise Withheld where
-        there is none."""
+        """Return an expression whose value at the place of the call is `value`: a local name,
+        constant, attribute path, global name, or the expression itself, repeated. Raises Withheld
+        where there is none."""
         name = self._local_name(value)
         if name is not None:
             return name
@@ -225,8 +234,8 @@ class Renderer:
         )
 
     def _local_name(self, value: Value) -> str | None:
-        """Return a local name that is bound to the value at the time of the call, preferably one
-        that the matched code uses; None where there is none."""
+        """Return a local name that has the value at the time of the call, preferably one that the
+        matched code contains; None where no name has it."""
         if value in self.reduced_names:
             return self.reduced_names[value]
         time = self.time
@@ -238,7 +247,8 @@ class Renderer:
         return None
 
     def _constant_text(self, const: object) -> str:
-        """Return a constant as the matched code spells it, else its `repr`."""
+        """Return the source text of a constant in the matched expressions that equals `const`; its
+        `repr` where there is none."""
         for node in self.match.nodes:
             for ast_node in ast.walk(node.expr):
                 if (
@@ -250,8 +260,8 @@ class Renderer:
         return repr(const)
 
     def _path_text(self, value: Value) -> str:
-        """Return the text of an attribute path of the instance, and note the read in
-        `attribute_reads`; raise Withheld where the path may have changed."""
+        """Return the text of an attribute path of the instance (`self.scale`), and note the read in
+        `attribute_reads`; raise Withheld where the attribute may have changed before the call."""
         time = self.time
         self.attribute_reads.append((len(self.spliced), value))
         parts = value.name.split(".")
@@ -270,7 +280,7 @@ class Renderer:
 
     def _is_in_root(self, value: Value) -> bool:
         """Return whether the expression of a value lies inside the text that the call replaces;
-        False where the call stands elsewhere."""
+        False where the call does not take the place of the replaced node."""
         node = value.node
         if self.time != self._replaced_node().time:
             return False  # the call stands elsewhere
@@ -285,13 +295,13 @@ class Renderer:
 
     @staticmethod
     def _is_written(value: Value) -> bool:
-        """Return whether the source writes an attribute out; `x.type_as(y)` reads `y.dtype` without
-        writing it."""
+        """Return whether a value comes from an attribute in the source: in `x.type_as(y)` the dtype
+        `y.dtype` is read but not written out."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
 
     def recomputation(self, value: Value) -> str | None:
-        """Return text that cheaply computes the same value where the call stands; None where no
-        text is certain to."""
+        """Return the source text of a value if, repeated where the call stands, it is cheap and
+        certain to give the same value (arithmetic on numbers, or a view of a tensor); else None."""
         text = self._number_text(value)
         return self._view_text(value) if text is None else text
 
@@ -308,8 +318,8 @@ class Renderer:
         return self.imports.source.segment(node.expr)
 
     def _keeps_number(self, ast_node: ast.AST, time: int) -> bool:
-        """Return whether a part of an arithmetic expression gives at the call what it gives at
-        `time`, unless attributes change; False for what is no arithmetic."""
+        """Return whether a syntax node of arithmetic on numbers has the same value at the call as
+        at `time`, unless attributes change; False for what is no arithmetic."""
         if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
             binding = self._stable_binding(ast_node.id, time)
             return binding is not None and (
@@ -321,8 +331,8 @@ class Renderer:
         return isinstance(ast_node, _ARITHMETIC_SYNTAX)
 
     def _stable_binding(self, name: str, time: int) -> Value | None:
-        """Return the value that a local name has at `time` and at the call; None where it has
-        another one at the call, or none."""
+        """Return the value that a local name has at `time`, if it has the same at the call; else
+        None."""
         body = self.match.body
         binding = body.reaching(name, time)
         if binding is None or body.reaching(name, self.time, self.deleted) is not binding:
@@ -350,23 +360,27 @@ class Renderer:
         return self.imports.source.segment(node.expr)
 
     def _can_change_attributes(self, first: int, last: int) -> bool:
-        """Return whether a call or store with an effect, that is not matched and may run, stands
-        between two times."""
+        """Return whether an unmatched call or store with an effect, that may run, stands between
+        the times `first` and `last`."""
         return any(
             node.effect and node.op in ("call", "py.store") and self.can_run(node)
             for node in self.match.between(first, last)
         )
 
     def _is_arithmetic(self, call: ast.Call) -> bool:
-        """Return whether a call is one of a function of `math`, of `int` or of `float`."""
+        """Return whether a call is that of a function of `math`, of `int` or of `float`."""
         qualified = self.imports.names.resolve(call.func) or ""
         return qualified.startswith("math.") or (
             isinstance(call.func, ast.Name) and call.func.id in ("int", "float")
         )
 
     def _splice(self, value: Value) -> str:
-        """Return the source text of a value's expression, and add its node to `spliced`; raise
-        Withheld at the second time, and for a value from inside a call."""
+        """Return the source text of the expression of a value, for the call to repeat it in the
+        place of the original, and add its node to `spliced`.
+
+        Raises Withheld for an expression that the call already repeats, and for a value from inside
+        a call.
+        """
         assert value.node is not None
         if self.match.body.compound.get(value.node.expr, value) is not value:
             raise self._withholding("the kernel needs a value from inside a call")
@@ -376,21 +390,22 @@ class Renderer:
         return self.imports.source.segment(value.node.expr)
 
     def _withholding(self, reason: str) -> Withheld:
-        """Return the Withheld for a reason at the line of the match's root."""
+        """Return the Withheld, for the caller to raise, with a reason and the line of the match's
+        root."""
         return Withheld(reason, self.match.root.statement.node.lineno)
 
 
 def _is_view(value: Value, node: Node) -> bool:
-    """Return whether a node makes a value by a call that exchanges or adds dimensions, or by a
-    subscript that adds them."""
+    """Return whether the node that computes `value` makes a view of a tensor: a call that exchanges
+    or adds dimensions, or a subscript that adds some."""
     if node.op == "py.item":
         return unit_dimensions(value) != UnitDimensions()
     return node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
 
 
 def _is_closed(text: str) -> bool:
-    """Return whether the text is one expression that binds so tightly that it needs no
-    parentheses."""
+    """Return whether the text is one expression that needs no parentheses before `.` or in an
+    operation, such as a name or a call; False for what is no expression."""
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:

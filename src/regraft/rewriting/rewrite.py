@@ -15,7 +15,11 @@ __all__ = ["Mode", "Patch", "rewrite"]
 
 
 def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
-    """Return the patch for a match, or the reason why it is withheld."""
+    """Return the patch for a match, or the Withheld with the reason why it must not be rewritten,
+    which is returned, not raised. The file is not changed.
+
+    imports: the source file of the match, and how it imports names.
+    """
     try:
         assumption = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
         if assumption is not None:

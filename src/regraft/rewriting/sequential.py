@@ -30,8 +30,8 @@ FUSED = frozenset(
 
 
 def is_inside_sequential(match: Match) -> bool:
-    """Return whether all nodes of a match, whose kernel the op calls, are computed by one call of a
-    Sequential."""
+    """Return whether one call of a Sequential computes all nodes of a match, and the op
+    `sequential` can do what the match's kernel does for neighbours in it."""
     expr = match.root.expr
     is_container_call = expr in match.body.compound and expr not in match.body.inlined
     is_fused = match.pattern.kernel in FUSED and all(map(_is_asked_by_op, match.tests))
@@ -39,18 +39,20 @@ def is_inside_sequential(match: Match) -> bool:
 
 
 def _is_asked_by_op(condition: Condition) -> bool:
-    """Return whether a condition is that a module, which may be one of `torch.nn`, is that of the
-    rule: the op looks at its type."""
+    """Return whether a condition of a match needs no test of its own: it is on a module of a type
+    of `torch.nn`, which the op itself looks at."""
     return isinstance(condition, Test) and any(
         table().layer(layer.type) is not None for layer in condition.subject.layers
     )
 
 
 class SequentialRewriter(MatchChecks):
-    """A maker of the patch of one match inside one call of a Sequential."""
+    """A maker of the patch of one match inside one call of a Sequential, which becomes a call of
+    the op `sequential`."""
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch that replaces the call of the Sequential by a call of the op; the file
+        is not changed. Raises Withheld where that is not safe."""
         call = self.root.expr
         if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
             raise self._withholding("the nn.Sequential is not called with one argument", self.root)
@@ -67,8 +69,11 @@ class SequentialRewriter(MatchChecks):
         return Patch(self.match, "substitute", (Edit(span, text),), extent, frozenset({OP}))
 
     def _arguments(self, call: ast.Call) -> list[str]:
-        """Return the arguments of the op, evaluated in the order of the call if the input's
-        evaluation may change which container a path or a global name is."""
+        """Return the texts of the op's arguments, the input and the container.
+
+        The container comes first, as in the call, where evaluating the input may have effects that
+        change which object the container's name is.
+        """
         value, container = call.args[0], call.func
         value_text, container_text = self.source.segment(value), self.source.segment(container)
         is_local = isinstance(container, ast.Name) and b"global " not in self.source.text
@@ -77,8 +82,8 @@ class SequentialRewriter(MatchChecks):
         return [f"container={container_text}", f"x={value_text}"]
 
     def _may_have_effects(self, expression: ast.expr) -> bool:
-        """Return whether the evaluation of an expression may have effects; the calls inside of
-        comprehensions and lambdas are not known one by one."""
+        """Return whether the evaluation of an expression may have effects; True for any
+        comprehension or lambda, whose calls are not analysed."""
         inner = set(ast.walk(expression))
         if any(isinstance(node, ast.comprehension | ast.Lambda) for node in inner):
             return True

@@ -51,9 +51,10 @@ class Patch:
 
 
 class Rewriter(StatementRewriter):
-    """A maker of the patch of one match with one output.
+    """A maker of the patch of one match with one output, in mode substitute, sink or version.
 
-    branching  the `if` with the root in a branch, for mode sink; None for another mode
+    branching: the `if` with the root in a branch, for mode sink; None for another mode. The root is
+    the node that computes the output.
     """
 
     def __init__(self, match: Match, imports: Imports) -> None:
@@ -61,7 +62,10 @@ class Rewriter(StatementRewriter):
         self.branching = self._find_branching()
 
     def patch(self) -> Patch:
-        """Return the patch of the match; raise Withheld where the rewrite is not safe."""
+        """Return the patch that puts the kernel call in the place of the root's expression and
+        deletes inner statements: under an `if` where the match has tests (version), and with these
+        statements moved into the other branch in mode sink. The file is not changed; raises
+        Withheld where that is not safe."""
         root = self.root.expr
         if not isinstance(root, ast.expr):
             raise self._withholding("the last step is an in-place statement", self.root)
@@ -85,8 +89,8 @@ class Rewriter(StatementRewriter):
         return Patch(self.match, mode, tuple(sorted(edits)), Span(first, last), frozenset(used))
 
     def has_branches(self) -> bool:
-        """Return whether a matched node stands in another list of statements than the output's, and
-        mode sink does not apply."""
+        """Return whether a matched node stands in another block than the root, so that
+        `GuardedRewriter` is needed; False in mode sink."""
         block = self.root.statement.block
         return self.branching is None and any(
             node.statement.block != block for node in self.match.nodes
@@ -95,8 +99,9 @@ class Rewriter(StatementRewriter):
     # mode sink
 
     def _find_branching(self) -> ast.If | None:
-        """Return the `if` with the root in a branch that directly follows all other matched
-        statements, which may move into the other branch; None where there is no such `if`."""
+        """Return the `if` for mode sink: it contains the root in a branch and directly follows all
+        other matched statements, which may move into its other branch. None where there is no such
+        `if`."""
         statements = list(
             dict.fromkeys(node.statement for node in self.match.nodes if node is not self.root)
         )
@@ -111,8 +116,8 @@ class Rewriter(StatementRewriter):
         return branching
 
     def _if_behind(self, statements: Sequence[Statement]) -> ast.If | None:
-        """Return the `if` directly behind the statements, which stand one after the other; None
-        where they do not, or where another statement follows."""
+        """Return the `if` that directly follows the statements; None where another statement does,
+        or they do not stand one after the other."""
         block = block_of(self.match.body.node, statements[-1].node)
         position = block.index(statements[0].node)
         siblings = block[position:]
@@ -126,10 +131,9 @@ class Rewriter(StatementRewriter):
         return None
 
     def _can_sink(self, statements: Sequence[Statement], branching: ast.If) -> bool:
-        """Return whether statements before an `if` may move into the branch without the root.
-
-        What they bind is then unbound, or something else, after the branch with the kernel.
-        """
+        """Return whether the statements before `branching` may move into its branch without the
+        root: they have no effects, its test binds nothing, and the branch with the root binds the
+        same name or returns."""
         root = self.root.statement.node
         if root not in (*branching.body, *branching.orelse):
             return False
@@ -143,9 +147,9 @@ class Rewriter(StatementRewriter):
         return is_name_rebound and is_test_quiet and is_pure
 
     def _sinking_edit(self, plan: StatementPlan, branching: ast.If) -> Edit:
-        """Return the edit that inserts the deleted statements at the head of the branch without the
-        kernel, or adds an `else` with them; raise Withheld where a statement is reduced or cannot
-        be moved."""
+        """Return the edit that copies the statements that the plan deletes to the head of the
+        branch without the kernel, or adds an `else` with them. Raises Withheld where a statement is
+        reduced or cannot be moved."""
         statements = sorted(
             (statement.node for statement in plan.deleted), key=lambda statement: statement.lineno
         )
@@ -171,8 +175,9 @@ class Rewriter(StatementRewriter):
         return Edit(Span(lines.end, lines.end), f"{outer}else:{newline}{moved}")
 
     def _branch_head(self, first: ast.stmt) -> int:
-        """Return the offset of the line of a branch's first statement; raise Withheld where no
-        lines can be added before that."""
+        """Return the offset of the line of a branch's first statement, before which lines can be
+        inserted; raise Withheld where they cannot: for a decorator, `elif`, or a branch on the line
+        of its `if`."""
         place = self.source.span(first).start
         if getattr(first, "decorator_list", None):
             raise self._withholding("the other branch begins with a decorator", self.root)
@@ -184,8 +189,12 @@ class Rewriter(StatementRewriter):
     # the kernel call
 
     def _kernel_call(self, plan: StatementPlan, span: Span, indent: str) -> tuple[str, set[str]]:
-        """Return the text of the kernel call and the qualified names that it uses; raise Withheld
-        where it would evaluate in another order or lose a call."""
+        """Return the text of the kernel call that replaces `span`, and the qualified names to
+        import; raise Withheld where it would evaluate in another order or lose a call.
+
+        plan: the statements that will be gone or reduced when it runs. indent: the indentation of
+        its line.
+        """
         self._check_reduced(plan)
         renderer = Renderer(self.match, self.imports, span, plan.deleted, plan.reduced_names())
         layout = Layout(self.source, span, indent)
@@ -198,16 +207,16 @@ class Rewriter(StatementRewriter):
         return text, renderer.used
 
     def _check_lost_calls(self, renderer: Renderer, span: Span) -> None:
-        """Raise Withheld where the replaced expression has an effect that is neither matched nor
-        repeated."""
+        """Raise Withheld where the text in `span`, which the kernel call replaces, contains an
+        unmatched node with an effect that the call does not repeat."""
         repeated = [self.source.span(node.expr) for node in renderer.spliced]
         for node in self.match.body.nodes:
             if node.statement is self.root.statement and self._is_lost(node, span, repeated):
                 raise self._withholding("a call inside the expression would be lost", node)
 
     def _is_lost(self, node: Node, span: Span, repeated: Sequence[Span]) -> bool:
-        """Return whether an unmatched node with an effect stands in a replaced span, but in none
-        that the kernel call repeats."""
+        """Return whether an unmatched node with an effect stands in `span`, but in none of the
+        `repeated` spans."""
         if node in self.matched or not isinstance(node.expr, ast.expr):
             return False
         node_span = self.source.span(node.expr)
@@ -218,8 +227,12 @@ class Rewriter(StatementRewriter):
     # mode version
 
     def _version_patch(self, plan: StatementPlan, span: Span) -> Patch:
-        """Return the patch that runs the kernel where the tests of the match hold, and the original
-        statements elsewhere; raise Withheld where the statements cannot be moved or indented."""
+        """Return the patch with `if <tests of the match>:`, the kernel in its branch and the
+        original statements as the other branch; raise Withheld where the statements cannot be moved
+        or indented.
+
+        plan: what the kernel makes superfluous in its branch. span: the root's expression.
+        """
         statements = self._statement_range(plan)
         indent, unit = (
             indentation(self.source, self.source.span(statements[0]).start),
@@ -237,8 +250,12 @@ class Rewriter(StatementRewriter):
     def _branching_patch(
         self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]
     ) -> Patch:
-        """Return the patch to `if <condition>:` with the lines of `fast`. `statements` are the
-        other branch: unchanged behind it where they return, else indented below `else:`."""
+        """Return the patch that writes `if <condition>:` with the lines `fast` before the
+        statements, which become the other branch: unchanged where they end in a return, else
+        indented below `else:`.
+
+        used: the qualified names to import.
+        """
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
         indent, unit, newline = (
@@ -259,8 +276,9 @@ class Rewriter(StatementRewriter):
         return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used))
 
     def _statement_range(self, plan: StatementPlan) -> list[ast.stmt]:
-        """Return the statements from the first matched one to the root's; raise Withheld where one
-        is not matched, or the root's has a block of its own."""
+        """Return the statements of one block from the first matched one to the root's; raise
+        Withheld where one in between is not matched, or the root is in the head of a compound
+        statement."""
         root = self.root.statement.node
         if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
             raise self._withholding(
@@ -276,8 +294,8 @@ class Rewriter(StatementRewriter):
         return body[positions[0] : positions[-1] + 1]
 
     def _block_lines(self, statements: list[ast.stmt]) -> Span:
-        """Return the span of the lines of statements; raise Withheld where other statements share
-        them, or the last line has no line ending."""
+        """Return the span of the whole lines of adjacent statements; raise Withheld where other
+        statements share them, or the last line has no line ending."""
         starts, text = self.source.line_starts, self.source.text
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         start, end = starts[statements[0].lineno - 1], starts[statements[-1].end_lineno or 0]
@@ -291,8 +309,8 @@ class Rewriter(StatementRewriter):
     def _fast_branch(
         self, plan: StatementPlan, statements: list[ast.stmt], span: Span, call: str, indent: str
     ) -> list[str]:
-        """Return the lines of the branch with the kernel: the statements less the deleted ones,
-        with the reduced values and the call in their places."""
+        """Return the lines of the branch with the kernel: the statements without those the plan
+        deletes, with what remains of the reduced ones, and with `call` in the place of `span`."""
         deleted = {statement.node for statement in plan.deleted}
         reduced = {statement.node: value for statement, value in plan.reduced.items()}
         lines = []
@@ -314,12 +332,13 @@ class Rewriter(StatementRewriter):
         return lines
 
     def _kernel_statement(self, statement: ast.stmt, span: Span, call: str, indent: str) -> str:
-        """Return the line of a statement with the kernel call in the place of `span`."""
+        """Return the line of a statement in which `call` replaces the text of `span`, with the
+        indentation `indent`; raise Withheld where the rest of the statement spans several lines."""
         return self._statement_line(self.source.span(statement), span, call, indent)
 
     def _statement_line(self, statement_span: Span, inner: Span, text: str, indent: str) -> str:
-        """Return the line of a statement in which `text` replaces `inner`; raise Withheld for
-        several lines."""
+        """Return the line of a statement in which `text` replaces the span `inner`, with the
+        indentation `indent`; raise Withheld where the rest of the statement spans several lines."""
         text_before = self.source.text[statement_span.start : inner.start].decode()
         text_after = self.source.text[inner.end : statement_span.end].decode()
         if "\n" in text_before + text_after:
@@ -329,8 +348,8 @@ class Rewriter(StatementRewriter):
         return f"{indent}{text_before}{text}{text_after}{self.source.newline}"
 
     def _check_indentable(self, statements: list[ast.stmt]) -> None:
-        """Raise Withheld where a string of several lines would be changed by indenting the
-        statements."""
+        """Raise Withheld where the statements contain a string over several lines, which indenting
+        would change."""
         for statement in statements:
             for node in ast.walk(statement):
                 is_text = isinstance(node, ast.JoinedStr) or (

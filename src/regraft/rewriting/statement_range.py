@@ -19,9 +19,10 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _preceding_statements(self) -> list[ast.stmt]:
-        """Return the statements of the root's block up to the root's.
+        """Return the statements of the root's block from its beginning to the root's own, included.
 
-        Raises Withheld where that is the head of a statement.
+        Raises Withheld where the root is in the head of a compound statement, such as the test of
+        an `if`.
         """
         root = self.root.statement.node
         if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
@@ -33,7 +34,8 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _statement_numbers(self) -> dict[int, int]:
-        """Return the index in `_preceding_statements` of each syntax node, by `id`."""
+        """Return for the `id` of each syntax node in `_preceding_statements` the index of its
+        statement."""
         return {
             id(ast_node): number
             for number, outer in enumerate(self._preceding_statements)
@@ -41,10 +43,8 @@ class RangeRewriter(Rewriter):
         }
 
     def _statement_number(self, node: Node) -> int:
-        """Return the index in `_preceding_statements` of a node's statement.
-
-        Raise Withheld where it is not among them.
-        """
+        """Return the index in `_preceding_statements` of the statement that contains a node's
+        expression; raise Withheld where none does."""
         number = self._statement_numbers.get(id(node.expr))
         if number is None:
             raise self._withholding("the nodes are in different branches", node)
@@ -75,13 +75,17 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _entry_guard(self) -> Guard:
-        """Return the condition under which the range is reached."""
+        """Return the guard (a formula of the source's tests) under which the first statement of the
+        range runs."""
         return self.match.body.entered[self._range_statements[0]]
 
     @cached_property
     def _needed_guards(self) -> tuple[Guard, ...]:
         """Return the guards of the match's conditions and nodes that `_entry_guard` does not imply,
-        in order of time; nodes that the kernel skips by itself are left out."""
+        and which have to be tested before the range, in the order of the source.
+
+        Nodes that the kernel skips by itself are left out.
+        """
         skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
         parts = [
             part
@@ -109,12 +113,14 @@ class RangeRewriter(Rewriter):
 
     @cached_property
     def _fast_guard(self) -> Guard:
-        """Return the condition under which the kernel runs."""
+        """Return the guard under which the kernel runs: that of the range's entry and all needed
+        ones."""
         result = self._entry_guard
         for part in self._needed_guards:
             result = guards.conjoin(result, part)
         return result
 
     def _can_run(self, guard: Guard) -> bool:
-        """Return whether code under a guard may run where the kernel runs."""
+        """Return whether `guard` can hold together with the conditions under which the kernel
+        runs."""
         return guards.satisfiable(guards.conjoin(self._fast_guard, guard))

@@ -19,7 +19,8 @@ _PURE_OPS = frozenset({"py.attr", "py.binary", "py.item", "py.slice", "py.star",
 
 @dataclass(frozen=True, slots=True)
 class StatementPlan:
-    """The statements to delete, and those to reduce to an inner expression; no more are changed.
+    """The statements other than those of the outputs that a rewrite changes: those that it deletes,
+    and those that it reduces to an inner expression.
 
     reduced  statement → the value of the inner expression that remains of it
     """
@@ -38,9 +39,12 @@ class StatementRewriter(MatchChecks):
     """A maker of the edits of the statements whose values the kernel makes superfluous."""
 
     def _plan(self) -> StatementPlan:
-        """Return the statements that are deleted, those that only support the match among them, and
-        those that are reduced to an inner expression; raise Withheld where an inner step is part of
-        another statement."""
+        """Return which statements the kernel makes superfluous: those of inner matched nodes, and
+        those that only support them, are deleted, or reduced to an inner expression that computes
+        more. No text is changed.
+
+        Raises Withheld where a statement with an inner node cannot be deleted or reduced.
+        """
         deleted: list[Statement] = []
         reduced: dict[Statement, Value] = {}
         roots = {root.statement for root in self.match.roots}
@@ -66,8 +70,8 @@ class StatementRewriter(MatchChecks):
         return StatementPlan(tuple(deleted), reduced)
 
     def _is_inner(self, statement: Statement) -> bool:
-        """Return whether a statement is `name = <matched expression>`, or binds several names to
-        the elements of one."""
+        """Return whether a statement assigns the expression of a matched node, and nothing else, to
+        a name or to a tuple of names."""
         node = statement.node
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             return False
@@ -76,12 +80,12 @@ class StatementRewriter(MatchChecks):
         return any(matched_node.expr is node.value for matched_node in self.match.nodes)
 
     def _reduced_value(self, statement: Statement) -> Value | None:
-        """Return the input of the pattern whose expression contains all that a statement computes
-        besides matched nodes: this expression remains when the statement is reduced.
+        """Return the value to which a statement is reduced: the input of the pattern whose
+        expression contains all that the statement computes besides matched nodes.
 
-        Return None, for a statement that can be deleted, where it computes only matched nodes and
-        nodes that only these use, or where the kernel call can repeat the text of the inputs. Raise
-        Withheld where the statement computes more.
+        Return None where the statement can be deleted: it computes only matched nodes and nodes
+        that only these use, or the kernel call can repeat the text of the inputs. Raise Withheld
+        where it computes more.
         """
         unmatched_nodes = [
             node
@@ -109,8 +113,8 @@ class StatementRewriter(MatchChecks):
         )
 
     def _input_spans(self, nodes: Collection[Node]) -> dict[Node, Span]:
-        """Return those of the nodes that compute an input of the pattern, with the spans of their
-        expressions."""
+        """Return those of the nodes that compute an input of the pattern, each with the span of its
+        expression."""
         inputs = {value for value in self.match.bindings.values() if value.node in nodes}
         return {
             node: self.source.span(node.expr)
@@ -119,14 +123,14 @@ class StatementRewriter(MatchChecks):
         }
 
     def _enclosing(self, node: Node, spans: Mapping[Node, Span]) -> list[Node]:
-        """Return the nodes of `spans` whose span contains the expression of a node."""
+        """Return those nodes, the keys of `spans`, whose span contains the expression of `node`."""
         return [
             outer for outer, span in spans.items() if is_inside(self.source.span(node.expr), span)
         ]
 
     def _only_feeds_match(self, node: Node) -> bool:
-        """Return whether a node is pure and only matched nodes use its value, directly or through
-        such nodes."""
+        """Return whether a node has no effect, is no input of the pattern, and is used by matched
+        nodes only, directly or through other such nodes."""
         is_pure = node.op in _PURE_OPS or number_of(node.output) is not None
         if not is_pure or node.effect or node.output in self.match.bindings.values():
             return False
@@ -135,8 +139,8 @@ class StatementRewriter(MatchChecks):
         )
 
     def _unneeded_statements(self, removed: Sequence[Statement]) -> list[Statement]:
-        """Return statements like `dtype = x.dtype` whose value is unused once `removed` are
-        gone."""
+        """Return further statements, like `dtype = x.dtype`, that only compute something for
+        matched nodes, and are unused once the statements `removed` are gone."""
         supports: list[Statement] = []
         for node in self.match.nodes:
             for value in node.args.values():
@@ -150,8 +154,8 @@ class StatementRewriter(MatchChecks):
         return supports
 
     def _is_mere_support(self, statement: Statement) -> bool:
-        """Return whether a statement of the root's block binds one name, is pure, and only feeds
-        the match, directly or through others."""
+        """Return whether a statement is in the block of the root, only binds one name, has no
+        effect, and is used by matched nodes only, directly or through others."""
         if target_name(statement.node) is None or statement.block != self.root.statement.block:
             return False
         return all(
@@ -161,7 +165,8 @@ class StatementRewriter(MatchChecks):
         )
 
     def _statement_edits(self, plan: StatementPlan) -> list[Edit]:
-        """Return the edits that delete or reduce the statements of the plan."""
+        """Return the edits that delete the statements of the plan, and replace the values of those
+        to reduce by the inner expressions. Raises Withheld where a comment is in the way."""
         edits = [self._deletion(statement) for statement in plan.deleted]
         for statement, value in plan.reduced.items():
             node = statement.node
@@ -176,8 +181,8 @@ class StatementRewriter(MatchChecks):
         return edits
 
     def _reduced_text(self, node: Node) -> str:
-        """Return an inner expression as the value of a statement, in parentheses where it spans
-        several lines."""
+        """Return the source text of a node's expression, in parentheses where it spans several
+        lines."""
         text = self.source.segment(node.expr)
         return f"({text})" if "\n" in text else text
 
@@ -197,8 +202,8 @@ class StatementRewriter(MatchChecks):
         return Edit(Span(span.start, behind[0].start), "") if behind else Edit(lines, "")
 
     def _own_lines(self, statement: Statement, span: Span) -> Span:
-        """Return the span of the lines of a statement; raise Withheld where more than a comment
-        shares them."""
+        """Return the span of the whole lines of a statement, whose own span is `span`; raise
+        Withheld where another statement shares them."""
         starts, text = self.source.line_starts, self.source.text
         start = starts[statement.node.lineno - 1]
         end = starts[statement.node.end_lineno or statement.node.lineno]
@@ -210,8 +215,8 @@ class StatementRewriter(MatchChecks):
         return Span(start, end)
 
     def _check_reduced(self, plan: StatementPlan) -> None:
-        """Raise Withheld where the name of a reduced statement is bound anew before the kernel is
-        called."""
+        """Raise Withheld where the name of a reduced statement, which the kernel call reads, is
+        assigned again before the call."""
         for statement in plan.reduced:
             name = target_name(statement.node) or ""
             reaching = self.match.body.reaching(name, self.match.roots[0].time, plan.deleted)
@@ -222,12 +227,13 @@ class StatementRewriter(MatchChecks):
                 )
 
     def _block_around(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the list of statements that contains `statement`."""
+        """Return the block (list of statements) that contains `statement`."""
         return block_of(self.match.body.node, statement)
 
 
 def target_name(node: ast.stmt) -> str | None:
-    """Return the name that a plain assignment of one name binds; None for another statement."""
+    """Return the name to which an assignment assigns a value, if that is all it does; None for any
+    other statement."""
     if (
         isinstance(node, ast.Assign)
         and len(node.targets) == 1
@@ -244,7 +250,7 @@ def target_name(node: ast.stmt) -> str | None:
 
 
 def _unpacks_into_names(node: ast.Assign | ast.AnnAssign) -> bool:
-    """Return whether an assignment binds the names of one tuple, without a star."""
+    """Return whether an assignment has one target, a tuple that consists of names."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return False
     target = node.targets[0]

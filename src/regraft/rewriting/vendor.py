@@ -20,8 +20,8 @@ Needs only PyTorch. Regenerate it with `regraft check --fix --vendor`.
 
 
 def vendored_names(text: bytes) -> tuple[str, ...]:
-    """Return the ops, sorted, that a module imports from its vendored copy, or that a vendored copy
-    defines."""
+    """Return, sorted, the ops of Regraft that the source text of a module imports from
+    `regraft_ops`, or defines itself as a vendored copy does."""
     names: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom) and node.module == "regraft_ops":
@@ -77,8 +77,8 @@ def _op_statements() -> list[_OpStatement]:
 
 
 def _import_groups(statements: Iterable[_OpStatement], needed: Collection[ast.stmt]) -> list[str]:
-    """Return the imports that the needed statements use, a text for each group: `__future__`, the
-    standard library, other packages."""
+    """Return the import lines that the needed statements use, as one text for each group:
+    `__future__`, the standard library, other packages."""
     used = {name for node in needed for name in _identifiers(node)}
     lines = {line for statement in statements for line in _import_lines(statement.node, used)}
     groups = itertools.groupby(
@@ -99,15 +99,16 @@ def _defined_names(node: ast.stmt) -> tuple[str, ...]:
 
 
 def _identifiers(node: ast.AST) -> set[str]:
-    """Return the identifiers below a node."""
+    """Return the names that occur in the code of a node; attributes are none."""
     return {ast_node.id for ast_node in ast.walk(node) if isinstance(ast_node, ast.Name)}
 
 
 def _reachable(names: Iterable[str], defined: Mapping[str, _OpStatement]) -> set[str]:
-    """Return the names that are defined, and those that their definitions use, directly or not.
+    """Return those of the names that `defined` has, and those that their definitions use, directly
+    or not.
 
-    The files of the ops share no private names, so that one mapping holds the definitions of all
-    files.
+    defined: the statement that defines each name. The files of the ops share no private names, so
+    that one mapping holds the definitions of all files.
     """
     reachable: set[str] = set()
     pending = list(names)
@@ -120,8 +121,8 @@ def _reachable(names: Iterable[str], defined: Mapping[str, _OpStatement]) -> set
 
 
 def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
-    """Yield a line for each imported name that is used, and for those of `__future__`; imports from
-    Regraft itself are left out."""
+    """Yield a line for each name that an import statement imports and that is among `used`, or is
+    of `__future__`; nothing for other statements and for imports from Regraft itself."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if (alias.asname or alias.name.partition(".")[0]) in used:
@@ -134,8 +135,8 @@ def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
 
 
 def _import_order(line: str) -> tuple[int, bool, str]:
-    """Return a sort key: `__future__`, then the standard library, then other packages; `import`
-    before `from`."""
+    """Return a sort key of an import line: `__future__`, then the standard library, then other
+    packages; in each group `import` before `from`."""
     package = line.split()[1].partition(".")[0]
     group = 0 if package == "__future__" else 1 if package in sys.stdlib_module_names else 2
     return group, line.startswith("from"), line

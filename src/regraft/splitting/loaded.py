@@ -16,9 +16,11 @@ __all__ = ["Report", "SplitModel", "load_split"]
 
 
 def load_split(directory: str | Path) -> SplitModel | SingleFile:
-    """Return the network that `save` wrote, a directory or a single file.
+    """Return the network that `save` wrote, from a directory or from a single file, with its
+    report.
 
-    Raises ValueError for a changed file of a directory.
+    Raises ValueError where `host.py`, or a file that the host reads, is not the one that was
+    written, and for an ONNX file that Regraft did not write.
     """
     if Path(directory).is_file():
         single_file = SingleFile(Path(directory))

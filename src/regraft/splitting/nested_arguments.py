@@ -29,12 +29,12 @@ from regraft.splitting.program.templates import (
 def unpack_arguments(
     model: nn.Module, path: str, calls: list[dict[str, Any]]
 ) -> tuple[nn.Module, list[dict[str, Any]], Packed | None]:
-    """Return a network that takes nested tensors one by one, its calls, and how its arguments are
-    put together.
+    """Return a network that takes the tensors in nested arguments one by one, its calls, and a
+    Packed, which takes a user's arguments apart in the same way.
 
-    The network puts the arguments together and calls the original. Without nested tensors, the
-    original network, the original calls and None are returned. Raises Unsplittable for arguments
-    that hold something else, and for calls of another structure than the first.
+    The network is a wrapper that puts the arguments together and calls the original. Without nested
+    tensors, the original network, the original calls and None are returned. Raises Unsplittable for
+    arguments that hold something else, and for calls of another structure than the first.
     """
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     try:
@@ -91,7 +91,8 @@ def make_templates(
 
 @dataclass(frozen=True)
 class Packed:
-    """The names of a network's arguments, in order, and the templates of those that hold tensors.
+    """The way to take a user's arguments apart: the names of the network's arguments, in order, and
+    the templates of those that hold tensors.
 
     optional: those of the templates that hold constants alone, which are the parameters' defaults.
     """
@@ -101,8 +102,9 @@ class Packed:
     optional: list[str]
 
     def parts(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments one by one; raise TypeError or ValueError if they do
-        not fit."""
+        """Return the arguments of a call, by position and by name, taken apart: tensors in nested
+        arguments by names of their own. Raises TypeError for missing, unknown or repeated
+        arguments, ValueError for one of another structure."""
         call = {**dict(zip(self.names, args, strict=False)), **keywords}
         has_repeats = len(args) + len(keywords) > len(call)
         required = self.templates.keys() - set(self.optional)
@@ -157,8 +159,8 @@ class Identity:
 
 
 def is_default(model: nn.Module, key: str, template: Template) -> bool:
-    """Return whether a structure of constants is what the parameter holds if a call leaves
-    it out."""
+    """Return whether the default of parameter `key` of forward fits `template`, which holds
+    constants alone, so that a call may leave the argument out."""
     default = inspect.signature(type(model).forward).parameters[key].default
     try:
         take_leaves(key, template, default, {})

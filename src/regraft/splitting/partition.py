@@ -46,11 +46,9 @@ def partition(steps: list[Step], outside: frozenset[str]) -> tuple[list[Step], l
 
 
 def gather(steps: list[Step]) -> list[Step]:
-    """Move tensor statements up over host statements that they commute with, and into the sides of
-    a branch.
-
-    The branch is the step before them; at most `MAX_COPIES` of its sides get a copy.
-    """
+    """Return the steps with tensor statements moved up over host statements that they commute with,
+    and from behind a branch into copies at the ends of its sides (at most `MAX_COPIES`), so that
+    regions become larger. Bodies of branches and loops are changed in place."""
     gathered = copy_into_sides(move_up(steps))
     for step in gathered:
         if isinstance(step, Branch):
@@ -61,10 +59,9 @@ def gather(steps: list[Step]) -> list[Step]:
 
 
 def move_up(steps: list[Step]) -> list[Step]:
-    """Return the steps with each tensor statement as far up as it commutes with host statements.
-
-    A statement stays where it is unless a tensor statement or a branch stands before its new place.
-    """
+    """Return the steps in an order in which each tensor statement stands directly behind the tensor
+    statement or branch before it, if only host statements with which it commutes are in between;
+    others stay."""
     placed: list[Step] = []
     for step in steps:
         place = len(placed)
@@ -104,7 +101,8 @@ def bodies_for_copies(step: Step) -> list[list[Step]] | None:
 
 
 def _commute(step: TensorStep, previous: Step) -> bool:
-    """Return whether a tensor statement may move up over the step before it."""
+    """Return whether a tensor statement may move up over the step before it: that is a host
+    statement which does not leave, and neither assigns what the other reads or assigns."""
     if not isinstance(previous, HostStep) or isinstance(previous.statement, Terminator):
         return False
     written, written_before = writes(step.statement), writes(previous.statement)
@@ -116,10 +114,10 @@ def _commute(step: TensorStep, previous: Step) -> bool:
 
 @dataclass
 class _Partitioner:
-    """Makes regions of runs of tensor statements, and drops those that compute nothing that is
-    live.
+    """Makes regions of runs of tensor statements, and drops those whose results nothing needs.
 
-    outside: names that are no variables of the program.
+    outside: names that are no variables of the program. A name is live where something reads its
+    value later.
     """
 
     outside: frozenset[str]
@@ -131,7 +129,8 @@ class _Partitioner:
     needed_statements: dict[int, list[Computation]] = field(default_factory=dict)
 
     def group(self, steps: list[Step]) -> list[Step]:
-        """Return the steps with each run of tensor statements as a call of a new candidate region.
+        """Return the steps with each run of tensor statements, at any depth, replaced by a call of
+        a new region in `candidates`, still without inputs and outputs.
 
         A run that only copies variables becomes host statements.
         """
@@ -140,6 +139,8 @@ class _Partitioner:
         places: list[tuple[str, int]] = []
 
         def close() -> None:
+            """Append the run of tensor statements so far to the result, as a call of a new region
+            or as host statements, and begin a new run."""
             if run and all(isinstance(statement.value, ast.Name) for statement in run):
                 result.extend(HostStep(statement) for statement in run)
             elif run:
@@ -187,7 +188,11 @@ class _Partitioner:
     def live_before_statement(
         self, statement: Statement, live: set[str], on_break: set[str], on_continue: set[str]
     ) -> set[str]:
-        """Return the names that are live before a statement of the host. live: those after it."""
+        """Return the names that are live before a statement of the host.
+
+        live, on_break, on_continue: the names that are live after it, after the loop around, and
+        before its next iteration; a statement that leaves goes to the latter two, or to no name.
+        """
         if isinstance(statement, (Return, Raise)):
             live = set()
         elif isinstance(statement, Break):
@@ -207,8 +212,8 @@ class _Partitioner:
         return set().union(*tests, *arms, set() if has_else else live)
 
     def live_before_region(self, step: RegionStep, live: set[str]) -> set[str]:
-        """Return the names that are live before a region, given those after it, and set its inputs
-        and outputs."""
+        """Return the names that are live before a region, given those after it; set its inputs and
+        outputs, and note in `needed_statements` those of its statements that compute them."""
         region = self.candidates[step.number]
         inputs, defined = set(live), set()
         needed_statements: list[Computation] = []
@@ -226,8 +231,8 @@ class _Partitioner:
         return (live - defined) | inputs if region.outputs else live
 
     def live_before_loop(self, step: Loop, after: set[str]) -> set[str]:
-        """Return the names that are live before a loop, as the least fixpoint of those before an
-        iteration."""
+        """Return the names that are live before a loop, given those after it: names needed at the
+        start of any iteration, which are collected until no more are added."""
         live_at_head: set[str] = set(after) if step.header else set()
         while True:
             before = self.live_before(step.body, live_at_head, after, live_at_head)
@@ -262,7 +267,8 @@ class _Partitioner:
         return result
 
     def renumber_calls(self, steps: list[Step]) -> list[Step]:
-        """Give the calls of regions their new numbers, and return the steps, which are changed."""
+        """Set the numbers of the calls of regions, in place and at any depth, to those of
+        `new_numbers`, and return the steps."""
         for step in steps:
             if isinstance(step, RegionStep):
                 step.number = self.new_numbers[step.number]

@@ -174,9 +174,10 @@ def build(network: Network, options: Options, started: float) -> SplitNetwork:
 def partition_into_regions(
     network: Network, parameters: list[str], specialised: Specialised, measured: bool
 ) -> Program:
-    """Partition a specialised network into steps of the host and regions.
+    """Return the program of a specialised network, with its tensor statements gathered into
+    regions.
 
-    parameters: those of forward, as text. measured: whether regions stay eager where torch is
+    parameters: those of forward, as text. measured: whether regions are run by torch where it is
     faster.
     """
     steps, regions = partition(specialised.steps, specialised.outside)
@@ -197,9 +198,10 @@ def partition_into_regions(
 
 
 def sample(program: Program, unseen: str) -> tuple[Program, list[Unsplittable]]:
-    """Collect samples of the regions; return the program and a refusal for each region without one.
+    """Run the program on the calls to collect samples of its regions, in the regions; return the
+    program, and an error for each region that no input led to.
 
-    unseen: with "raise", the host raises an error in the place of these regions.
+    unseen: with "raise", such regions are removed, and the host raises an error in their place.
     """
     network = program.network
     explorer = Explorer(network.path, program.regions, program.modules, program.classes)
@@ -236,9 +238,10 @@ def check_host(
 def close_untaken(
     program: Program, sides: list[Side], taken: set[int], unseen: str
 ) -> list[Unsplittable]:
-    """Let the sides that no checked input took raise an error; return a refusal for each.
+    """Change the program so that the sides which are not in `taken` raise an error; return an
+    Unsplittable for each of them.
 
-    unseen: with "refuse", the first refusal is raised.
+    unseen: with "refuse", the first of these is raised instead.
     """
     untaken = unseen_side_errors(sides, taken)
     if untaken and unseen == "refuse":
@@ -248,9 +251,10 @@ def close_untaken(
 
 
 def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) -> Report:
-    """Return the report of a compiled network that was not checked yet.
+    """Return the report of a compiled network before its check: the counts of its parts, and zeros
+    for what a check finds.
 
-    analysis: seconds until the regions were known.
+    side_count: the number of sides of decisions. analysis: seconds until the regions were known.
     """
     program, entries = compiled.program, compiled.manifest["regions"]
     wrapper_prefix = "network." if program.network.packed is not None else ""
@@ -274,7 +278,8 @@ def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) 
 
 
 def add_check(report: Report, checked: CheckResult, unseen: list[Unsplittable]) -> Report:
-    """Return the report with the results of the check. unseen: what no checked input led to."""
+    """Return the report completed by the results of the check. unseen: the errors for sides and
+    regions that no checked input led to."""
     return replace(
         report,
         sides_run=len(checked.taken),

@@ -22,8 +22,9 @@ _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and ot
 
 
 def locate_forward(model: torch.nn.Module) -> str:
-    """Return the file of the network's forward; raise Unsplittable for a network that cannot be
-    split as it is."""
+    """Return the path of the file of the network's forward; raise Unsplittable for a network that
+    cannot be split: no module, a TorchScript module, or one with the reasons of
+    `reason_against_forward`."""
     if not isinstance(model, torch.nn.Module):
         raise Unsplittable(
             "<model>", 0, f"the model is a {type(model).__name__}, not a torch.nn.Module"
@@ -44,7 +45,8 @@ def locate_forward(model: torch.nn.Module) -> str:
 
 
 def reason_against_forward(model: torch.nn.Module, forward: Any) -> str:
-    """Return why a network's forward cannot be split, whatever is in it; "" where it may be."""
+    """Return why a network cannot be split: forward is a generator or coroutine, or takes `*` or
+    `**` arguments, or a module has hooks; "" where there is no such reason."""
     if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
         return "forward is a generator or coroutine"
     parameters = list(inspect.signature(forward).parameters.values())[1:]
@@ -60,7 +62,8 @@ def reason_against_forward(model: torch.nn.Module, forward: Any) -> str:
 
 
 def texts_of_parameters(model: torch.nn.Module, path: str) -> list[str]:
-    """Return the parameters of a network's forward as text, with their defaults."""
+    """Return the parameters of a network's forward as texts, such as "x" or "scale=1.0"; raise
+    Unsplittable, with the file `path`, for a default that is no supported constant."""
     forward = inspect.unwrap(type(model).forward)
     line = forward.__code__.co_firstlineno
     return [
@@ -70,8 +73,8 @@ def texts_of_parameters(model: torch.nn.Module, path: str) -> list[str]:
 
 
 def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str:
-    """Return the parameter as text; raise Unsplittable where its default is no constant that is
-    supported."""
+    """Return the parameter as text, such as "x" or "scale=1.0"; raise Unsplittable, at `path` and
+    `line`, where its default is no constant that is supported."""
     if parameter.default is parameter.empty:
         return parameter.name
     code = literal(parameter.default)
@@ -119,8 +122,8 @@ def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, An
 
 
 def kind_of_call(call: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what all example calls have to have in common: types and constants, not the sizes of
-    tensors."""
+    """Return what has to be equal in all example calls: of each argument its name, and of a tensor
+    dtype and number of dimensions, of a constant its text."""
     return tuple(
         (
             (key, str(value.dtype), value.ndim)
@@ -149,8 +152,8 @@ def input_descriptions(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> list[Attribute]:
-    """Return the attributes that calls assign; check that no call draws random numbers or changes
-    its inputs or state.
+    """Run all calls and return the attributes that they assign to modules; check that no call draws
+    random numbers or changes its inputs or state, apart from these attributes.
 
     The first call may prepare state that then stays as it is. Raises Unsplittable.
     """
@@ -221,11 +224,8 @@ def _with_gradients(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
-    """Return the result of a call; raise Unsplittable where it fails, draws random numbers or
-    changes tensors.
-
-    The tensors are parameters, buffers and the call's inputs.
-    """
+    """Run a call and return its result; raise Unsplittable where it fails, draws random numbers or
+    changes a parameter, a buffer or a tensor among its arguments."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     watched = [
         *model.parameters(),
@@ -261,7 +261,8 @@ def check_state(model: torch.nn.Module, state: State, scratch: Collection[Attrib
 
 
 class StateGuard:
-    """Watches the attributes of a network's modules, but for those that are variables of a call."""
+    """Watches the attributes of a network's modules, except those in `assigned`, which calls
+    assign."""
 
     def __init__(self, model: torch.nn.Module, assigned: Collection[Attribute]) -> None:
         self.model, self.assigned = model, assigned

@@ -43,7 +43,8 @@ class Specialised:
 def specialise(
     model: torch.nn.Module, calls: list[Call], assigned: list[Attribute], partial: bool
 ) -> Specialised:
-    """Specialise the network, without the attributes that its calls assign.
+    """Return the network's residual program: its steps, and what they refer to. The attributes that
+    calls assign, `assigned`, are taken off the modules meanwhile.
 
     partial: whether a variable may have no value on some paths. Raises Unsplittable.
     """
@@ -76,12 +77,12 @@ def names_outside(state: Specialisation) -> frozenset[str]:
 def follow_calls(
     model: torch.nn.Module, calls: list[Call], scratch: set[Attribute], partial: bool
 ) -> tuple[Specialisation, list[Step]]:
-    """Specialise the network on the first call, or on a later one where something cannot be run on
-    the earlier ones.
+    """Specialise the network on the first call; on a later one where something cannot be run on the
+    earlier ones, or a loop is never entered. Returns the state and the residual program.
 
-    Returns the state and the residual program. scratch: attributes of modules that calls
-    assign. A program without loops that are never entered is preferred; raises Unrunnable where no
-    call can be followed.
+    scratch: attributes of modules that calls assign. partial: whether a variable may have no value
+    on some paths. Where no call enters all loops, the first program is returned; raises Unrunnable
+    where no call can be followed.
     """
     first_error: Unrunnable | None = None
     # a program with a loop over lists that are empty for the call

@@ -42,8 +42,8 @@ class _StablePickler(pickle.Pickler):
 
 
 def content_of(value: Any) -> Any:
-    """Return what a tensor, set, inner function or code consists of, in the same order in any
-    process; None for any other value, which has a content by itself."""
+    """Return a tuple or list that stands for the content of a tensor, set, inner function or code,
+    equal in any process; None for any other value, which pickle writes the same in any process."""
     if isinstance(value, torch.Tensor):
         return content_of_tensor(value)
     if isinstance(value, (set, frozenset)):
@@ -85,8 +85,8 @@ def content_of_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def constants_of_class(kind: type) -> dict[str, Any]:
-    """Return the constants that a class of the user holds, by name; a program may have changed
-    them."""
+    """Return the plain constants among a class's own attributes, by name; {} for a class of an
+    installed package or the standard library."""
     path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
     namespace = {} if path.startswith(SITE_PATHS) else vars(kind)
     return {
@@ -113,8 +113,8 @@ def is_constant(value: Any) -> bool:
 def key_of(
     model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[str, ...]
 ) -> str | None:
-    """Return the key of a network in the cache; None where a part of it has no content, such as an
-    open file.
+    """Return the key of a network in the cache, a hash of its weights, attributes, calls, options,
+    source files and versions; None where something in it cannot be pickled, such as an open file.
 
     The network is called once before: some networks write what they saw into their attributes, and
     would have another key then.
@@ -177,7 +177,8 @@ def sources(model: torch.nn.Module) -> list[bytes]:
 
 
 def find_network(key: str) -> Path | None:
-    """Return the directory of the network in the cache; None where the network is not in it."""
+    """Return the directory of the network with this key in the cache, and mark it as used now; None
+    where there is none."""
     root = cache_root()
     if root is None or not (root / key / "manifest.json").is_file():
         return None

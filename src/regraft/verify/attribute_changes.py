@@ -85,7 +85,8 @@ def _shared_weights(node: ast.AST) -> frozenset[ast.AST]:
 
 
 def _stored_layers(node: ast.ClassDef) -> set[str]:
-    """Return the attributes of `self` that a class binds to new layers of PyTorch alone."""
+    """Return the names of the attributes of `self` to which a class assigns new layers of PyTorch
+    and nothing else."""
     assignments = [child for child in ast.walk(node) if isinstance(child, ast.Assign)]
     layers = Counter(
         target.attr
@@ -99,7 +100,7 @@ def _stored_layers(node: ast.ClassDef) -> set[str]:
 
 
 def _attribute_stores(node: ast.AST) -> list[ast.Attribute]:
-    """Return the attributes that code assigns or deletes."""
+    """Return the syntax nodes of the attributes (`x.name`) that code assigns or deletes."""
     return [
         child
         for child in ast.walk(node)

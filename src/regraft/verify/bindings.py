@@ -63,7 +63,8 @@ def assigned_names(node: ast.AST) -> frozenset[str]:
 
 
 def plainly_assigned_names(node: ast.stmt) -> frozenset[str]:
-    """Return the names that a statement sets if it is an assignment to names alone, else none."""
+    """Return the names that a statement assigns if it is an assignment to plain names only; an
+    empty set for any other statement."""
     match node:
         case ast.Assign(targets) if all(isinstance(target, ast.Name) for target in targets):
             return frozenset(target.id for target in targets if isinstance(target, ast.Name))

@@ -150,7 +150,9 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
 def _definition_change(
     name: str, old_version: _Version, new_version: _Version, runnable: frozenset[int]
 ) -> Change | None:
-    """Return the change of a definition of the new version; None where its text is equal."""
+    """Return the change of definition `name` between two versions, with the lines, branches and
+    relatives that have to run; None where its text is equal. runnable: the lines that the
+    interpreter can run."""
     block, old_block = new_version.blocks[name], old_version.blocks.get(name)
     old_lines = old_version.lines_of_definition(name)
     lines = changed_lines(old_lines, new_version.lines_of_definition(name), block.first)
@@ -286,7 +288,7 @@ def _new_statements(level_differences: tuple[LevelDifference, ...]) -> list[ast.
 
 
 def _reading_lines(names: frozenset[str], blocks: Iterable[DefinitionBlock]) -> set[int]:
-    """Return the lines of definitions that use one of some names."""
+    """Return the numbers of the lines in definitions on which one of the names stands."""
     return {
         line
         for block in blocks

@@ -50,7 +50,8 @@ def driver_for(
 
 
 def _describe(path: Path, class_name: str, python: str) -> dict[str, Any]:
-    """Return what a child finds out about a class of a file."""
+    """Run a child that describes a class of a file (`child.describe`), and return the description
+    as its JSON values. Raises VerifyError where the child does not finish or has no torch."""
     with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         request = {"original": str(path.resolve()), "class": class_name, "seconds": _SECONDS}

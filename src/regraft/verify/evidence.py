@@ -115,7 +115,8 @@ def _unrun_relatives(findings: _Findings) -> str:
 
 
 def _constant_fields(findings: _Findings) -> str:
-    """Return a sentence for the options that had one value in all models, or ""."""
+    """Return a sentence with the options that changed lines read and that had one value in all
+    models; "" where there are none."""
     fields = findings.entries("constant fields")
     if not fields:
         return ""
@@ -126,8 +127,8 @@ def _constant_fields(findings: _Findings) -> str:
 
 
 def _weak_inputs(findings: _Findings) -> str:
-    """Return a sentence where the inputs distinguish too few mutants from the changed version, or
-    ""."""
+    """Return a sentence where fewer than half of the mutants (of four or more), or none of some,
+    were found different by the comparisons; "" elsewhere."""
     mutants = findings.record["mutants"]
     killed, total = mutants.get("killed", 0), mutants.get("of", 0)
     kills_too_few = total >= _FEWEST_MUTANTS and 2 * killed < total
@@ -138,8 +139,9 @@ def _weak_inputs(findings: _Findings) -> str:
 
 
 def _lost_precision(findings: _Findings) -> str:
-    """Return a sentence where results in half precision are farther from exact ones than those of
-    the original, or ""."""
+    """Return a sentence for the first result in half precision whose mean error is more than
+    `_PRECISION_RATIO` times the original's, or is not zero where the original's is; "" where there
+    is none."""
     all_errors = (
         (dtype, original, changed)
         for dtype, errors in findings.record["half precision errors"].items()

@@ -80,7 +80,8 @@ def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, 
 
 
 def _lasting_assignments(function: ast.AST) -> Iterator[ast.Assign]:
-    """Yield the assignments of a function to anything but variables alone."""
+    """Yield the assignments (`=`) in a function with a target that is no plain name: an attribute,
+    an element or a tuple."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and not all(
             isinstance(target, ast.Name) for target in node.targets

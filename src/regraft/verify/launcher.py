@@ -117,7 +117,8 @@ class Launcher:
         return self.end() if status is None else status
 
     def end(self) -> int:
-        """End the launcher and what it has started; return its exit status."""
+        """Close the launcher's input, end it after `_PATIENCE` seconds at the latest, with all
+        processes that it has started, and return its exit status."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # a request that nobody has read
             self._process.stdin.close()

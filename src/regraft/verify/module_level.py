@@ -97,7 +97,8 @@ class Outline:
         maxsize=2
     )  # both versions of a file; several functions ask for their outlines
     def of(cls, text: bytes) -> Outline:
-        """Return the outline of a file."""
+        """Return the outline of a file with this text, which has to parse; those of the last two
+        texts are cached."""
         tree = ast.parse(text)
         bound, read = module_names(text)
         names = mentioned_names(tree)

@@ -74,7 +74,9 @@ class Normaliser(ast.NodeTransformer):
             raise ValueError("a variable that is read elsewhere has lost its last assignment")
 
     def _normalise(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        """Return the normal form of the statements of a block."""
+        """Return the statements of a block in normal form: each rule is applied to the first
+        statement and those after it, as long as one applies, then the following ones are treated in
+        the same way."""
         if not block:
             return []
         first, following = block[0], block[1:]

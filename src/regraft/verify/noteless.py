@@ -118,8 +118,9 @@ class Noteless(ast.NodeTransformer):
                 argument.annotation = None
 
     def _has_short_super(self, node: ast.FunctionDef, cls: ast.ClassDef) -> bool:
-        """Return whether `super()` in a method of `cls` is certainly `super(cls, first
-        parameter)`."""
+        """Return whether `super()` in a method of `cls` certainly means `super(cls, first
+        parameter)`: the file binds neither name otherwise, the method does not assign its first
+        parameter, and no decorator may return another class."""
         arguments = [*node.args.posonlyargs, *node.args.args]
         if (
             self._has_dynamic_names

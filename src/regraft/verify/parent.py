@@ -380,8 +380,9 @@ def _decide(
     fatal_definitions: dict[str, str],
     only_confirms: bool,
 ) -> tuple[Status, str]:
-    """Return status and reason of one change from the child's result alone; the reason is "" for
-    "proved". With `only_confirms` a single comparison without a difference suffices."""
+    """Return status and reason of one change: refuted where it ended a child, did not import or has
+    a refuted record, unproven where evidence is missing, else proved with the reason "". With
+    `only_confirms` a single comparison without a difference is enough."""
     fatal = result.get("fatal", {})
     if change.definition in fatal_definitions:
         return "refuted", fatal_definitions[change.definition]

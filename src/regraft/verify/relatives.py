@@ -50,7 +50,7 @@ class Relative:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Relative:
-        """Return the relative whose fields `entry` holds."""
+        """Return the relative from its JSON object, as written from `dataclasses.asdict`."""
         constructions = entry["constructions"]
         if constructions is not None:
             constructions = tuple(
@@ -118,11 +118,10 @@ class Family:
     def _builders(
         self, cls: str, subclasses: set[str], built: set[str]
     ) -> tuple[set[str], set[str]]:
-        """Return the builders of a class, which build one of the classes `built`, and those of them
-        that inherit from another and redefine names that it or the class reads.
-
-        Any other subclass of a builder counts only where it defines a function.
-        """
+        """Return two sets of classes, without `cls` and its subclasses. The first has the builders,
+        whose own code refers to a class of `built`, with their subclasses that define a function or
+        redefine names; the second only the subclasses that redefine names which they or `cls`
+        read."""
         related = subclasses | {cls}
         builders = {
             name

@@ -299,7 +299,8 @@ class _ErrorTextRemover(ast.NodeTransformer):
         return node
 
     def _remove_text(self, argument: ast.expr) -> ast.expr:
-        """Return the argument of an error without its literal text."""
+        """Return "" for a literal text, an f-string with its computed parts only, and any other
+        argument as it is."""
         match argument:
             case ast.Constant(str()):
                 return ast.copy_location(ast.Constant(""), argument)

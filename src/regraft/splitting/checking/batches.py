@@ -19,10 +19,11 @@ Batch = dict[int, dict[str, Any]]
 
 
 def check_batches(original: Original, split: Any, earlier: CheckResult) -> CheckResult:
-    """Compare each sample's result in a batch with the original's for it alone, and return the
-    result.
+    """Run the inputs that are equal in `earlier` in batches, compare each sample's result with the
+    original's for it alone, and return the result of this check. Raises Unsplittable as
+    `check_batch` does.
 
-    The samples are the inputs that were equal alone. Raises Unsplittable as `check` does.
+    split: takes the arguments of a batch, and returns a list of results.
     """
     result = earlier.for_next_artefact()
     for batch in batches_of_equal_sizes(original.calls, earlier.equal):
@@ -31,9 +32,9 @@ def check_batches(original: Original, split: Any, earlier: CheckResult) -> Check
 
 
 def batches_of_equal_sizes(calls: list[dict[str, Any]], chosen: set[int]) -> Iterator[Batch]:
-    """Yield the inputs of `examples(calls)` whose numbers are `chosen`, in order and by number, in
-    batches of at most `BATCH` samples; an input whose tensors have other sizes begins the next
-    batch."""
+    """Yield those inputs of `examples(calls)` whose numbers are in `chosen`, in order, in batches:
+    dictionaries of at most `BATCH` inputs by number. An input whose tensors have other sizes begins
+    the next batch."""
     batch: Batch = {}
     last = max(chosen, default=-1)
     for number, call in enumerate(itertools.islice(examples(calls), last + 1)):

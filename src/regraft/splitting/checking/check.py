@@ -48,8 +48,8 @@ class DecisionCheck:
         self.result = CheckResult()
 
     def run(self) -> CheckResult:
-        """Compare on inputs until enough are compared, then on inputs of extreme values until each
-        side in `infinite_sides` is taken; return the result."""
+        """Compare on the inputs of `examples` until enough are compared, then on those of extreme
+        values until each side in `infinite_sides` is taken; return the result."""
         for number, call in enumerate(examples(self.original.calls)):
             is_extreme = number >= self.first_extreme
             if is_extreme or self.has_enough_inputs(number):
@@ -70,7 +70,8 @@ class DecisionCheck:
         return len(self.result.equal) >= CHECKED and not self.is_example(number)
 
     def compare(self, number: int, call: dict[str, Any]) -> None:
-        """Compare results and decisions on one input, and add it to the result.
+        """Run the original, the residual program and the split network on one input, compare
+        results and decisions, and add the input to `self.result`.
 
         Inputs that the network does not take add nothing, infinite and NaN ones only the infinite
         sides that they take; raises Unsplittable for a difference, but not on the latter.
@@ -153,7 +154,8 @@ def unseen_side_errors(sides: list[Side], taken: set[int]) -> list[Unsplittable]
 
 
 def unseen_side_error(sides: list[Side], number: int) -> Unsplittable:
-    """Return the refusal for the side of this number, which no checked input took."""
+    """Return the error, for the caller to raise, that no checked input took side `number`; it names
+    the place, the condition and what to do."""
     side = sides[number]
     equal_sides = [position for position, candidate in enumerate(sides) if candidate == side]
     place = ""

@@ -31,8 +31,8 @@ class CheckResult:
     rounding: list[str] = field(default_factory=list)
 
     def for_next_artefact(self) -> CheckResult:
-        """Return a result that shares the sides of this one and has copies of its excuses, and no
-        equal inputs yet."""
+        """Return the result with which the check of another artefact begins: the same sides (the
+        set is shared), copies of `at_threshold` and `rounding`, and no equal inputs."""
         return CheckResult(
             taken=self.taken,
             at_threshold=list(self.at_threshold),
@@ -59,8 +59,8 @@ class Original:
             return attempt(lambda: self.model(**call))
 
     def trace(self, call: dict[str, Any]) -> Any:
-        """Run the residual program, which records its decisions; return its result, or the
-        exception that it raises.
+        """Run the residual program, whose decisions are then in `recorder`; return its result, or
+        the exception that it raises.
 
         Raises TooLong where a loop does not end.
         """

@@ -37,7 +37,8 @@ def difference(got: Any, expected: Any) -> str:
 
 
 def difference_of_tensors(got: torch.Tensor, expected: torch.Tensor) -> str:
-    """Describe how a tensor differs from the expected one; "" where it does not."""
+    """Describe how a tensor differs from the expected one, in dtype, shape or values beyond the
+    tolerances that `difference` describes; "" where it does not."""
     rtol, atol = torch.testing._comparison.default_tolerances(expected)
     if expected.is_floating_point() and expected.numel():
         atol *= max(1.0, float(expected.detach().nan_to_num(0, 0, 0).abs().max()))

@@ -11,10 +11,11 @@ from regraft.splitting.sampling.examples import examples
 
 
 def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckResult:
-    """Compare the single file's results with the original's, on inputs that were equal before, and
-    return the result.
+    """Run the single file on the inputs that are equal in `earlier`, compare its results with the
+    original's, and return the result of this check. Its decisions are not compared, as they show in
+    its results only.
 
-    The single file's decisions show in its results only. Raises Unsplittable as `check` does.
+    Raises Unsplittable as `compare_results` does.
     """
     result = earlier.for_next_artefact()
     last = max(earlier.equal, default=-1)

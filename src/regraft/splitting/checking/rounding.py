@@ -16,8 +16,8 @@ MOST = 2.0  # times the change that the roundings make in the result
 
 
 def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected: Any) -> bool:
-    """Return whether results differ by no more than the original does when the last bits of its
-    weights are others.
+    """Return whether `got` differs from `expected`, the original's result, by no more than the
+    original's own results do when its weights are moved by roundings.
 
     The exact result for weights that were rounded differently is as good an answer as the one for
     these weights (backward error; Higham, Accuracy and Stability of Numerical Algorithms, section
@@ -93,6 +93,7 @@ def run_in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -
         return None
 
     def cast(leaf: Any, expected_leaf: Any) -> Any:
+        """Return a tensor in the dtype of the expected one; any other leaf as it is."""
         return (
             leaf.type_as(expected_leaf)
             if isinstance(leaf, torch.Tensor) and isinstance(expected_leaf, torch.Tensor)
@@ -105,8 +106,8 @@ def run_in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -
 def run_with_weights(
     model: torch.nn.Module, call: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Any:
-    """Return the original's result with `change` applied to the floating weights and buffers, which
-    the model itself does not get; None where the original raises."""
+    """Return the original's result with floating weights and buffers `change(tensor)` instead of
+    its own, which stay as they are; None where the original raises."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     try:
         with torch.no_grad():
@@ -139,8 +140,8 @@ def leaf_type(value: Any) -> Any:
 
 
 def largest_difference(result: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return the largest difference; infinity if one value is not a number, or infinite, and the
-    other is another."""
+    """Return the largest absolute difference of two elements at one place; infinity if at a place
+    one is NaN or infinite and the other is something else."""
     equal = equal_elements(result, reference)
     if bool(equal.all()):
         return 0.0

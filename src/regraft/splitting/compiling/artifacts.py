@@ -20,8 +20,9 @@ WEIGHT_TYPES = frozenset(
 
 
 class Artifacts:
-    """The files of one directory: `model_*.onnx`, without weights or names, and `weights.bin`,
-    bound to them."""
+    """The files of one directory: ONNX models, each shared by regions of equal structure, and
+    `weights.bin` with one copy of every weight. Models are written as they are added, the weights
+    by `write_weights`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -31,8 +32,9 @@ class Artifacts:
         self.weight_bytes = bytearray()
 
     def add(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
-        """Write a region's model, unless an equal model was written, and return the region's entry.
-        Changes `model`: takes its weights out and renames its values.
+        """Write a region's model as `model_*.onnx`, unless an equal one was written, and return the
+        region's entry in the manifest. Changes `model`: takes its weights out and renames its
+        values.
 
         inputs: the names of the region's inputs. The entry has "model", the number of the model,
         "weights", the numbers of the weights bound to it, and "used", the positions of the inputs
@@ -51,11 +53,12 @@ class Artifacts:
         return {"model": list(self.models).index(key), "weights": weights, "used": used}
 
     def add_standalone(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
-        """Write a region's model as a file that says where its weights lie, unless an equal one was
-        written.
+        """Write a region's model as `region_*.onnx`, a file that says where its weights lie in
+        `weights.bin`, unless an equal one was written; return the region's entry in the manifest.
+        Changes `model` as `add` does.
 
-        Returns its entry: the file with its digest, and the positions of the inputs that the model
-        reads.
+        inputs: the names of the region's inputs. The entry has "file", "sha256", and "used", the
+        positions of the inputs that the model reads.
         """
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
@@ -76,11 +79,11 @@ class Artifacts:
         return {"file": self.file_by_digest[key], "sha256": key, "used": used}
 
     def take_weights(self, graph: onnx.GraphProto) -> list[int]:
-        """Take the weights out of the graph, whose initializers then refer to `weights.bin`, and
-        return their numbers, in the order of the initializers.
+        """Move the weights out of the graph, whose initializers then refer to `weights.bin`, and
+        return their numbers (`add_weight`), in the order of the initializers.
 
         Empty tensors, integer tensors of fewer than `MIN_INTEGERS` elements, and types that the
-        host cannot bind, stay.
+        host cannot bind, stay in the graph.
         """
         numbers = []
         for tensor in graph.initializer:
@@ -101,8 +104,8 @@ class Artifacts:
         return numbers
 
     def add_weight(self, array: numpy.ndarray[Any, Any]) -> int:
-        """Return the number of a weight, by the order of first uses, after adding it to the weights
-        unless an equal one is there."""
+        """Add a weight to those of `weights.bin`, unless an equal one is there, and return its
+        number; numbers count from 0 in the order of addition."""
         weight_bytes = array.tobytes()
         key = digest(f"{array.dtype.name} {array.shape}".encode() + weight_bytes)
         if key not in self.weights:
@@ -112,8 +115,8 @@ class Artifacts:
         return list(self.weights).index(key)
 
     def write_weights(self) -> dict[str, Any]:
-        """Write the file of weights, and return the parts of the manifest that describe the models
-        and the weights."""
+        """Write `weights.bin`, and return the manifest's entries "models" and "weights", which
+        describe the files with their digests."""
         (self.directory / "weights.bin").write_bytes(self.weight_bytes)
         return {
             "models": list(self.models.values()),
@@ -126,11 +129,11 @@ class Artifacts:
 
 
 def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename the graph's values by position, in place, so that graphs of equal structure are equal;
-    what else tells them apart is removed.
+    """Rename the graph's values by position, in place, and remove other names and texts, so that
+    graphs of equal structure become equal.
 
-    names: the new names of the inputs. The new names are i0 (inputs), o0 (outputs), w0 (weights)
-    and v0 (others), with their positions.
+    names: the new names of the inputs, i0, i1 and so on. Outputs become o0, weights w0, other
+    values v0, each with its number.
     """
     names = {"": "", **names}
     weights = [tensor.name for tensor in graph.initializer if tensor.external_data]
@@ -147,7 +150,8 @@ def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 
 
 def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename the values of a graph and of its inner graphs, in place; `names` gets the new names.
+    """Rename the values of a graph and of its inner graphs, in place; a value that `names` lacks
+    gets a new name, v0 and so on, which is added there.
 
     The nodes' names and texts, the shapes of outputs and the names of open sizes are removed.
     """

@@ -36,19 +36,20 @@ Variables = dict[str, Any]  # the values of a region's names in one run
 
 
 def has_samples(value: Any) -> bool:
-    """Return whether the value is a tensor whose first dimension has size 1, as for one sample."""
+    """Return whether the value is a tensor whose first dimension has size 1, that of the samples in
+    a call with one sample."""
     return isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == 1
 
 
 def compile_batches(
     program: Program, artifacts: Artifacts, compiler: Compiler
 ) -> list[dict[str, Any]]:
-    """Compile the program's regions for batches and return their entries in the manifest, in the
-    order of the regions.
+    """Compile the program's regions for batches, which writes their files, and return their entries
+    in the manifest, in the order of the regions.
 
     An entry has the region's input and output names, `together` (the part for many samples) and
     `each` (the part for one); either part may be missing. A part that the compiler cannot take for
-    several samples runs for each; one that it cannot take at all becomes an eager island. Raises
+    several samples runs for each; one that it cannot take at all is run by torch. Raises
     Unsplittable for a region without samples.
     """
     splits = [split_for_batches(region, program) for region in program.regions]
@@ -75,11 +76,12 @@ def compile_batches(
 
 @dataclass(frozen=True)
 class BatchedRegion:
-    """A region of which each name is assigned once (`renamed`), and its parts.
+    """A region and its division into two parts.
 
-    entry: the region's entry in the manifest, without its parts. batched: the part that runs on
-    many samples at once; None where there is none. single: the part that runs on one sample, as
-    well.
+    renamed: the region with each name assigned once. entry: the region's entry in the manifest,
+    without its parts. batched: the part that runs on many samples at once, before the other; None
+    where there is none. single: the part that runs on one sample; None where `batched` does
+    everything.
     """
 
     entry: dict[str, Any]
@@ -89,7 +91,8 @@ class BatchedRegion:
 
 
 def split_for_batches(region: Region, program: Program) -> BatchedRegion:
-    """Return the region with its parts; raise Unsplittable for a region without samples."""
+    """Return a region divided into a part for many samples and one for each; raise Unsplittable for
+    a region without samples."""
     if not region.samples:
         raise Unsplittable(
             *region.place, f"no example leads to region {region.number}, so it has no batches"
@@ -105,8 +108,8 @@ def split_for_batches(region: Region, program: Program) -> BatchedRegion:
 def prepare(
     regions: dict[int, Region], program: Program, artifacts: Artifacts, compiler: Compiler
 ) -> Iterator[tuple[int, Region, RegionModule]]:
-    """Yield each region by its number in the network, with its module, once the compiler has
-    prepared them."""
+    """Call the compiler's `prepare` on regions, if it has one; then yield each of them by its
+    number in the network, with its module."""
     modules = [program.module_of(region) for region in regions.values()]
     if compiler.prepare is not None:
         compiler.prepare([*regions.values()], modules, artifacts.directory)
@@ -114,8 +117,8 @@ def prepare(
 
 
 def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
-    """Return a copy of the region with each name assigned once, and the last new name of each
-    assigned name by its old one."""
+    """Return a copy of the region in which each name is assigned once, and the new name of each
+    assigned name at the region's end."""
     latest: dict[str, str] = {}
     statements: list[Computation] = []
     for number, statement in enumerate(region.statements):
@@ -131,10 +134,11 @@ def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
 
 
 def split_region(region: Region, program: Program) -> tuple[Region | None, Region | None]:
-    """Split a region into a part that runs on many samples at once and a part that runs on one
-    sample, after it.
+    """Divide a region into a part that runs on many samples at once and a part that runs on one
+    sample, after it; return both.
 
-    Either part is None where it has no statements that are needed.
+    Either part is None where it has no statements that are needed. The samples of the first part
+    are batches.
     """
     values = run_statements(region, region.samples, program)
     wide = batchable_statements(region, values, program)
@@ -153,10 +157,10 @@ def split_region(region: Region, program: Program) -> tuple[Region | None, Regio
 def batchable_statements(
     region: Region, values: list[Variables], program: Program
 ) -> list[Computation]:
-    """Return the statements of the region that run on many samples at once; none where the region
-    raises on perturbed inputs.
+    """Return the statements of the region that run on many samples at once with the results for
+    each alone; [] where the region raises on perturbed inputs.
 
-    values: the variables on each of the region's samples.
+    values: the variables' values on each of the region's samples.
     """
     trials = run_trials(region, program)
     if not trials:
@@ -178,12 +182,14 @@ def batchable_statements(
 
 
 def holds_samples(key: str, values: list[Variables]) -> bool:
-    """Return whether a variable has the dimension of samples in all runs."""
+    """Return whether the variable `key` has a first dimension of size 1 in all runs, whose
+    variables are `values`."""
     return all(has_samples(variables[key]) for variables in values)
 
 
 def run_statements(region: Region, samples: list[Sample], program: Program) -> list[Variables]:
-    """Run the region on each sample and return, for each, the value of every name by its name."""
+    """Run the region on each sample and return, for each, the values of its inputs and of all names
+    it assigns, by name."""
     names = (
         *region.inputs,
         *(key for statement in region.statements for key in sorted(writes(statement))),
@@ -194,9 +200,10 @@ def run_statements(region: Region, samples: list[Sample], program: Program) -> l
 
 
 def run_trials(region: Region, program: Program) -> list[Variables]:
-    """Run the region on perturbed inputs like the first sample, and on that sample itself.
+    """Run the region on its first sample, and on two of the same sizes with perturbed values;
+    return the values of its names in each run, as `run_statements` does.
 
-    Returns what `run_statements` returns; an empty list where the region raises for these inputs.
+    Returns [] where the region raises for these inputs.
     """
     generator = torch.Generator().manual_seed(0)
     first = region.samples[0]
@@ -213,8 +220,8 @@ def run_trials(region: Region, program: Program) -> list[Variables]:
 def mixes(
     region: Region, statement: Computation, trials: list[Variables], program: Program
 ) -> bool:
-    """Return whether a statement mixes samples: its results for all samples at once are not those
-    for each sample in `trials`.
+    """Return whether a statement mixes samples: its results for all samples of `trials` at once are
+    not those for each alone.
 
     Also true of a statement that raises for all samples at once, or whose results have as many rows
     as the data decide.
@@ -240,10 +247,11 @@ def mixes(
 def make_part(
     region: Region, statements: list[Computation], outputs: list[str], values: list[Variables]
 ) -> Region | None:
-    """Make a region of some of a region's statements, whose inputs are the names that they read and
-    do not compute, sorted; None where there are no statements or no outputs.
+    """Return a region of some of a region's statements, whose inputs are the names that they read
+    and do not compute, sorted; None where there are no statements or no outputs.
 
-    values: the variables on each sample of the undivided region.
+    outputs: the names that the part has to give. values: the variables' values on each sample of
+    the undivided region, from which the part's samples are taken.
     """
     if not statements or not outputs:
         return None
@@ -258,7 +266,8 @@ def make_part(
 
 
 def stack_samples(samples: list[Sample]) -> list[Sample]:
-    """Return batches of several sizes of the first sample, and a batch of two of each other."""
+    """Return batches made of equal samples: of the first sample, batches of the sizes
+    `BATCH_SIZES`; of each other, a batch of two."""
     sizes = [
         (sample, size)
         for place, sample in enumerate(samples)

@@ -20,8 +20,8 @@ Axis = tuple[int, int]  # the number of an input, and of a dimension
 
 
 def change_numbers(sample: Sample) -> Iterator[Sample]:
-    """Yield the sample with its single numbers a little larger, and a little smaller; nothing where
-    it has none."""
+    """Yield two changed samples: with its tensors of one number (without dimensions) a little
+    larger, and a little smaller. Yield nothing where it has no such tensor."""
     for step in (1, -1) if any(tensor.dim() == 0 for tensor in sample) else ():
         yield tuple(
             change_number(tensor, step) if tensor.dim() == 0 else tensor for tensor in sample
@@ -29,16 +29,17 @@ def change_numbers(sample: Sample) -> Iterator[Sample]:
 
 
 def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
-    """Return a tensor of one number a little larger (step 1) or smaller (step -1): whole numbers by
-    1, floats by a quarter and 0.5; the opposite of a truth value."""
+    """Return a tensor of one number changed: whole numbers by `step` (1 or -1), floats by a quarter
+    of themselves and 0.5 in that direction; a truth value becomes its opposite."""
     if number.dtype == torch.bool:
         return ~number
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
 
 
 def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Sample]:
-    """Yield the sample with the whole numbers of its tensors negated, and near the largest of their
-    type unless they may be sizes; nothing where it has none."""
+    """Yield the sample with the whole numbers of its tensors negated and, unless they may be sizes,
+    another with the numbers shifted up to the largest of their type. Tensors without dimensions
+    stay as they are; yield nothing where no other tensor holds whole numbers."""
     for change in (torch.neg,) if may_be_sizes else (torch.neg, towards_largest):
         changed = tuple(
             change(tensor) if tensor.dim() and tensor.dtype in WHOLE_NUMBERS else tensor
@@ -49,45 +50,46 @@ def change_whole_numbers(sample: Sample, *, may_be_sizes: bool) -> Iterator[Samp
 
 
 def enlarge_floats(sample: Sample) -> Sample:
-    """Return the sample with the absolute value of the largest floating-point number of each tensor
+    """Return the sample with each tensor of floats multiplied so that its largest absolute value is
     `LARGE`."""
     return tuple(change_floats(tensor, _enlarge) for tensor in sample)
 
 
 def _enlarge(tensor: torch.Tensor) -> torch.Tensor:
-    """Return numbers times the factor by which the largest becomes `LARGE`; an empty tensor as it
-    is."""
+    """Return the tensor times the factor by which its largest absolute value becomes `LARGE`; an
+    empty tensor as it is."""
     if not tensor.numel():
         return tensor
     return tensor * (LARGE / tensor.abs().max().clamp(min=1 / LARGE))
 
 
 def with_negative_zero(sample: Sample) -> Sample:
-    """Return the sample with the first number of each floating-point tensor negative zero; a second
-    zero would make the order of equal numbers matter."""
+    """Return the sample with negative zero as the first number of each floating-point tensor; with
+    a second zero the order of equal numbers would matter."""
     return tuple(change_floats(tensor, _with_negative_zero) for tensor in sample)
 
 
 def _with_negative_zero(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with negative zero as its first number, where it has any."""
+    """Return a copy of the tensor with negative zero as its first number; an empty one as it is."""
     numbers = tensor.clone(memory_format=torch.contiguous_format).view(-1)
     numbers[:1] = -0.0
     return numbers.view(tensor.shape)
 
 
 def towards_largest(tensor: torch.Tensor) -> torch.Tensor:
-    """Return whole numbers that are as far apart as those of the tensor, the largest of which is
-    the largest of their type, or 2**60 for 64 bits: sums still fit."""
+    """Return the tensor of whole numbers plus a number, so that its largest is the largest of its
+    type, or 2**60 for int64, where sums still fit."""
     largest = 2**60 if tensor.dtype == torch.int64 else torch.iinfo(tensor.dtype).max
     return tensor + (largest - tensor.max()) if tensor.numel() else tensor
 
 
 def resized_samples(region: Region, *, every_size: bool) -> Iterator[Sample]:
-    """Yield a sample with the sizes that differ between the samples replaced by each of
-    `COMPARED_SIZES`, or by every size up to `EVERY_SIZE`: all of them, and then each group of sizes
-    that are always equal alone.
+    """Yield samples of other sizes: those sizes that differ between the region's samples become
+    each of `COMPARED_SIZES`, or with `every_size` every size up to `EVERY_SIZE`. Yield nothing
+    where no sizes differ.
 
-    Of all together, sizes whose difference is always the same keep it.
+    First all sizes change together, where sizes whose difference is always the same keep it, then
+    each group of sizes that are always equal alone.
     """
     generator = torch.Generator().manual_seed(0)
     groups = axes_by_sizes(region)
@@ -108,7 +110,8 @@ def resized_samples(region: Region, *, every_size: bool) -> Iterator[Sample]:
 
 
 def axes_by_sizes(region: Region) -> dict[tuple[int, ...], list[Axis]]:
-    """Return the axes whose size differs between the samples, by their sizes in the samples."""
+    """Return the axes (number of the input, dimension) whose size differs between the region's
+    samples, grouped by the sizes that they have in the samples."""
     groups: dict[tuple[int, ...], list[Axis]] = {}
     axes = varying_axes(region)
     for place, key in enumerate(region.inputs):
@@ -119,16 +122,18 @@ def axes_by_sizes(region: Region) -> dict[tuple[int, ...], list[Axis]]:
 
 
 def constant_difference(sizes: tuple[int, ...], first_sizes: tuple[int, ...]) -> int:
-    """Return by how much sizes exceed others if it is the same in all samples, else 0."""
+    """Return by how much `sizes` exceed `first_sizes` if that is the same in all samples; else
+    0."""
     differences = {size - first for size, first in zip(sizes, first_sizes, strict=True)}
     return differences.pop() if len(differences) == 1 else 0
 
 
 def resize(sample: Sample, sizes: dict[Axis, int], generator: torch.Generator) -> Sample:
-    """Return a sample with other sizes along some axes; an axis keeps its size if the new one is
-    none, or too large.
+    """Return a sample of other sizes along the axes in `sizes`; an axis keeps its size where that
+    or the new one is 0 or less, or the tensor would have more than `MAX_ELEMENTS`.
 
-    Rows are repeated or left out; floating-point numbers move a little, so that none are equal.
+    Rows are repeated or left out; floating-point numbers move a little at random, so that none are
+    equal.
     """
     resized = list(sample)
     for (place, dim), size in sizes.items():
@@ -150,10 +155,10 @@ def perturb_floats(tensor: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 
 def change_values(sample: Sample, factor: float) -> Sample:
-    """Return the sample with values that may choose other rows.
+    """Return the sample with values for which other rows may be chosen.
 
-    Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise;
-    integers stay.
+    Floats are multiplied by the factor; truth values are all True where it is positive, and all
+    False otherwise; integers stay.
     """
     return tuple(
         torch.full_like(tensor, factor > 0)

@@ -10,8 +10,9 @@ from onnx import helper
 
 
 def replace_open_means(model_bytes: bytes) -> bytes:
-    """Return the model with each mean over open sizes as a sum, divided by the number of elements
-    summed."""
+    """Return the model in which each mean over a tensor of open sizes is computed as a sum, divided
+    by the number of elements summed: 0/0 is NaN as in torch. A model without such means is returned
+    as it is."""
     model = onnx.load_from_string(model_bytes)
     means = [node for node in model.graph.node if node.op_type == "ReduceMean"]
     if not means:
@@ -31,10 +32,10 @@ def replace_open_means(model_bytes: bytes) -> bytes:
 
 
 def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
-    """Return the tensor types and shapes that follow from those of the inputs, by name; names for
-    which nothing follows are missing.
+    """Return the tensor types and shapes of the model's values that follow from those of its
+    inputs, by name; values for which nothing follows are missing.
 
-    What an exporter saw on its sample is left out.
+    The shapes that an exporter wrote down for its sample are not used; the model stays.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -49,7 +50,7 @@ def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
 
 
 def _is_sized(tensor_type: onnx.TypeProto.Tensor | None) -> bool:
-    """Return whether a type has a shape without open sizes; False for None."""
+    """Return whether a tensor type has a shape whose sizes are all numbers; False for None."""
     return (
         tensor_type is not None
         and tensor_type.HasField("shape")

@@ -22,7 +22,8 @@ from regraft.splitting.preconditions import input_descriptions
 class CompiledNetwork:
     """A program whose regions are compiled into files of a temporary directory.
 
-    folder: the directory, which is removed with this object. manifest: what the host has to know.
+    folder: the directory, which is deleted when nothing refers to it any more. manifest: what the
+    host has to know of the files, inputs and versions, as JSON.
     """
 
     program: Program
@@ -37,9 +38,10 @@ class CompiledNetwork:
 
 
 def compile_network(program: Program, compiler: Compiler) -> CompiledNetwork:
-    """Compile every region of the program into a file of a new temporary directory.
+    """Compile every region of the program into a file of a new temporary directory, and return the
+    program with the directory and the manifest.
 
-    Raises Unsplittable for a region that nothing can run.
+    Raises Unsplittable for a region that neither the compiler nor torch.export can take.
     """
     folder = new_directory()
     artifacts = Artifacts(Path(folder.name))
@@ -64,18 +66,19 @@ def compile_network(program: Program, compiler: Compiler) -> CompiledNetwork:
 
 
 def new_directory() -> tempfile.TemporaryDirectory[str]:
-    """Return a new temporary directory for the files of a split network."""
+    """Create a temporary directory for the files of a split network, which is deleted with the
+    object returned."""
     return tempfile.TemporaryDirectory(prefix="regraft-split-")
 
 
 def reasons_of_islands(entries: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the reasons for which sub-networks are eager islands, from their entries in the
-    manifest."""
+    """Return the reasons for which the compiler did not take sub-networks, so that torch runs them,
+    from the entries of all sub-networks in the manifest."""
     return tuple(entry["reason"] for entry in entries if "reason" in entry)
 
 
 def count_models(entries: list[dict[str, Any]]) -> int:
-    """Return the number of different files of the sub-networks that are compiled; islands do not
-    count."""
+    """Return the number of different compiled files among the sub-networks with these entries in
+    the manifest; those that torch runs do not count."""
     models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
     return len(models)

@@ -45,10 +45,12 @@ _RESHAPED = symbolic_helper._reshape_helper
 
 
 def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
-    """Return the region's model, which was run on all samples and gave the results of torch.
+    """Return the region's model in ONNX, which was run on all samples and gave the results of
+    torch; set `region.limits`.
 
-    The tracing exporter takes a fiftieth of the time; the one of torch.export follows what depends
-    on sizes. Raises Uncompilable where neither model is right, and Slower where torch is faster.
+    The tracing exporter takes a fiftieth of the time; that of torch.export, which follows what
+    depends on sizes, is tried where the first model is not right. Raises Uncompilable where neither
+    is, and Slower where torch is faster and `region.measured` is True.
     """
     try:
         return verify(region, module, means.replace_open_means(trace_region(region, module)))
@@ -62,7 +64,8 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
 
 
 def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.ModelProto:
-    """Return the model, with results cast to torch's types, and set `region.limits`.
+    """Return the model, with its results cast to torch's types, after comparing it with torch; set
+    `region.limits`, the sizes for which it is right.
 
     Raises Uncompilable unless ONNX Runtime gives torch's results, and Slower where torch is faster
     and `region.measured` is True.
@@ -75,6 +78,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
     read_inputs = {argument.name for argument in session.get_inputs()}
 
     def run(sample: Sample) -> list[Any]:
+        """Return the outputs of ONNX Runtime for a sample, as arrays."""
         inputs = zip(region.inputs, sample, strict=True)
         return list(
             session.run(
@@ -87,7 +91,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
 
 
 def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> bytes:
-    """Return the model with casts of those results whose types differ from torch's for the first
+    """Return the model with a cast of each result whose type differs from torch's for the first
     sample: `any` of uint8, for one, gives truth values in ONNX."""
     model = onnx.load_from_string(model_bytes)
     with torch.no_grad():
@@ -122,7 +126,7 @@ def open_session(model: bytes | str) -> onnxruntime.InferenceSession:
 
 
 def trace_region(region: Region, module: RegionModule) -> bytes:
-    """Return the model that the tracing exporter makes of the largest sample.
+    """Return the model, in bytes, that the tracing exporter makes of the region's largest sample.
 
     Where Python decides by sizes, the models of all samples have to be equal; else Uncompilable is
     raised.
@@ -171,8 +175,8 @@ def trace_sample(
 
 
 def export_region(region: Region, module: RegionModule) -> bytes:
-    """Return the model that torch.export's exporter makes; raise Uncompilable where ONNX cannot
-    express it."""
+    """Return the model, in bytes, that torch.export's exporter makes of the region's largest
+    sample, with the open sizes dynamic; raise Uncompilable where ONNX cannot express it."""
     try:
         with warnings.catch_warnings(), exporter_settings(), shared_registries():
             warnings.simplefilter("ignore")
@@ -193,8 +197,8 @@ def export_region(region: Region, module: RegionModule) -> bytes:
 
 @contextlib.contextmanager
 def shared_registries() -> Iterator[None]:
-    """Let torch.export's exporter build its table of operators only once in a process, which takes
-    longer than most exports."""
+    """In the `with` block let torch.export's exporter reuse its table of operators, which takes
+    longer to build than most exports."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:  # before torch 2.6
@@ -207,8 +211,8 @@ def shared_registries() -> Iterator[None]:
 
 @functools.cache
 def cached(build: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that keeps the results of `build`, one for all calls with an equal
-    `build`."""
+    """Return a version of `build` that stores its results; calls with an equal `build` return the
+    same version."""
     return functools.cache(build)
 
 
@@ -221,11 +225,11 @@ def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:
 
 
 def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
-    """Add the nodes of a reshape to the graph `g` as the tracing exporter does, except for tensors
-    without rows.
+    """Add the nodes of a reshape to the graph `g` as the tracing exporter does, and return its
+    result; a size of 0 in a computed `shape` stays 0.
 
-    Raises RuntimeError for a tensor that the exporter knows to be empty, for which it would end the
-    process (a division by zero). In a computed shape, zero is a size.
+    Raises RuntimeError where `operand` or the shape is known to be empty: the exporter would end
+    the process (a division by zero).
     """
     constant_shape = symbolic_helper._maybe_get_const(shape, "is")
     computed = not isinstance(constant_shape, list | tuple)

@@ -25,10 +25,11 @@ from regraft.splitting.sampling.explore import RegionModule, common_sizes
 def compile_region(
     region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler
 ) -> dict[str, Any]:
-    """Compile a region, write its files and return its entry in the manifest.
+    """Compile a region, write its files and return its entry in the manifest, with the types and
+    shapes of its inputs and outputs.
 
-    The entry of a region that stays eager has `reason`. Raises Unsplittable for a region without
-    samples, or that neither the compiler nor torch.export can take.
+    A region that the compiler cannot take is exported for torch to run; its entry has "reason".
+    Raises Unsplittable for a region without samples, or that torch.export cannot take either.
     """
     if not region.samples:
         raise Unsplittable(
@@ -42,8 +43,8 @@ def compile_region(
 
 
 def signature(region: Region, module: RegionModule) -> dict[str, Any]:
-    """Return the name, type and shape of each input and output, under "inputs" and "outputs"; a
-    size that differs between the samples is None.
+    """Return a dictionary of "inputs" and "outputs": the name, type and shape of each, as the
+    region's samples show them; a size that differs between the samples is None.
 
     Raises Unsplittable where sizes decide how many dimensions there are.
     """
@@ -79,11 +80,11 @@ def signature(region: Region, module: RegionModule) -> dict[str, Any]:
 def export_island(
     region: Region, module: RegionModule, directory: Path, reason: str
 ) -> dict[str, Any]:
-    """Write the region as an archive of torch.export, which the host runs with torch, and return
-    its entry.
+    """Write the region to `directory` as an archive of torch.export, which the host runs with
+    torch, and return its entry in the manifest.
 
-    reason: why the compiler cannot take the region. Raises Unsplittable where torch.export cannot
-    take it either.
+    reason: why the compiler cannot take the region; the entry has it. Raises Unsplittable where
+    torch.export cannot take it either, or gives other results.
     """
     file = f"island_{region.number}.pt2"
     try:
@@ -107,5 +108,5 @@ def export_island(
 
 
 def region_text(region: Region) -> str:
-    """Return the region's statements as text, of at most 200 characters."""
+    """Return the region's statements as one line of Python for messages, cut to 200 characters."""
     return "; ".join(map(write_statement, region.statements))[:200]

@@ -31,7 +31,7 @@ _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32})
 
 @contextlib.contextmanager
 def replaced_functions() -> Iterator[None]:
-    """Put the functions of this file in the place of torch's in the `with` block."""
+    """Replace functions of torch by those of this file in the `with` block."""
     with contextlib.ExitStack() as stack:
         for owner, name, function in _replacements():
             stack.enter_context(mock.patch.object(owner, name, function))
@@ -39,7 +39,8 @@ def replaced_functions() -> Iterator[None]:
 
 
 def floor_divide(dividend: Any, divisor: Any) -> Any:
-    """Return torch's `dividend // divisor`, as operations whose meaning exporters share."""
+    """Return torch's `dividend // divisor`, computed by operations that mean the same in ONNX; of
+    floats the remainder is taken first, as torch does."""
     numbers = torch.as_tensor(dividend), torch.as_tensor(divisor)
     if not any(number.is_floating_point() for number in numbers):
         return _DIVIDED(dividend, divisor, rounding_mode="floor")
@@ -53,7 +54,7 @@ def floor_divide(dividend: Any, divisor: Any) -> Any:
 
 
 def divide(dividend: Any, divisor: Any, *, rounding_mode: str | None = None) -> Any:
-    """Return torch's quotient of two values, with its way of rounding down."""
+    """Return `torch.div(dividend, divisor, rounding_mode=...)`, with `floor_divide` for "floor"."""
     if rounding_mode == "floor":
         return floor_divide(dividend, divisor)
     return _DIVIDED(dividend, divisor, rounding_mode=rounding_mode)
@@ -65,8 +66,11 @@ def shift_right(value: Any, bits: Any) -> Any:
 
 
 def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
-    """Unflatten an axis as torch does, but to sizes that the tracing exporter sees: torch's own are
-    those of the sample. Named axes, and tensors without dimensions, go to torch."""
+    """Return the tensor with the axis `dim` divided into `sizes`, by a reshape whose sizes the
+    tracing exporter follows: torch's own would be those of the sample.
+
+    Named axes, and tensors without dimensions, go to torch's own.
+    """
     if not isinstance(dim, int) or tensor.dim() == 0:
         return _UNFLATTENED(tensor, dim, sizes)
     dim %= tensor.dim()
@@ -74,8 +78,8 @@ def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
 
 
 def _converting(function: Callable[..., Any], type_of: TypeOf) -> Callable[..., Any]:
-    """Return a function that gives its first operand the type that `type_of` names for its
-    arguments, None for its own."""
+    """Return a function that calls `function` with its first operand converted to the type that
+    `type_of` returns for the arguments; unchanged where that is None."""
 
     @functools.wraps(function)
     def convert(*args: Any, **kwargs: Any) -> Any:
@@ -88,15 +92,15 @@ def _converting(function: Callable[..., Any], type_of: TypeOf) -> Callable[..., 
 
 
 def _accumulating_type(tensor: torch.Tensor, *_: Any, **kwargs: Any) -> torch.dtype | None:
-    """Return the type in which torch accumulates narrow whole numbers; None for other numbers, and
+    """Return int64, in which torch sums up whole numbers of fewer bits; None for other tensors, and
     where `dtype` names a type."""
     is_narrow = tensor.dtype in _NARROW and kwargs.get("dtype") is None
     return torch.int64 if is_narrow else None
 
 
 def _clamping_type(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.dtype | None:
-    """Return the type to which torch clamps whole numbers where a bound is a fraction; None for
-    other bounds and for tensors of floats."""
+    """Return the floating-point type to which torch converts a tensor of whole numbers where a
+    bound of `clamp` is a float; None for other bounds and for tensors of floats."""
     fractions = [bound for bound in (*bounds, *named.values()) if type(bound) is float]
     is_whole = not tensor.is_floating_point()
     return torch.result_type(tensor, fractions[0]) if fractions and is_whole else None
@@ -111,6 +115,8 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(add_up)
     def accumulate(*operands: Any, **kwargs: Any) -> Any:
+        """Return what `add_up` gives: of a tensor of int64 put together from its upper and lower
+        halves."""
         is_whole = bool(operands) and operands[0].dtype == torch.int64
         if not is_whole or kwargs.get("dtype") is not None:
             return add_up(*operands, **kwargs)
@@ -123,7 +129,8 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield the owner, the name and the replacement of each function."""
+    """Yield for each function of torch that this file replaces: the object that has it as an
+    attribute, the attribute's name, and the function to put there."""
     yield torch.Tensor, "unflatten", unflatten
     yield torch.Tensor, "floor_divide", floor_divide
     yield torch.Tensor, "__floordiv__", floor_divide

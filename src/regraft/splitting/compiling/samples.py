@@ -49,7 +49,7 @@ def compare(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
     """Compare a compiled region with torch: its results, and its speed where `region.measured` is
-    True.
+    True. Sets `region.limits`, the sizes for which the results are right.
 
     run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable
     unless `run` gives the results of torch, and Slower where torch is faster.
@@ -63,11 +63,12 @@ def compare_values(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
     """Compare a compiled region's results with torch's on all samples, on samples with other
-    numbers and of other sizes, and, where data decide sizes, on other values.
+    numbers and of other sizes, and, where data decide sizes, with other values. Sets
+    `region.limits`, the sizes for which they are right.
 
     A tracer may take a number for a constant, and a size that the data decided for one that is
     always the same; a compiler may compute whole numbers otherwise. Raises Uncompilable unless
-    `run` gives the results of torch. Sets `region.limits`.
+    `run` gives the results of torch.
     """
     for sample in region.samples:
         with torch.no_grad():
@@ -89,7 +90,8 @@ def compare_values(
 
 
 def decides_sizes(region: Region, module: RegionModule) -> bool:
-    """Return whether values of the inputs decide a size in a region."""
+    """Return whether the size of a tensor in a region depends on values of its inputs, as after
+    `nonzero`, in a run on the first sample."""
     sample = region.samples[0]
     with torch.no_grad():
         return bool(sample) and bool(observe(lambda: module(*sample)).shapes)
@@ -102,10 +104,12 @@ def compare_sizes(
     name: str,
     sized_by_data: bool,
 ) -> None:
-    """Compare a compiled region with torch on samples of other sizes, and set `region.limits`.
+    """Compare a compiled region with torch on samples of other sizes, and set `region.limits`,
+    conditions on the sizes for which it is right.
 
-    Sizes beyond the limits at which both are equal extend them. Raises Uncompilable where the
-    results differ within the limits.
+    Sizes beyond the limits at which both are equal extend them. sized_by_data: the result of
+    `decides_sizes`. Raises Uncompilable where the results differ within the limits, or Python code
+    may decide by a size that values decide.
     """
     try:
         limits = limits_of(region, module, sized_by_data)
@@ -131,10 +135,11 @@ def compare_changed(
     name: str,
     describe: Callable[[Any, Any], str],
 ) -> bool:
-    """Compare a compiled region with torch on a changed sample; return False where torch raises for
-    it, else True. Raises Uncompilable where they differ.
+    """Compare a compiled region with torch on a changed sample; return True where they agree, False
+    where torch itself raises. Raises Uncompilable where they differ.
 
-    describe: describes how two results differ; "" where they do not.
+    run: runs the compiled region. name: the compiler's name for messages. describe: describes how
+    two results differ; "" where they do not.
     """
     try:
         with torch.no_grad():
@@ -152,8 +157,12 @@ def check_result(
     name: str,
     describe: Callable[[Any, Any], str],
 ) -> None:
-    """Run the compiled region on a sample; raise Uncompilable where it raises, or `describe` finds
-    a difference from `expected`."""
+    """Run the compiled region on a sample; raise Uncompilable where it raises, or its result
+    differs from `expected`.
+
+    name: the compiler's name for messages. describe: describes how two results differ; "" where
+    they do not.
+    """
     try:
         got = to_torch(tuple(run(sample)))
     except Exception as problem:
@@ -169,17 +178,14 @@ def as_tensors(results: Any) -> tuple[torch.Tensor, ...]:
 
 
 def no_difference(_: Any, __: Any) -> str:
-    """Return "" for any two results: values that are equal, or all too large, may let two
-    implementations choose different rows."""
+    """Return "" for any two results: for these values two right implementations may choose
+    different rows, so that the region only has to run."""
     return ""
 
 
 def difference_in_size(got: Any, expected: Any) -> str:
-    """Describe how sizes differ, or that one result is NaN or infinite and the other is not; ""
-    where neither is so.
-
-    A mean over no rows is NaN.
-    """
+    """Describe how the sizes of two results differ, or that elements of one are NaN or infinite
+    where those of the other are not; "" where neither is so. Other numbers are not compared."""
     sizes = [[tuple(tensor.shape) for tensor in results] for results in (got, expected)]
     if sizes[0] != sizes[1]:
         return f"sizes {sizes[0]} instead of {sizes[1]}"
@@ -199,10 +205,11 @@ DIFFERENCE_BY_FACTOR = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size)
 def check_speed(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
-    """Time the compiled region and torch on the largest sample with one thread, as sub-networks
-    run.
+    """Time the compiled region, and torch as it would run the region instead, on the largest sample
+    with one thread.
 
-    Raises Slower where torch is faster.
+    run: runs the compiled region. name: the compiler's name for the message. Raises Slower where
+    torch is faster.
     """
     sample = largest_sample(region)
     threads = torch.get_num_threads()
@@ -228,10 +235,8 @@ def is_slower(compiled: float, eager: float) -> bool:
 
 
 def as_island(region: Region, module: RegionModule) -> Callable[..., Any] | None:
-    """Return the function that the host would run for an eager island, of arrays.
-
-    Returns None where torch.export cannot take the region.
-    """
+    """Return the region as the function, from arrays to arrays, by which the host would run it with
+    torch; None where torch.export cannot take the region."""
     try:
         network = trace_program(region, module).module()
     except Exception:  # noqa: BLE001  (whatever the exporter raises)
@@ -240,7 +245,8 @@ def as_island(region: Region, module: RegionModule) -> Callable[..., Any] | None
 
 
 def fastest(*calls: Callable[[], Any]) -> list[float]:
-    """Return the least time of each call in seconds; the calls are run in turns."""
+    """Return the shortest time of each call in seconds. The calls run in turns, in three rounds at
+    least."""
     times = [math.inf] * len(calls)
     rounds, started = 0, time.perf_counter()
     while rounds < 3 or time.perf_counter() - started < TIMING_SECONDS:
@@ -253,7 +259,7 @@ def fastest(*calls: Callable[[], Any]) -> list[float]:
 
 
 def largest_sample(region: Region) -> Sample:
-    """Return the region's sample with the most elements."""
+    """Return that of the region's samples with the most elements."""
     return max(region.samples, key=lambda sample: sum(tensor.numel() for tensor in sample))
 
 
@@ -268,8 +274,8 @@ def trace_program(region: Region, module: RegionModule) -> Any:
 
 
 def open_shapes(region: Region) -> tuple[dict[int, Any], ...]:
-    """Return the dynamic shapes of the inputs for torch.export: the dimensions that differ between
-    the samples."""
+    """Return the argument `dynamic_shapes` of torch.export for the inputs: open are the dimensions
+    that differ between the samples."""
     axes = varying_axes(region)
     return tuple(dict.fromkeys(axes.get(key, ()), torch.export.Dim.AUTO) for key in region.inputs)
 

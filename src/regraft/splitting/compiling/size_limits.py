@@ -36,9 +36,13 @@ class DecidesByData(Exception):
 
 @dataclass
 class SizeLimits:
-    """The sizes for which a region is right: any of its `paths`, each a tuple of conditions on
-    sizes of the inputs, as Python expressions. `guarded`: whether conditions are those of runs with
-    symbolic sizes; else each path is a combination of sizes."""
+    """The sizes for which a compiled region is right: those that fulfil all conditions of one of
+    the `paths`. A condition is a Python expression on sizes of the inputs, such as `x.shape[0] >
+    4`.
+
+    guarded: whether the conditions are decisions of Python code, from runs with symbolic sizes;
+    else each path states the sizes of one sample.
+    """
 
     region: Region
     module: RegionModule
@@ -46,13 +50,13 @@ class SizeLimits:
     paths: list[tuple[str, ...]] = field(default_factory=list)
 
     def holds(self, sample: Sample) -> bool:
-        """Return whether a sample has sizes of one of the paths."""
+        """Return whether the sizes of a sample fulfil all conditions of one of the paths."""
         inputs = dict(zip(self.region.inputs, sample, strict=True))
         return any(all(is_within(condition, inputs) for condition in path) for path in self.paths)
 
     def extend(self, sample: Sample) -> None:
-        """Add the path of a further sample on which the compiled region was equal to torch, unless
-        it has guards that cannot be had."""
+        """Add the path of a further sample on which the compiled region was equal to torch; nothing
+        is added where its conditions cannot be determined."""
         try:
             path = self.path_of(sample) if self.guarded else _own_sizes(self.region, sample)
         except Exception:  # noqa: BLE001 - whatever PyTorch cannot run without data
@@ -61,12 +65,14 @@ class SizeLimits:
             self.paths.append(path)
 
     def path_of(self, sample: Sample) -> tuple[str, ...]:
-        """Return the guards of a sample's path; raises whatever PyTorch cannot run without data."""
+        """Return the conditions on sizes by which Python code in the region decides for a sample;
+        raises whatever PyTorch raises in a run without data."""
         axes = varying_axes(self.region)
         return tuple(dict.fromkeys(symbolic_guards(self.region, self.module, sample, axes)))
 
     def conditions(self) -> list[str]:
-        """Return the limits as conditions that all have to hold; [] where they exclude nothing."""
+        """Return the limits as conditions all of which have to hold; [] where they exclude no
+        size."""
         if any(not path for path in self.paths):
             return []
         if len(self.paths) == 1:
@@ -78,8 +84,8 @@ class SizeLimits:
         return [*common, choice] if choice and not self._excludes_nothing(choice) else common
 
     def _choice_beside(self, common: list[str]) -> str:
-        """Return the condition that, for one of the paths, all conditions beside the `common` ones
-        hold: `(a) and (b) or (c)`; "" where a path has no others."""
+        """Return one condition that holds where, for one of the paths, all its conditions hold that
+        are not `common`: `(a) and (b) or (c)`; "" where a path has no others."""
         further = [[text for text in path if text not in common] for path in self.paths]
         if not all(further):
             return ""
@@ -114,10 +120,10 @@ class SizeLimits:
 
 
 def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> SizeLimits:
-    """Return the limits of a region's sizes by the paths of its samples; `sized_by_data`: values
-    decide sizes in it.
+    """Return the limits of a region's sizes, with the paths of its samples.
 
-    Raises DecidesByData where Python code may decide by a size that values decide.
+    sized_by_data: whether values decide sizes in it; DecidesByData is raised where Python code may
+    decide by such a size.
     """
     limits = SizeLimits(region, module)
     if not varying_axes(region):
@@ -136,7 +142,8 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
 
 
 def is_within(condition: str, inputs: Mapping[str, Any]) -> bool:
-    """Return whether inputs by name, tensors or arrays, have sizes for which a condition holds."""
+    """Return whether a condition holds for the sizes of inputs, tensors or arrays by name; False
+    where it divides by zero."""
     try:
         return bool(eval(condition, {"__builtins__": {}, **GUARD_FUNCTIONS}, dict(inputs)))
     except ArithmeticError:  # a quotient of sizes that are no path's
@@ -144,8 +151,8 @@ def is_within(condition: str, inputs: Mapping[str, Any]) -> bool:
 
 
 def varying_axes(region: Region) -> dict[str, dict[int, str]]:
-    """Return the dimensions of the inputs that differ between the samples, each with a name, by
-    input."""
+    """Return, for each input of which some sizes differ between the region's samples, these
+    dimensions, each with a name for exporters."""
     axes: dict[str, dict[int, str]] = {}
     for key, *tensors in zip(region.inputs, *region.samples, strict=True):
         dims = [
@@ -159,7 +166,8 @@ def varying_axes(region: Region) -> dict[str, dict[int, str]]:
 
 
 def _as_ranges(equalities: list[str]) -> str:
-    """Return the condition that one of these equalities of one size holds, as ranges."""
+    """Return one condition that holds where one of these equalities of the same size does, such as
+    `1 <= x.shape[0] <= 3`."""
     size = equalities[0].rpartition(" == ")[0]
     numbers = sorted({int(text.rpartition(" == ")[2]) for text in equalities})
     starts = [number for number in numbers if number - 1 not in numbers]
@@ -172,8 +180,8 @@ def _as_ranges(equalities: list[str]) -> str:
 
 
 def _own_sizes(region: Region, sample: Sample) -> tuple[str, ...]:
-    """Return the conditions, such as `x.shape[0] == 3`, that the sizes that differ between the
-    region's samples are those of `sample`."""
+    """Return conditions, such as `x.shape[0] == 3`, which state the sizes of `sample` in those
+    dimensions that differ between the region's samples."""
     axes = varying_axes(region)
     return tuple(
         f"{key}.shape[{dim}] == {tensor.shape[dim]}"
@@ -183,8 +191,8 @@ def _own_sizes(region: Region, sample: Sample) -> tuple[str, ...]:
 
 
 def _check_data(region: Region, module: RegionModule) -> None:
-    """Raise DecidesByData where a region cannot run, for any reason, while the sizes that values
-    decide are unknown. An operation of PyTorch that asks whether there are any rows is allowed."""
+    """Raise DecidesByData where a run of the region in which sizes decided by values are unknown
+    raises. A question of a PyTorch operation whether there are any rows is allowed."""
     try:
         list(symbolic_guards(region, module, region.samples[0], {}))
     except Exception as problem:
@@ -194,8 +202,9 @@ def _check_data(region: Region, module: RegionModule) -> None:
 
 
 def _is_check_for_rows(problem: Exception) -> bool:
-    """Return whether an operation of PyTorch, not code outside of PyTorch, asks whether there are
-    any rows: regions are compared without rows in any case."""
+    """Return whether an exception of a run with symbolic sizes is a comparison with 0 by an
+    operation of PyTorch: it asks whether there are any rows, which regions are compared without in
+    any case."""
     condition = getattr(problem, "cond", None)
     is_about_none = getattr(condition, "rel_op", "") in ("==", "!=") and 0 in getattr(
         condition, "args", ()

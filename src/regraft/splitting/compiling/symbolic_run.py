@@ -60,7 +60,9 @@ def symbolic_guards(
     sample: tuple[torch.Tensor, ...],
     axes: Mapping[str, Mapping[int, str]],
 ) -> Iterator[str]:
-    """Yield the guards of a run on a sample, as Python expressions on the shapes of the inputs.
+    """Run the region with symbolic sizes, and yield the guards: the conditions by which Python code
+    decided, as it does for the sizes of the sample. They are Python expressions on the shapes of
+    the inputs.
 
     axes: the dimensions that are symbols, by input. Raises whatever PyTorch raises for an operation
     that it cannot run without data, TypeError where code asks for the text or the type of a
@@ -113,8 +115,8 @@ def symbolic_guards(
 
 @contextmanager
 def without_fast_path() -> Iterator[None]:
-    """Let Transformer layers compute with ordinary operations in the `with` block, which run
-    without data and have a meaning in ONNX."""
+    """In the `with` block let Transformer layers compute with ordinary operations, which run
+    without data and have a meaning in ONNX, instead of torch's fused one."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -125,8 +127,8 @@ def without_fast_path() -> Iterator[None]:
 
 @contextmanager
 def _without_texts() -> Iterator[None]:
-    """Let a symbolic size that becomes text raise TypeError in the `with` block: as text it decides
-    without a guard."""
+    """In the `with` block let a symbolic size that is converted to text raise TypeError: code could
+    decide by the text without a guard."""
 
     def refuse(*_: Any) -> str:
         raise TypeError("a symbolic size as text")
@@ -141,8 +143,9 @@ def _without_texts() -> Iterator[None]:
 
 @contextmanager
 def _sizes_as_whole_numbers() -> Iterator[None]:
-    """Let `isinstance` take symbolic sizes for whole numbers in the `with` block, but in PyTorch's
-    own code; raise TypeError at its end where code used `type`, which cannot be answered so."""
+    """In the `with` block let `isinstance(size, int)` be True of symbolic sizes, except in the code
+    of libraries; raise TypeError at its end where the network's code used `type`, which cannot be
+    answered so."""
     is_instance = builtins.isinstance
     asking: set[CodeType] = set()
 
@@ -168,8 +171,8 @@ def _sizes_as_whole_numbers() -> Iterator[None]:
 
 
 def _is_of_network(code: CodeType) -> bool:
-    """Return whether code is no part of PyTorch, its libraries, Regraft, or Python and its standard
-    library."""
+    """Return whether code belongs to the network or its packages: not to PyTorch, the libraries it
+    uses, Regraft, or Python and its standard library."""
     if code.co_filename.startswith("<frozen"):
         return False
     file = Path(code.co_filename)

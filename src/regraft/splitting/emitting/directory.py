@@ -19,8 +19,9 @@ from regraft.splitting.sampling.record import to_numpy, to_torch
 class SplitModel:
     """A split network, which is called like the original: torch tensors in and out.
 
-    directory: holds `host.py` and the files beside it; ValueError is raised where it cannot hold a
-    host. scratch: the temporary folder of the directory, which lasts as long as this object.
+    directory: contains `host.py` and the files beside it; ValueError is raised where Python cannot
+    import a host from it. scratch: an object, such as a temporary directory, that is kept alive as
+    long as this one.
     """
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
@@ -47,9 +48,9 @@ class SplitModel:
         )
 
     def save(self, directory: str | Path) -> None:
-        """Copy host, sub-networks and manifest into a directory, which is made if needed; it then
-        runs without torch, unless a sub-network needs it, and without Regraft. Files of the same
-        names are replaced."""
+        """Copy host, sub-networks and manifest into a directory, which is created if needed; files
+        of the same names are replaced. The copy needs no Regraft, and torch only where torch runs a
+        sub-network."""
         shutil.copytree(
             self.directory,
             directory,
@@ -59,8 +60,8 @@ class SplitModel:
 
 
 def write_directory(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:
-    """Write the host's text as `host.py`, and the manifest, with the host's digest and the report,
-    as `manifest.json` into the directory; files of these names are replaced."""
+    """Write the host's text as `host.py` into the directory, and beside it `manifest.json`: the
+    manifest with the digest of that text and the report. Files of these names are replaced."""
     (directory / "host.py").write_text(host, "utf-8")
     contents = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
     (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")

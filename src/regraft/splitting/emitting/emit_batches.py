@@ -35,13 +35,14 @@ class BatchedArtefact:
         self.compiled, self.host, self.report = compiled, host, report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Compare samples in batches with the original's results for them alone. Raises
-        Unsplittable."""
+        """Run the inputs that are equal in `earlier` in batches, compare each sample's result with
+        the original's for it alone, and return the result of this comparison. Raises Unsplittable
+        where one differs."""
         return check_batches(original, SplitModel(self.compiled.directory, self.report), earlier)
 
     def finish(self, report: Report) -> SplitModel:
         """Write the host, and the manifest with the complete report; return the split network,
-        which keeps the directory."""
+        whose directory is deleted with it."""
         self.write(report)
         return SplitModel(self.compiled.directory, report, self.compiled.folder)
 
@@ -52,7 +53,11 @@ class BatchedArtefact:
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> BatchedArtefact:
     """Compile the regions for batches into a new directory, write the host for them and return the
-    artefact; its report counts the compiled parts, and names the regions that run one by one."""
+    artefact; its report counts the compiled parts, and names the regions that run on one sample at
+    a time.
+
+    guard: checks, before the compilation, that the modules have not changed since the split began.
+    """
     program, folder = compiled.program, new_directory()
     artifacts = Artifacts(Path(folder.name))
     guard.check()
@@ -93,7 +98,8 @@ def allow_any_number(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def places_run_one_by_one(regions: list[Region], entries: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the places, as `file:line`, of the regions without a part for several samples."""
+    """Return the places, as `file:line`, of the regions whose entry in the manifest has no part
+    "together", which would run several samples at once."""
     return tuple(
         f"{region.place[0]}:{region.place[1]}"
         for region, entry in zip(regions, entries, strict=True)

@@ -18,26 +18,28 @@ class DirectoryArtefact:
         self.compiled, self.report = compiled, report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Return the earlier result, which is that of this host."""
+        """Return `earlier` without comparing anything: it is the result for this very host."""
         return earlier
 
     def finish(self, report: Report) -> SplitModel:
-        """Write the host, in which sides that were never checked raise, and the manifest with the
-        report; return the split network, which keeps the directory."""
+        """Write the host and the manifest with the report; return the split network, whose
+        directory is deleted with it. In the host, sides of decisions that no checked input took
+        raise an error."""
         write_host(self.compiled, report)
         return SplitModel(self.compiled.directory, report, self.compiled.folder)
 
 
 def write_host(compiled: CompiledNetwork, report: Report) -> None:
-    """Write the host of the program, as the program is now, and the manifest with the report into
-    the directory of the sub-networks."""
+    """Write `host.py` from the program's steps as they are now, and the manifest with the report,
+    into the directory of the compiled sub-networks."""
     has_islands = bool(reasons_of_islands(compiled.manifest["regions"]))
     text = host_source(compiled.program, compiled.compiler, has_islands)
     write_directory(compiled.directory, text, compiled.manifest, report)
 
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> DirectoryArtefact:
-    """Return the directory as an artefact; its files are written when the report is complete."""
+    """Return the directory as an artefact; no file is written before `finish`. report: what is
+    known before the check. guard: not used."""
     return DirectoryArtefact(compiled, report)
 
 

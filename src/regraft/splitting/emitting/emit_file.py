@@ -18,7 +18,10 @@ from regraft.splitting.preconditions import StateGuard
 
 
 class FileArtefact:
-    """A model with control flow, written beside the sub-networks that it is made of."""
+    """A split network as one ONNX model, whose file lies beside the compiled sub-networks.
+
+    file: the model opened in ONNX Runtime, as it can be called.
+    """
 
     def __init__(
         self, compiled: CompiledNetwork, model: onnx.ModelProto, file: SingleFile, report: Report
@@ -26,13 +29,13 @@ class FileArtefact:
         self.compiled, self.model, self.file, self.report = compiled, model, file, report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Compare results with the original's on the inputs that were equal before. Raises
-        Unsplittable."""
+        """Compare the file's results with the original's on the inputs that are equal in `earlier`,
+        and return the result of this comparison. Raises Unsplittable where one differs."""
         return check_file(original, self.file, earlier)
 
     def finish(self, report: Report) -> SingleFile:
-        """Write the complete report into the file's metadata, and the host beside the file; return
-        the split network, which keeps the directory."""
+        """Write the file again with the complete report in its metadata, and the host beside it;
+        return the split network, whose directory is deleted with it."""
         write_host(self.compiled, report)
         arguments = self.compiled.manifest["arguments"]
         add_metadata(self.model, report=dataclasses.asdict(report), arguments=arguments)
@@ -42,8 +45,9 @@ class FileArtefact:
 
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileArtefact:
-    """Write the program as one file and return the artefact; raise Unsplittable where ONNX cannot
-    express it, or ONNX Runtime cannot load the file."""
+    """Write the program as one ONNX file into the directory of the sub-networks and return the
+    artefact; raise Unsplittable where ONNX cannot express it, or ONNX Runtime cannot load the file.
+    guard: not used."""
     model = build_onnx_model(compiled.program, compiled.directory, compiled.manifest)
     path = compiled.directory / FILE
     onnx.save(model, path)

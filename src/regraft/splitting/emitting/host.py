@@ -88,8 +88,11 @@ LOAD = """        self.regions = [self.region(entry) for entry in manifest["regi
 
 
 def host_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
-    """Return the text of host.py, in which each sub-network runs on one sample; it needs torch,
-    too, where there are islands."""
+    """Return the text of host.py, whose `forward` runs one sample, with a call of `self.run` for
+    each sub-network.
+
+    has_islands: whether torch runs some of the sub-networks; the text then imports torch.
+    """
     header = ", ".join(["self", *program.parameters])
     arguments = ", ".join(f"{parameter}={parameter}" for parameter in program.inputs)
     forward = (
@@ -102,17 +105,19 @@ def host_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
 
 
 def host_module(head: str, body: str) -> str:
-    """Return the text of the module, `head` and `body`, which imports `math` where the text "math."
-    stands in the body."""
+    """Return `head` followed by `body`; `head` gets the line `import math` where the body contains
+    the text "math."."""
     return (
         head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head
     ) + body
 
 
 def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler) -> str:
-    """Return the text before `forward`: imports, loading and the sub-networks' methods.
+    """Return the text before `forward`: imports, the classes of results, and of `Host` the methods
+    that load and run sub-networks.
 
-    load: the lines that load what `forward` needs.
+    load: the lines at the end of `__init__` that load what `forward` needs. has_islands: whether
+    torch runs some of the sub-networks, for which the text has a method, too.
     """
     modules = sorted({compiler.module, *(["torch"] if has_islands else [])})
     imports = "".join(f"import {module}\n" for module in modules)
@@ -130,23 +135,24 @@ def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler
 
 
 class Writer:
-    """Writes residual steps as lines of text.
+    """Writes residual steps as lines of Python.
 
-    trace: the text of the list of the sides taken. call: the text of a region's call, with `{}` for
-    its number and inputs.
+    trace: the expression of the list in which a call notes the numbers of the sides taken. call:
+    the text of the call of a region, with `{}` in the place of its number and inputs.
     """
 
     def __init__(self, trace: str = "self.trace", call: str = "self.run({})") -> None:
         self.trace, self.call = trace, call
 
     def write_steps(self, steps: list[Step], depth: int) -> list[str]:
-        """Return the lines of a block at this depth of indentation; `pass` for an empty one."""
+        """Return the lines of a block, indented by `depth` times four blanks; the line `pass` for
+        no steps."""
         lines = [line for step in steps for line in self.write_step(step, depth)]
         return lines or ["    " * depth + "pass"]
 
     def write_step(self, step: Step, depth: int) -> list[str]:
-        """Return the lines of one step; raises TypeError for a tensor step, which belongs into a
-        region."""
+        """Return the lines of one step with its bodies; raise TypeError for a tensor step, which
+        belongs into a region."""
         pad = "    " * depth
         if isinstance(step, RegionStep):
             outputs = write_targets(step.outputs)
@@ -165,8 +171,8 @@ class Writer:
         raise TypeError(f"{type(step).__name__} outside a region")
 
     def write_branch(self, step: Branch, depth: int) -> list[str]:
-        """Return the lines of an `if`, in which each arm with a number adds that number to the
-        trace first; an arm without a number gets none."""
+        """Return the lines of a branch as `if`, `elif` and `else`. An arm whose number is not -1
+        first adds the number to the trace."""
         lines = []
         for number, (test, body) in enumerate(step.arms):
             keyword = "if" if number == 0 else "elif"

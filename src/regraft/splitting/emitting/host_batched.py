@@ -105,8 +105,11 @@ FORWARD = '''    def forward({header}):
 
 
 def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> str:
-    """Return the text of host.py for batches, in which the program of each sample is a generator
-    that stops at regions; it needs torch, too, where there are islands."""
+    """Return the text of host.py for batches, whose `sample` is a generator for the program of one
+    sample: it yields the number and inputs of each region, and receives the outputs.
+
+    has_islands: whether torch runs some of the sub-networks; the text then imports torch.
+    """
     tensors = program.network.tensor_inputs
     body = "\n".join(Writer("trace", "yield ({},)").write_steps(program.steps, 2))
     occupied = {*program.inputs, *re.findall(r"\w+", body.replace("trace.append(", ""))}
@@ -128,8 +131,7 @@ def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> s
 
 
 def unused_name(name: str, occupied: Collection[str]) -> str:
-    """Return the name, with as many underscores behind it as it takes not to be among
-    `occupied`."""
+    """Return `name`, with underscores added until it is not among `occupied`."""
     while name in occupied:
         name += "_"
     return name

@@ -25,15 +25,16 @@ class Artefact(Protocol):
     report: Report
 
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
-        """Compare results with the original's, and return what was compared, with the inputs that
-        are equal.
+        """Compare results with the original's, and return what was compared, with the numbers of
+        the inputs whose results are equal.
 
-        earlier: the result for the host, whose decisions were compared. Raises Unsplittable where
-        the results differ.
+        earlier: the result for the host, whose inputs are compared again. Raises Unsplittable where
+        results differ.
         """
 
     def finish(self, report: Report) -> SplitNetwork:
-        """Write the complete report beside the program, and return the split network."""
+        """Write the complete report to the artefact's files, and return the network that the user
+        can call."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Emitter:
     """A kind of artefact.
 
     emit: writes the artefact of a program whose host was checked; raises Unsplittable for what the
-    artefact cannot express. measured: whether a sub-network that is slower than torch may stay
-    eager. partial: whether the artefact raises as Python does where a variable has no value; other
-    artefacts need a value on every path. entry: the artefact's place in the directory of a split;
-    "" for the directory itself.
+    artefact cannot express. measured: whether a sub-network that is slower when compiled is run by
+    torch. partial: whether the artefact raises as Python does where a variable has no value; other
+    artefacts need a value on every path. entry: the artefact's file in the directory of a split; ""
+    for the directory itself.
     """
 
     emit: Callable[[CompiledNetwork, Report, StateGuard], Artefact]

@@ -48,7 +48,8 @@ ANY_SIZE = frozenset(
 
 
 def fails_by_values(func: Any, args: Any, result: Any) -> bool:
-    """Return whether an operation on tensors of these sizes may raise, by their values."""
+    """Return whether an operation may raise for other values of tensors of the same sizes: indexing
+    by integers, integer division, and the operations of `BY_VALUES`."""
     name = func.overloadpacket.__name__
     if name == "index":
         return any(index is not None and not is_mask(index) for index in args[1])

@@ -36,8 +36,8 @@ LIKE = frozenset(
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[misc]
-    """Notes operations whose Python result, or whose shape, depends on the values of tensors;
-    changes of tensors; and operations that may raise.
+    """A mode that notes, of the operations that run, reads of tensors' values into Python, shapes
+    that values decide, changes of tensors, and operations that may raise.
 
     constants: tensors that are the same for every input. max_operations: RuntimeError is raised
     beyond so many operations. A tensor that is made during the call from no tensor, as by
@@ -89,7 +89,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
                 self.scalars.append(name)
 
     def _note_results(self, result: Any, constant: bool) -> None:
-        """Note in `constant` whether an operation's results are the same for every input."""
+        """Add the memory of an operation's results to `self.constant`, that of tensors which are
+        the same for every input, or remove it, as `constant` says."""
         for output in tensors_in(result):
             storage = output.untyped_storage()
             if constant:
@@ -100,8 +101,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
     def _note_changes(
         self, func: Any, operands: list[torch.Tensor], written: list[torch.Tensor], result: Any
     ) -> None:
-        """Note whether one of the written tensors is from outside, and which storages are made in
-        the call."""
+        """Set `changed` where one of the `written` tensors comes from outside of the call, and add
+        the memory of the results that is new to `own_storages`."""
         outside = {operand.untyped_storage()._cdata for operand in operands} - self.own_storages
         if func in _LIFTS:
             self.own_storages |= outside
@@ -141,8 +142,8 @@ _VALUE_READERS = frozenset(
 
 
 class _Functions(TorchFunctionMode):  # type: ignore[misc]
-    """Notes reads that are no operations, and leaves out those of `one_hot` with a number of
-    classes, which only check its argument."""
+    """A mode that notes reads which are no operations, and takes back the reads of `one_hot` with a
+    number of classes, which only check its argument."""
 
     def __init__(self, reads: _Reads) -> None:
         super().__init__()

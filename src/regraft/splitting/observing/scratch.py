@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 
 class NewAttribute(BaseException):
-    """Signals that specialisation has come to the assignment of an attribute that was not known."""
+    """Signals that specialisation met an assignment to `attribute`, which is not among those that
+    calls are known to assign."""
 
     def __init__(self, attribute: Attribute) -> None:
         super().__init__()
@@ -70,11 +71,11 @@ def is_plain(module: torch.nn.Module, attribute_name: str) -> bool:
 def run_without(
     model: torch.nn.Module, assigned: list[Attribute], run: Callable[[set[Attribute]], T]
 ) -> T:
-    """Return the result of `run`, which is given the attributes that calls assign, while the
-    modules lack them; put them back afterwards.
+    """Call `run` with the set of attributes that calls assign, while the modules lack these; return
+    its result. The attributes are put back afterwards.
 
-    assigned: these attributes, of which only plain ones are removed (`is_plain`). An attribute that
-    `run` signals by NewAttribute is removed, too, and `run` is called again.
+    assigned: these attributes, of which only plain ones are removed (`is_plain`). Where `run`
+    raises NewAttribute, its attribute is removed, too, and `run` is called again.
     """
     attributes = {
         (path, attribute_name)

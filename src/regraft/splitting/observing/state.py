@@ -14,7 +14,8 @@ MAX_DEPTH = 6  # levels of objects within objects that are looked at
 
 
 class State:
-    """A snapshot of the attributes of all modules, and of the plain attributes of their classes.
+    """A snapshot of the attributes of all modules of a network, and of the plain attributes of
+    their classes.
 
     The objects in it stay referenced, so that their ids stay their own.
     """
@@ -34,8 +35,8 @@ class State:
     def first_change(
         self, model: torch.nn.Module, scratch: Collection[Attribute]
     ) -> Attribute | None:
-        """Return the first attribute that differs now, is new or is gone, but for those in
-        `scratch`; None where none is."""
+        """Return the first attribute (path of its module, name) that is another now than in the
+        snapshot, is new or is gone, except those in `scratch`; None where there is none."""
         current = State(model)
         keys = {key: None for key in (*self.snapshots, *current.snapshots) if key not in scratch}
         return next(
@@ -65,7 +66,8 @@ class State:
         return self.freeze_contents(value, depth + 1)
 
     def freeze_contents(self, value: Any, depth: int) -> Any:
-        """Return the value of `freeze` for an object that may hold others, by the type of it.
+        """Return a value for an object that may hold others which compares equal as long as it and
+        what it holds stay the same; a function or other callable counts by its identity alone.
 
         depth: the number of objects around those that it holds.
         """

@@ -104,12 +104,14 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def literal_range(value: Value) -> ast.expr:
-    """Return the display of a tuple of the positions in a value: `(0, 1, 2)`."""
+    """Return the expression of the tuple of all positions in a value: `(0, 1, 2)` for one with
+    three elements."""
     return ast.Tuple([ast.Constant(place) for place in range(len(value.example))], ast.Load())
 
 
 def is_literal(value: Value) -> bool:
-    """Return whether a value's example has a literal, whoever computes the value."""
+    """Return whether the example of a value can be written down as a constant (`literal`), also
+    where the host computes the value."""
     return literal(value.example) is not None
 
 
@@ -125,7 +127,7 @@ def is_static_object(value: Value) -> TypeGuard[StaticValue]:
 
 
 def is_display(value: Value) -> bool:
-    """Return whether the code of a value is a list or tuple written in place, such as `[a, b]`,
+    """Return whether the expression of a value is a list or tuple written out, such as `[a, b]`,
     which may go into a region."""
     return isinstance(value.code, (ast.Tuple, ast.List))
 

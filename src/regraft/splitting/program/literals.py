@@ -10,9 +10,9 @@ import torch
 
 
 def literal(value: Any) -> ast.expr | None:
-    """Return the expression of None, a truth value, number or string, or of a tuple (a torch.Size,
-    too) or list of these; None if there is none, as for NaN, complex numbers and subclasses of
-    these types."""
+    """Return the expression that writes a value down: None, a truth value, number or string, or a
+    tuple (a torch.Size, too) or list of these. Return None for any other value, for NaN, complex
+    numbers and instances of subclasses."""
     if value is None or type(value) in (bool, int, float, str):
         if type(value) is float and not math.isfinite(value):
             return infinity(value)

@@ -50,18 +50,18 @@ def move_exits_to_tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast
 
 
 class WithoutLeavingElses(ast.NodeTransformer):
-    """Replaces the `else` of a loop that leaves the loop around it, or holds a loop or a `with`
-    that a return leaves.
+    """Rewrites each `else` of a loop that contains a `break` or `continue` of the loop around it,
+    or a loop or `with` that a return leaves: it follows the loop as an `if`.
 
-    The replacement follows the loop as an `if`. unused: returns a new name for its variable.
+    unused: returns a new name for the variable that this `if` tests.
     """
 
     def __init__(self, unused: Callable[[], str]) -> None:
         self.unused = unused
 
     def replace_else(self, node: ast.For | ast.While) -> ast.AST | list[ast.stmt]:
-        """Return a loop whose `else` leaves as the statements of `without_else`, any other loop
-        itself."""
+        """Return the statements of `without_else` for a loop whose `else` leaves; any other loop as
+        it is. Loops in it are rewritten in place."""
         self.generic_visit(node)
         leaving = leaves_outer_loop(node.orelse) or any(map(returns_in_loop_or_with, node.orelse))
         return [*without_else(node, self.unused())] if leaving else node
@@ -88,7 +88,7 @@ def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
 
 
 class _BreakMarker(ast.NodeTransformer):
-    """Sets a variable to False before each `break` of a loop."""
+    """Puts `name = False` before each `break` of a loop, in place; `exhausted` is the name."""
 
     def __init__(self, exhausted: str) -> None:
         self.exhausted = exhausted
@@ -131,10 +131,11 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
 
 
 class _LoopReturns:
-    """Replaces returns in loops by assignments to two variables, and statements that leave; the
-    statements are changed in place.
+    """Replaces each return in a loop by assignments to two variables (the value, and that there is
+    one), followed by statements that leave the loop. The statements are changed in place.
 
-    `leave` are these statements in each method; outside of loops it is None, and returns stay.
+    `leave` are the statements that leave, in each method; None outside of loops, where returns
+    stay.
     """
 
     def __init__(self, result: str, returned: str) -> None:
@@ -143,7 +144,8 @@ class _LoopReturns:
     def replace_block(
         self, statements: list[ast.stmt], leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the statements with their returns replaced."""
+        """Return the statements with their returns replaced as `replace` does, each by the
+        statements `leave` after its assignments."""
         return [
             ast.fix_missing_locations(ast.copy_location(part, statement))
             for statement in statements
@@ -172,8 +174,8 @@ class _LoopReturns:
     def replace_in_loop(
         self, loop: ast.For | ast.While, leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the loop with `break` for its returns, and after it the statements that leave, if
-        one of these returns was taken."""
+        """Return the loop, in which each return became assignments and a `break`, and after it the
+        statements `leave` (None: a `return`), which run if one of these returns was taken."""
         endless = is_endless(loop)
         loop.body = self.replace_block(loop.body, [ast.Break()])
         loop.orelse = self.replace_block(move_exits_to_tails(loop.orelse, ast.Return), [])
@@ -186,7 +188,7 @@ class _LoopReturns:
 
 
 def is_endless(loop: ast.For | ast.While) -> bool:
-    """Return whether a loop is `while True` without a `break` of its own."""
+    """Return whether a loop is `while True` and contains no `break` that ends it."""
     is_while_true = isinstance(loop, ast.While) and is_true(loop.test)
     return is_while_true and not contains(loop, ast.Break)
 
@@ -197,7 +199,7 @@ def is_true(test: ast.expr) -> bool:
 
 
 def leaves_outer_loop(body: list[ast.stmt]) -> bool:
-    """Return whether the statements `body`, the `else` of a loop, hold a `break` or `continue` that
+    """Return whether the statements, the `else` of a loop, contain a `break` or `continue`, which
     leaves the loop around that loop."""
     return any(
         isinstance(statement, leave) or contains(statement, leave)
@@ -227,8 +229,8 @@ def returns_in_loop_or_with(statement: ast.stmt) -> bool:
 
 
 def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
-    """Return whether a statement of the type `leave` stands below the statement, outside of the
-    loops and functions in it."""
+    """Return whether a statement of the type `leave` stands inside of a statement (not itself), but
+    not in the loops and functions in it."""
     parts = [
         child
         for child in ast.iter_child_nodes(statement)
@@ -238,8 +240,9 @@ def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
 
 
 def changed_names(node: ast.AST) -> set[str]:
-    """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`: any
-    attribute that ends in `_` counts. Methods of lists such as `append` do not."""
+    """Return the names of the variables below a node that are changed in place by `x[i] = y` or an
+    attribute that ends in `_`, as in `x.add_(y)`. Methods of lists such as `append` do not
+    count."""
     subscripts = (
         part
         for part in ast.walk(node)
@@ -255,8 +258,8 @@ def changed_names(node: ast.AST) -> set[str]:
 
 
 def without_continue(node: ast.stmt) -> ast.stmt:
-    """Return the last statement of an iteration without the `continue` at the ends of its paths,
-    which does nothing where iterations are unrolled; any other statement itself."""
+    """Return the last statement of a loop's body without each `continue` that ends one of its
+    paths, which does nothing there; any other statement as it is."""
     if isinstance(node, ast.Continue):
         return ast.copy_location(ast.Pass(), node)
     if isinstance(node, ast.If) and contains(node, ast.Continue):
@@ -277,10 +280,11 @@ def never_falls_through(body: list[ast.stmt]) -> bool:
 
 
 def peel_while(node: ast.While, unused: str) -> ast.For:
-    """Return the loop with its first iteration apart, as a loop that runs once and that `break`
-    leaves.
+    """Return a loop that runs once, whose body is the first iteration of `node` and then `node` for
+    the further iterations; a `break` of the first iteration leaves it.
 
-    unused: the name of that loop's variable, which nothing reads.
+    unused: the name of the new loop's variable, which nothing reads. The parts of `node` are
+    shared; its test is marked as one of which only the truth counts.
     """
     stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [*node.orelse, ast.Break()], [])
     mark_asked(node.test)
@@ -292,8 +296,13 @@ def peel_while(node: ast.While, unused: str) -> ast.For:
 
 
 def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
-    """Return a loop over what the variable `items` holds with its first iteration apart, as
-    `peel_while` does; the `else` of `node` is left out. `items` has to have a length and slices."""
+    """Return a loop that runs once, whose body is the first iteration of `node` and then a loop
+    over the other elements; a `break` of the first iteration leaves it. The `else` of `node` is
+    left out.
+
+    items: the variable of what `node` runs over, which has to have a length and slices. unused: the
+    name of the new loop's variable.
+    """
     sequence = ast.Name(items, ast.Load())
     empty = ast.Compare(
         ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)]
@@ -307,20 +316,23 @@ def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
 
 
 def first_body(node: ast.While | ast.For) -> list[ast.stmt]:
-    """Return the body of the loop for one iteration, without `continue`."""
+    """Return the body of a loop for one iteration: a `continue` is no longer needed, because the
+    statements after it moved into the other arms."""
     return [
         without_continue(statement) for statement in move_exits_to_tails(node.body, ast.Continue)
     ]
 
 
 def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
-    """Mark the loop over the remaining iterations as peeled, locate it at `node`, and return it."""
+    """Set `peeled` of `loop`, the loop over the iterations after the first, and its location to
+    that of `node`; return it."""
     loop.peeled = True  # type: ignore[attr-defined]
     return ast.copy_location(loop, node)
 
 
 def run_once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
-    """Return a loop that runs the body once, so that `break` can leave it. unused: its variable."""
+    """Return a `for` loop over one element with this body, which a `break` in it can leave. unused:
+    the name of its variable."""
     loop = ast.For(
         ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, []
     )

@@ -40,16 +40,16 @@ PURE_NODES = (
 
 
 def possible_constants(value: Value) -> Constants | None:
-    """Return the constants one of which the value holds here, for every input; None where they are
-    not known."""
+    """Return the constants of which the value is one, whatever the input; None where they are not
+    known."""
     if isinstance(value, StaticValue):
         return (value.example,) if literal(value.example) is not None else None
     return value.among if isinstance(value, HostValue) else None
 
 
 def is_truth(value: Value) -> bool:
-    """Return whether the value is True or False for every input, by the constants that it may hold;
-    False where these are not known."""
+    """Return whether the value is certainly True or False: all constants that it may be are. False
+    where these are not known."""
     return all(type(constant) is bool for constant in possible_constants(value) or (None,))
 
 
@@ -67,7 +67,7 @@ def distinct_constants(constants: Iterable[Any]) -> Constants | None:
 
 
 def constants_of_all(values: list[Value]) -> Constants | None:
-    """Return the constants that any of the values may hold; None where those of one value are not
+    """Return all constants that one of the values may be; None where those of one value are not
     known, or one is a tuple or list."""
     constants_of_each = [possible_constants(value) for value in values]
     if any(constants is None for constants in constants_of_each) or any(
@@ -81,12 +81,12 @@ def constants_of_all(values: list[Value]) -> Constants | None:
 
 def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Constants | None:
     """Return the constants that an operator can give, over all combinations of the constants of its
-    operands.
+    operands; for `int % constant` its remainders, even where the number is not known.
 
-    parts: the operands' expressions in `node`, in the order of `operands`. The result is None where
-    the operands' constants are not known, for an operator that may be slow (`is_quick_operator`),
-    where one outcome raises, for more than MAX_COMBINATIONS combinations or MAX_CONSTANTS outcomes,
-    and for outcomes whose text has 1000 characters or more.
+    node: the operator. parts: the operands' expressions in it, in the order of `operands`. The
+    result is None where the operands' constants are not known, for an operator that may be slow
+    (`is_quick_operator`), where one outcome raises, for more than MAX_COMBINATIONS combinations or
+    MAX_CONSTANTS outcomes, and for outcomes whose text has 1000 characters or more.
     """
     remainders = remainders_of_modulo(node, operands)
     if remainders is not None:
@@ -138,8 +138,8 @@ def is_quick_operator(node: ast.expr) -> bool:
 
 
 def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
-    """Compile an operator with names in the place of its operands. names: by id of the operand's
-    expression."""
+    """Return the compiled code of an operator in which each operand is a variable. names: the
+    variables by the `id` of the operand's expression. `node` stays."""
     expression = copy.copy(node)
     for field, part in ast.iter_fields(node):
         if isinstance(part, ast.expr):
@@ -151,13 +151,12 @@ def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
 
 
 def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
-    """Return what the name `key` of the host holds where a test of that name alone has the outcome
+    """Return what the value of the name `key` becomes on the path where `test` has the outcome
     `holds`.
 
-    Where the value's constants are known, those that do not fit are dropped; where only the example
-    is known, a whole number that does not fit is replaced by one that does, if one near it or 0 or
-    1 does. The value stays as it is where the test reads other names or calls something, and where
-    no constant fits.
+    Constants that do not fit are dropped; where only the example is known, a whole number that does
+    not fit is replaced by one that does, if one near it or 0 or 1 does. The value stays as it is
+    where the test reads other names or calls something, and where no constant fits.
     """
     if (
         not isinstance(value, HostValue)

@@ -142,8 +142,8 @@ def blocks(steps: list[Step]) -> Iterator[list[Step]]:
 
 
 def append_before_exit(steps: list[Step], step: Step) -> None:
-    """Add a step to the end of a path, in place, but before the last step if the path leaves by
-    it."""
+    """Insert a step at the end of a path's steps, in place: before the last one if that leaves
+    (`leaves`), else after it."""
     steps.insert(len(steps) - leaves(steps), step)
 
 
@@ -157,6 +157,7 @@ def number_sides(steps: list[Step]) -> list[Side]:
     sides: list[Side] = []
 
     def walk(steps: list[Step]) -> None:
+        """Set `numbers` of the branches in these steps, and append their sides to `sides`."""
         for step in steps:
             if isinstance(step, Loop):
                 walk(step.body)
@@ -240,7 +241,8 @@ def guard_regions(steps: list[Step], regions: list[Region]) -> None:
 
 
 def _limit_test(step: RegionStep, region: Region) -> Branch:
-    """Return the branch that raises an error where the inputs of a region exceed its limits."""
+    """Return the branch that raises ValueError where the sizes of the inputs that `step` gives to a
+    region are outside of its limits."""
     host_names = dict(zip(region.inputs, step.inputs, strict=True))
     conditions = " and ".join(f"({limit})" for limit in region.limits)
     test = rename(ast.parse(f"not ({conditions})", mode="eval").body, host_names)
@@ -255,11 +257,9 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
-    """Let the program raise a RuntimeError where a region without a sample stands, in the place of
-    the steps from there on.
-
-    Returns the other regions, numbered anew; they and the steps are changed.
-    """
+    """Replace each region without a sample, and the steps after it in its block, by a step that
+    raises RuntimeError; return the other regions. The steps are changed, and the regions numbered
+    anew in place."""
     sampled_regions = [region for region in regions if region.samples]
     numbers = {region.number: position for position, region in enumerate(sampled_regions)}
     for block in list(blocks(steps)):
@@ -278,5 +278,5 @@ def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
 
 
 def raises(body: list[Step]) -> bool:
-    """Return whether the body begins with a raise statement."""
+    """Return whether the first of the steps is a `raise`."""
     return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, Raise)

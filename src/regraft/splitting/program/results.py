@@ -85,8 +85,8 @@ def make_classes(classes: Classes) -> dict[str, Any]:
 
 
 def is_same_kind(got: Any, expected: Any) -> bool:
-    """Return whether both are of one class, or their classes have one name and the same form of the
-    host's classes."""
+    """Return whether both values are of one class, or the host represents their two classes, which
+    have one name, in the same form (`form_of`)."""
     got_class, expected_class = type(got), type(expected)
     return got_class is expected_class or (
         got_class.__name__ == expected_class.__name__
@@ -95,16 +95,16 @@ def is_same_kind(got: Any, expected: Any) -> bool:
 
 
 def contents(value: Any) -> Any:
-    """Return an object's attributes by name, where it is one of the form "object"; anything else as
-    it is."""
+    """Return the attributes of an object by name if the host represents it by its attributes (the
+    form "object"); any other value as it is."""
     form = form_of(type(value))
     return dict(vars(value)) if form == "object" else value
 
 
 def convert_fields(convert: Any, value: Any) -> Any:
-    """Return an object, mapping or OrderedDict for which the host has a class of its own
-    (`form_of`) with each of its fields converted; any other value as it is. Must not get a named
-    tuple."""
+    """Return a copy of an object, mapping or OrderedDict for which the host has a class of its own
+    (`form_of`), with `convert` applied to each field; any other value as it is. Must not get a
+    named tuple."""
     form = form_of(type(value))
     if form == "ordered":
         return type(value)((key, convert(element)) for key, element in value.items())

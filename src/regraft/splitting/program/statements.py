@@ -87,7 +87,8 @@ def raise_message(name: str, message: str) -> Raise:
 
 
 def reads(code: ast.AST | Statement) -> set[str]:
-    """Return the names that the code reads, also those of functions and of bases of attributes."""
+    """Return the names of the variables that the code reads, also those of functions that it calls
+    and of objects whose attributes it reads."""
     if not isinstance(code, ast.AST):
         parts = (part for part in vars(code).values() if isinstance(part, ast.AST))
         return {key for part in parts for key in reads(part)}
@@ -115,7 +116,8 @@ def writes(code: ast.AST | Statement) -> set[str]:
 
 
 def rename(code: ast.expr, new_names: Mapping[str, str]) -> ast.expr:
-    """Return a copy of the expression in which variables have their new names."""
+    """Return a copy of the expression in which each variable that is a key of `new_names` has its
+    new name."""
     renamed = copy.deepcopy(code)
     for node in ast.walk(renamed):
         if isinstance(node, ast.Name):

@@ -94,7 +94,8 @@ def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str
 
 
 def template_expression(template: Template) -> str:
-    """Return the expression, as text, that puts a value together from its leaves."""
+    """Return the Python expression, as text, that builds a value of this structure from variables
+    with the names of its leaves."""
     ((kind, inner),) = template.items()
     if kind in ("leaf", "value"):
         return str(inner)
@@ -111,7 +112,7 @@ def template_expression(template: Template) -> str:
 
 
 def leaf_names(template: Template) -> list[str]:
-    """Return the names of a template's leaves, in order."""
+    """Return the names of the tensors (leaves) in a template, in order."""
     ((kind, inner),) = template.items()
     if kind in ("leaf", "value"):
         return [inner] if kind == "leaf" else []

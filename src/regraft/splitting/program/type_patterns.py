@@ -59,15 +59,16 @@ def same_type(left: Value, right: Value) -> bool:
 
 
 def open_dimensions(value: Value) -> tuple[int, ...]:
-    """Return the dimensions of a tensor whose sizes differ between the worlds. The value has to be
-    a tensor in both, with as many dimensions."""
+    """Return the open dimensions of a tensor: those whose sizes differ between the worlds. The
+    value has to be a tensor in both, with as many dimensions."""
     sizes = zip(value.example.shape, value.second_example.shape, strict=True)
     return tuple(dim for dim, (size, second_size) in enumerate(sizes) if size != second_size)
 
 
 def open_differing_sizes(value: Value, other: Value) -> TensorValue | None:
-    """Return `value` with every dimension open in which both differ, or that is open in `other`;
-    None if they differ in more than sizes, or are not both one tensor."""
+    """Return a copy of `value` in which each dimension is open (has another size in the second
+    world) where the sizes of both differ, or that is open in `other`; None if they differ in more
+    than sizes, or are not both one tensor."""
     example, other_example = value.example, other.example
     if not (isinstance(value, TensorValue) and isinstance(other_example, torch.Tensor)):
         return None

@@ -41,7 +41,8 @@ def mark_uses(definition: ast.AST) -> None:
 
 
 def asked_operands(node: ast.AST) -> list[ast.expr]:
-    """Return the parts of a statement or expression of which only the truth counts."""
+    """Return the parts of a statement or expression whose truth is all that counts: tests, the
+    operand of `not`, the argument of `bool()`."""
     if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
         return [node.test]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

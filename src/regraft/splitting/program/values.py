@@ -19,11 +19,10 @@ NO_TWIN: Any = object()  # the second world holds what the first does
 
 @dataclass(frozen=True, slots=True)
 class ValueBase:
-    """The part that the values of all kinds share: some of them have no second world, and most no
-    elements.
+    """The part that the values of all kinds share. Every kind has an example, which is the value in
+    the call that is followed, and an expression `code` that gives it in the residual program.
 
-    partial: only some of the paths here assign the value. Every kind has an example, the value in
-    the call that is followed, and an expression `code`.
+    partial: only some of the paths here assign the value.
     """
 
     partial: bool = field(default=False, kw_only=True)
@@ -40,11 +39,11 @@ class ValueBase:
         return {}
 
     def with_code(self: ValueT, code: ast.expr) -> ValueT:
-        """Return the value with another expression for it."""
+        """Return a copy of the value whose expression is `code`."""
         return replace(self, code=code)  # type: ignore[call-arg]  # all kinds but EitherValue
 
     def with_name(self: ValueT, key: str) -> ValueT:
-        """Return the value under the name `key`."""
+        """Return a copy of the value whose expression is the name `key`."""
         return self.with_code(ast.Name(key, ast.Load()))
 
     def with_constant(self: ValueT, constant: bool) -> ValueT:
@@ -96,10 +95,10 @@ class VaryingValue(ValueBase):
 
 @dataclass(frozen=True, slots=True)
 class HostValue(VaryingValue):
-    """A Python value that the host computes.
+    """A Python value that the host, the residual program's Python code, computes at run time.
 
-    constant: no input decides it, here. among: the constants of which it is one, if these are
-    known (possible.py). truth: it is the truth of what may be a tensor in the original (`a and b`).
+    constant: no input decides it, here. among: the constants of which it is one, if these are known
+    (possible.py). truth: it is the truth of what may be a tensor in the original (`a and b`).
     """
 
     constant: bool = field(default=False, kw_only=True)
@@ -127,7 +126,7 @@ class HostValue(VaryingValue):
 
 @dataclass(frozen=True, slots=True)
 class TensorValue(VaryingValue):
-    """A tensor, or several, that a region computes.
+    """A tensor, or several, that a region, a compiled part of the network, computes at run time.
 
     constant: no input decides it, here.
     """
@@ -211,8 +210,8 @@ class EitherValue(ValueBase):
 
 @dataclass(frozen=True, slots=True)
 class LostValue(ValueBase):
-    """The value of a name whose type differs between the paths here, so that nothing may read
-    it."""
+    """The value of a name that nothing may read, because its type differs between the paths
+    here."""
 
     code: ast.expr
 
@@ -233,7 +232,7 @@ Names: TypeAlias = dict[str, Value]
 
 
 def list_parts(value: Value) -> list[tuple[Any, Any]]:
-    """Return the elements of a tuple, list or tensor as pairs of what they are in the example and
+    """Return the elements of a tuple, list or tensor, each as a pair of its example and its value
     in the second world (NO_TWIN where that is the example); elements that only one world has are
     left out."""
     examples = list(value.example)
@@ -258,8 +257,7 @@ def make_value(example: Any, code: ast.expr, twin: Any = NO_TWIN) -> ComputedVal
 
 
 def convert_to_host(value: StaticValue | ComputedValue) -> HostValue:
-    """Return a value as one that the host computes, with the same notes; one of the host as it
-    is."""
+    """Return a value as a HostValue with the same example, expression and notes."""
     if isinstance(value, HostValue):
         return value
     return HostValue(
@@ -281,7 +279,8 @@ def get_alternative(value: Value) -> Value:
 
 
 def is_independent(value: Value) -> bool:
-    """Return whether it is noted of a value that no input decides it; False for what is static."""
+    """Return whether a computed value is noted as one that no input decides; False for a value that
+    is known now."""
     computed = value.alternative if isinstance(value, EitherValue) else value
     return isinstance(computed, (HostValue, TensorValue)) and computed.constant
 
@@ -309,7 +308,7 @@ def list_lengths(example: Any) -> tuple[int, ...]:
 
 
 def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
-    """Return the names with copies of the lists and dictionaries that values of the host hold, so
+    """Return a copy of the names in which the lists and dictionaries of host values are copies, so
     that one branch's changes stay out of the other's; a container that two names hold is copied
     once.
 

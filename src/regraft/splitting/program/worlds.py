@@ -18,10 +18,8 @@ aten = torch.ops.aten
 
 
 def lengthen(tensor: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
-    """Return the tensor with `GROWTH` more elements in each of these dimensions.
-
-    Its last elements are repeated, so that they are valid; a dimension without elements gets zeros.
-    """
+    """Return the tensor with `GROWTH` more elements in each of these dimensions: its last elements
+    are repeated, so that they are valid; a dimension without elements gets zeros."""
     for dim in dims:
         size = tensor.shape[dim]
         if size:
@@ -32,8 +30,8 @@ def lengthen(tensor: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
 
 
 def sized_by_data(func: Any, args: Any) -> bool:
-    """Return whether the values of tensors decide the shape of the operation's result; indexing
-    does so by a mask only."""
+    """Return whether the values of tensors, not only their sizes, decide the shape of the result of
+    the operation `func`, as with `nonzero`; with an index, whether one is a mask."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     return func is not aten.index.Tensor or any(is_mask(index) for index in args[1])
@@ -50,7 +48,7 @@ def first_shape(result: Any) -> torch.Size:
 
 
 class Longer(TorchDispatchMode):  # type: ignore[misc]
-    """Gives results whose size the data decide more elements than they have in the example.
+    """A mode in which each result whose size the data decide has more elements than in the example.
 
     shapes: the shapes of these results in the example, in turn. A size that differs from the
     example by itself, because the data do, stays as it is.
@@ -78,8 +76,8 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
 
 
 def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch.Tensor | None]:
-    """Return the indices of an assignment with places instead of masks, as many as there are
-    values: those of the example, also where the values have no dimension or one row, else those of
+    """Return the indices of `tensor[indices_or_masks] = values` with the places of each mask
+    instead of it, as many as there are values: more than the mask has where the values come from
     the second world."""
     places = indices(indices_or_masks, 0)
     place_count = next(len(index) for index in places if index is not None)
@@ -88,9 +86,10 @@ def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch
 
 
 def indices(indices_or_masks: Any, growth: int) -> list[torch.Tensor | None]:
-    """Return the indices with places instead of masks.
+    """Return the indices with each mask replaced by the positions where it is true.
 
-    growth: 0 for these places only; for any other number the last place is repeated `GROWTH` times.
+    growth: 0 for these positions only; for any other number the last one is repeated `GROWTH`
+    times.
     """
     places: list[torch.Tensor | None] = []
     for index in indices_or_masks:

@@ -36,8 +36,9 @@ def collect_samples(explorer: Explorer, steps: list[Step], calls: list[dict[str,
 def run_example_call(
     explorer: Explorer, steps: list[Step], names: dict[str, Any], number: int
 ) -> None:
-    """Run the program on the variables `names` of example call `number`, which are changed in
-    place; the explorer adds samples to its regions. Raise Unsplittable for any exception."""
+    """Run the program on example call `number`, whose arguments are the variables `names`, which
+    are changed in place; the explorer adds samples to its regions. Raises Unsplittable for any
+    exception of the program."""
     try:
         explorer.run(steps, names)
     except Unsplittable:

@@ -104,8 +104,8 @@ def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[to
 
 
 class Explorer:
-    """Runs a residual program by its steps and keeps samples of its regions, which run as torch
-    modules.
+    """Runs a residual program, step by step, and adds samples of the inputs of its regions to them;
+    regions run as torch modules.
 
     The methods get and change `names`, the values of the program's variables by name.
     """
@@ -126,7 +126,8 @@ class Explorer:
         self.compiled: dict[ast.expr, CodeType] = {}
 
     def run(self, steps: list[Step], names: dict[str, Any]) -> str:
-        """Run `steps` and return how they ended: "", "break", "continue" or "return"."""
+        """Run `steps`, which changes `names`, and return what ended them: "break", "continue" or
+        "return", or "" for the end of the steps."""
         for position, step in enumerate(steps):
             ended = self.run_step(step, names, steps[position + 1 :])
             if ended:
@@ -146,8 +147,9 @@ class Explorer:
         return ""
 
     def run_region(self, step: RegionStep, names: dict[str, Any]) -> None:
-        """Keep a sample of the region's inputs and run the region, which assigns its outputs, as
-        arrays, in `names`; raise Unsplittable for an output that is no tensor or int."""
+        """Add the inputs of a region, taken from `names`, to its samples, run it, and set its
+        outputs in `names` as arrays; raise Unsplittable for an output that is no tensor or int. The
+        sample is taken back where the region raises."""
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
         sample_count = len(region.samples)
@@ -164,9 +166,9 @@ class Explorer:
             names[key] = torch.as_tensor(value).detach().numpy()
 
     def keep_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
-        """Keep a copy of the inputs as a sample where their sizes are new, but no more than
-        `MAX_SAMPLES` unless a size differs for the first time. Raises Unsplittable for inputs that
-        differ in more than open sizes."""
+        """Append a copy of the inputs to the region's samples where their sizes are new, but no
+        more than `MAX_SAMPLES` unless a size differs for the first time. Raises Unsplittable for
+        inputs that differ from the first sample in more than open sizes."""
         if region.samples:
             for tensor, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
                 if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(
@@ -224,10 +226,10 @@ class Explorer:
         return eval(self.compiled[code], self.scope, names)
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the arm whose test holds and return how it ended; before it, run out of turn each
-        other arm that was not run so before.
+        """Run the arm whose test holds, and return how it ended. Before that, run each other arm
+        for samples (`try_body`), unless it was run so before.
 
-        Arms that raise, and branches of `and` or `or` alone, are not run out of turn.
+        Arms that raise, and branches of `and` or `or` alone, are not tried.
         """
         chosen_body = self.choose_body(step, names)
         for _, body in step.arms:
@@ -243,7 +245,8 @@ class Explorer:
         return None
 
     def try_body(self, body: list[Step], names: dict[str, Any], following: list[Step]) -> None:
-        """Run a body out of turn on a copy of `names`, unless it raises or was run so before.
+        """Run the body of an arm that this input does not take, on a copy of `names`, to get
+        samples of its regions; do nothing where it raises or was tried before.
 
         following: the steps after the branch, which are run, too, if a region of theirs has no
         samples.
@@ -261,8 +264,9 @@ class Explorer:
         self.run_out_of_turn(steps, copy.deepcopy(names))
 
     def run_out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
-        """Run steps that this input need not lead to, for samples; the usual exceptions of a state
-        that never leads there are suppressed."""
+        """Run steps that this input does not lead to, so that their regions get samples; `names` is
+        changed. Usual exceptions end the run and are suppressed, because such values never lead
+        there."""
         with contextlib.suppress(
             ArithmeticError,
             AssertionError,
@@ -276,7 +280,8 @@ class Explorer:
             self.run(body, names)
 
     def run_loop(self, step: Loop, names: dict[str, Any]) -> str:
-        """Run a loop and return "return" where its body returns, else ""."""
+        """Run a loop of the program; return "return" where its body returns, "" where it ends
+        otherwise."""
         elements = (
             self.evaluate(step.header[1], names) if step.header else range(self.max_iterations)
         )

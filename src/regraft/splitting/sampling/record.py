@@ -37,8 +37,9 @@ class Recorder(Explorer):
     max_iterations = MAX_ITERATIONS
 
     def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
-        """Run the steps with these arguments and return the result, with tensors in the place of
-        arrays.
+        """Run the steps with these arguments, set the attributes that the class describes, and
+        return the result, with tensors in the place of arrays. Raises TooLong for a loop that does
+        not end.
 
         near: whether to look for decisions at their thresholds; without it, no decision is recorded
         as near.
@@ -63,8 +64,9 @@ class Recorder(Explorer):
         return to_torch(names["return"])
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the body of the first arm whose test holds, record its side, and return how the body
-        ended; other arms are not run."""
+        """Run the body of the first arm whose test holds, and return how it ended as `run` does;
+        other arms are not run. Append the arm's number to `trace`, if it is no -1, and to `near`
+        whether a test was at its threshold."""
         near = self.comparisons is not None and self.comparisons.at_threshold
         for (test, body), number in zip(step.arms, step.numbers, strict=True):
             if self.comparisons is not None and test is not None:
@@ -80,8 +82,8 @@ class Recorder(Explorer):
         return ""
 
     def compares_near(self, test: ast.expr, names: dict[str, Any]) -> bool:
-        """Return whether a comparison of numbers in the test, one of them a float, is at its
-        threshold; such a comparison of unequal numbers is noted in `near_unequal`."""
+        """Return whether the test compares two numbers, one of them a float, that are so close that
+        rounding may decide; set `near_unequal` where they are not equal."""
         near = False
         for node in ast.walk(test):
             if not isinstance(node, ast.Compare) or len(node.ops) > 1:
@@ -102,12 +104,12 @@ class Recorder(Explorer):
 
 
 class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
-    """Notes comparisons of single values, and choices of the largest ones, that are at their
-    threshold.
+    """A mode that notes operations whose outcome rounding may decide: comparisons of single values,
+    and choices of the largest ones, with values that are close.
 
-    at_threshold: a comparison or choice was at its threshold. near_unequal: one was, and the
-    numbers are not the same. orders_equals: equal values were put in order. tied: a choice of
-    several values was at its threshold, which may show in any later decision.
+    at_threshold: there was such a comparison or choice. near_unequal: there was one between unequal
+    numbers. orders_equals: equal values were put in order. tied: there was such a choice of several
+    values, which may show in any later decision.
     """
 
     def __init__(self) -> None:
@@ -125,7 +127,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def note_comparison(self, args: Any, result: Any) -> None:
-        """Note a comparison of two single numbers, the first a float, that is at its threshold."""
+        """Note the comparison `result` of two single numbers, the first a float, if they are
+        close."""
         if result.numel() == 1 and args[0].is_floating_point():
             left, right = float(args[0]), float(args[1])
             near = is_close(left, right)
@@ -133,8 +136,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.near_unequal = self.near_unequal or (near and left != right)
 
     def note_topk(self, args: Any, result: Any) -> None:
-        """Note a choice of the largest values where the next value is as large as the last, or
-        which puts equal values in order."""
+        """Note a choice of the largest values if the first value left out is close to the last one
+        chosen, or equal values are put in order."""
         values, count = args[0], args[1]
         if values.shape[-1] > count:
             ordered = values.double().sort(descending=True).values
@@ -168,7 +171,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         self.note_extreme(args[0], result, descending=False)
 
     def note_extreme(self, values: torch.Tensor, result: Any, descending: bool) -> None:
-        """Note the choice of one index where the first two of the ordered values are close."""
+        """Note the choice of one index if the first two of the ordered values are close, so that
+        rounding may decide."""
         if result.numel() == 1 and values.numel() > 1:
             ordered = values.flatten().double().sort(descending=descending).values
             near = is_close(float(ordered[0]), float(ordered[1]))

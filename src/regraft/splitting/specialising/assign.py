@@ -19,8 +19,8 @@ from regraft.splitting.specialising.variables import save_from_stores, store_nam
 
 def store(state: Specialisation, target: ast.expr, value: Value) -> None:
     """Assign a value to a target of the source: a name, an element, several targets, or an
-    attribute of a module or of an object that forward makes; refuse the attributes of other
-    objects."""
+    attribute of a module or of an object that forward makes; raise Unsplittable for the attributes
+    of other objects."""
     if isinstance(target, (ast.Tuple, ast.List)):
         unpack(state, target, value)
     elif isinstance(target, ast.Subscript):
@@ -45,8 +45,8 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
 
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
-    """Assign the elements of a value to the elements of a tuple or list of targets; refuse a value
-    for which `can_unpack` is False."""
+    """Assign the elements of a value to the elements of a tuple or list of targets; raise
+    Unsplittable for a value for which `can_unpack` is False."""
     starred = [
         place
         for place, element_target in enumerate(target.elts)
@@ -71,7 +71,8 @@ def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) ->
 def can_unpack(
     state: Specialisation, value: Value, target_count: int, has_starred_target: bool
 ) -> bool:
-    """Return whether a value has elements for so many targets, one of which may take several.
+    """Return whether a value can be unpacked into so many targets, one of which, with a star, may
+    take several elements.
 
     False for anything but a tuple, list or tensor, for a value without elements, and, where a
     target has a star, for a value of the host whose elements are not known one by one.
@@ -92,8 +93,8 @@ def can_unpack(
 def split_elements(
     state: Specialisation, target: ast.Tuple | ast.List, value: Value
 ) -> list[Value]:
-    """Return the elements of a value that is unpacked into `target`; those that are not known one
-    by one are unpacked by a step, into new names."""
+    """Return the elements of a value that is unpacked into `target`, as values of their own; a step
+    unpacks a value whose elements are not known one by one into new names."""
     if isinstance(value, StaticValue):
         return [state.static(part) for part, _ in list_parts(value)]
     if not value.fields:

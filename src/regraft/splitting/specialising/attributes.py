@@ -33,8 +33,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
     """Return the attribute of `base` that `node` names. Where `base` may be None, steps are added
     with which the host raises AttributeError.
 
-    Refuses attributes of values computed at run time, except the fields of named results such as
-    that of torch.sort, and attributes that an object lacks.
+    Raises Unsplittable for attributes of values computed at run time, except the fields of named
+    results such as that of torch.sort, and attributes that an object lacks.
     """
     base = require_tensor(state, node, base, "AttributeError")
     if isinstance(base, TensorValue):
@@ -57,8 +57,9 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
 
 
 def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
-    """Return an attribute of a tensor that a region computes, or of a tuple of tensors; refuse
-    attributes of a tensor other than shapes and views."""
+    """Return an attribute of a tensor, or of a tuple of tensors, that a region computes: shape,
+    ndim, dtype and device, data, and views such as `T`; raise Unsplittable for other attributes of
+    a tensor."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])
     if node.attr == "shape":
@@ -72,8 +73,8 @@ def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: Tens
 
 
 def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
-    """Return an attribute of an object that is known, or that forward makes; refuse one that it
-    lacks, and attributes of functions that forward makes."""
+    """Return an attribute of an object that is known, or that forward makes; raise Unsplittable for
+    one that it lacks, and attributes of functions that forward makes."""
     if is_stand_in(state, base.example):
         attribute = read_object_attribute(state, node, base.example, node.attr)
         if attribute is None:

@@ -40,11 +40,11 @@ def specialise_apart(
     test: ast.expr | None = None,
     holds: bool = True,
 ) -> tuple[list[Step], Names]:
-    """Specialise what `walk` follows apart from `state.steps` and `state.names`, which are
-    afterwards as before; return its steps and the names after it.
+    """Run `walk`, which specialises statements, with empty steps and a copy of `names`; return its
+    steps and the names after it. `state.steps` and `state.names` are afterwards as before.
 
-    names: what it starts with, copied. test: the expression that decides whether it runs; None for
-    a path that no test narrows. holds: the outcome of the test on this path.
+    test: the expression that decides whether this path runs, by which values of names are narrowed;
+    None for no test. holds: the outcome of the test on this path.
     """
     outer_state, state.steps, state.names = (state.steps, state.names), [], state.fork_names(names)
     try:
@@ -64,10 +64,11 @@ def decide(
     orelse: Callable[[], None],
     labels: Sequence[str] = LABELS,
 ) -> None:
-    """Branch on a value of the host: follow both sides, join what they leave, and append the
+    """Specialise both sides of a decision, join their names in `state.names`, and append the
     branch.
 
-    labels: the condition on which each side is taken; "" for a side that no input has to show.
+    test: the value that the host tests. body, orelse: specialise the two sides. labels: the
+    condition on which each side is taken; "" for a side that no input has to show.
     """
     names = state.names
     sides = [
@@ -90,7 +91,7 @@ def decide_value(
     labels: Sequence[str] = LABELS,
 ) -> Value:
     """Follow both sides of a decision, the true one first, and return the value that both store
-    under `key`; refuse values of different types or shapes."""
+    under `key`; raise Unsplittable for values of different types or shapes."""
     decide(state, node, test, sides[0], sides[1], labels)
     if isinstance(state.names[key], LostValue):
         raise state.refuse(node, "the sides of this expression have different types or shapes")
@@ -123,11 +124,10 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
 
 
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
-    """Return what `if value` tests, as the host tests it: static where it is known, and read by the
-    host from a tensor of one value.
+    """Return what `if value` tests: True or False where it is known now, else a value that the host
+    tests, read from a tensor of one value by `item()`.
 
-    Refuses tensors of several values, and objects whose class defines its truth. Where the truth is
-    known, the value is True or False; else the host's value itself, of any type, may be returned.
+    Raises Unsplittable for tensors of several values, and objects whose class defines its truth.
     """
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))

@@ -106,8 +106,8 @@ def call_builtin(
     """Evaluate a call of a built-in function of Python: by its handler in BUILTINS, else by running
     it as it stands, as a constant if all operands are static.
 
-    Refuses functions outside PURE_BUILTINS, and tensors that no handler takes. operands: the
-    positional ones first, then those of the keywords.
+    Raises Unsplittable for functions outside PURE_BUILTINS, and tensors that no handler takes.
+    operands: the positional ones first, then those of the keywords.
     """
     if function_name not in PURE_BUILTINS:
         raise state.refuse(node, f"{function_name}() is not supported")
@@ -142,8 +142,9 @@ def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate list() or tuple() of what is taken element by element, and list() of nothing; None
-    for other operands."""
+    """Evaluate list() or tuple() of a tensor, or of a tuple or record whose elements are known one
+    by one, and list() of nothing; None for other operands, with which the host runs the
+    function."""
     if call.function_name == "list" and not call.operands:
         return make_list(state, call.node, [])
     if not call.operands or not (call.tensors or call.operands[0].fields):
@@ -163,7 +164,8 @@ def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate sum(), max() or min() of a list of tensors; refuse numbers of several types.
+    """Evaluate sum(), max() or min() of a list of tensors; raise Unsplittable for numbers of
+    several types.
 
     Returns None for numbers of one type, which need nothing special.
     """
@@ -178,8 +180,8 @@ def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def call_on_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a function that torch computes for each element of a tensor; None without a
-    tensor."""
+    """Evaluate a built-in that torch computes for each element of a tensor, such as abs(), as one
+    operation; None without a tensor."""
     if not call.tensors:
         return None
     return run_operation(state, call.node, call.code, call.operands)
@@ -215,14 +217,14 @@ def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a function of a tensor whose result the tensor's type decides, as a constant; None
-    without a tensor."""
+    """Evaluate a built-in whose result the type of a tensor decides, not its values, as a constant;
+    None without a tensor."""
     return state.static(run_code(state, call.node, call.code).example) if call.tensors else None
 
 
 def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate int(), float() or bool() of a tensor, which the host reads unless it is constant;
-    None for other operands."""
+    """Evaluate int(), float() or bool() of a tensor: a constant if no input decides the tensor,
+    else a number that the host reads by `item()`. None for other operands."""
     tensors = call.tensors
     if not tensors or len(call.operands) != 1:
         return None
@@ -262,8 +264,8 @@ def test_type_of_number(
     """Evaluate isinstance() or type() of a number of the host: a constant where the types that the
     number may have decide, else a truth value that the host finds by isinstance().
 
-    Refuses type() where several types are possible, isinstance() of other classes than int, float
-    and bool, and the value of `and` or `or`.
+    Raises Unsplittable for type() where several types are possible, isinstance() of other classes
+    than int, float and bool, and the value of `and` or `or`.
     """
     if is_truth_of_operand(operands[0]):
         raise state.refuse(
@@ -298,11 +300,11 @@ def test_type_of_number(
 def zip_rows(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value | None:
-    """Return `zip` or `enumerate` of sequences of known length as a tuple of tuples.
+    """Return the value of `zip` or `enumerate` of sequences of known length, as a tuple of tuples.
 
     Returns None where a length is not known, where `enumerate` has a second argument, for a keyword
-    other than `strict`, and for a `strict` known only at run time. Refuses different lengths with
-    `strict=True`.
+    other than `strict`, and for a `strict` known only at run time. Raises Unsplittable for
+    different lengths with `strict=True`.
     """
     keyword_operands = operands[len(operands) - len(node.keywords) :]
     keywords = {
@@ -351,11 +353,11 @@ def list_each_sequence(
 def call_math(
     state: Specialisation, node: ast.Call, function_name: str, code: ast.Call, operands: list[Value]
 ) -> Value:
-    """Return the number that the host computes by a function of `math`, also of constants, under a
-    new name; the host reads tensors of one value.
+    """Evaluate a function of `math`, also of constants: a step of the host assigns the number to a
+    new name. The host reads tensors of one value.
 
-    Refuses operands and results that are no numbers, and a variable of the network with the name
-    `math`, which would hide the module in the host.
+    Raises Unsplittable for operands and results that are no numbers, and a variable of the network
+    with the name `math`, which would hide the module in the host.
     """
     are_tensors = (
         isinstance(operand.example, torch.Tensor) and operand.example.numel() == 1

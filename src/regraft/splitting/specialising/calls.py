@@ -119,7 +119,8 @@ class Call:
 
 
 def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
-    """Evaluate a call: of a method of a value that is not known, or of a known function."""
+    """Evaluate a call: of a method of a tensor or of a value of the host (`call_method`), or of a
+    function or method that is known now (`call_function`)."""
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))
     base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
@@ -139,8 +140,8 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
 def call_record_method(
     state: Specialisation, node: ast.Call, base: RecordValue, method_name: str
 ) -> Value | None:
-    """Call a method that the class of a record defines, or `_replace` of a namedtuple; None if the
-    class defines none of this name."""
+    """Evaluate a call of a method that the class of a record defines, or of `_replace` of a
+    namedtuple; None if the class has no such method."""
     if method_name == "_replace":
         return replace_fields(state, node, base, evaluate_arguments(state, node)[1])
     method = find_record_method(base, method_name)
@@ -151,8 +152,8 @@ def call_record_method(
 
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
-    """Call a function that is known, by the first of CALL_HANDLERS that can; refuse a callee known
-    only at run time, and a call that no handler can follow."""
+    """Evaluate a call of a known function by the first of CALL_HANDLERS that returns a value; raise
+    Unsplittable for a callee known only at run time, and a call that no handler can follow."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
@@ -182,8 +183,8 @@ def is_python_function(function: Any) -> bool:
 
 
 def takes_either(function: Any) -> bool:
-    """Return whether an argument of a function may be a tensor on some paths and a constant on
-    others."""
+    """Return whether an argument of a function may be an EitherValue: True for Python functions
+    outside of torch, records, `max` and `min`."""
     is_followable = is_python_function(function) and not is_torch(function)
     return is_followable or is_record(function) or function in (max, min)
 
@@ -192,8 +193,8 @@ def takes_either(function: Any) -> bool:
 
 
 def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
-    """Call a built-in function of Python; None for another function. Refuse functions that forward
-    makes as arguments."""
+    """Evaluate a call of a built-in function of Python; None for another function. Raises
+    Unsplittable where the network's own functions or objects are arguments."""
     if getattr(builtins, call.function_name, None) is not call.function:
         return None
     if call.holds_local:
@@ -205,7 +206,8 @@ def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
-    """Make a tensor of a list of the host, of numbers or of tensors; None for other calls."""
+    """Evaluate `torch.tensor`, `as_tensor`, `cat` or `stack` of a list that the host holds; None
+    for other calls."""
     if not call.takes_host_list:
         return None
     if call.function in (torch.cat, torch.stack):
@@ -225,8 +227,8 @@ def call_record_class(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_module(state: Specialisation, call: Call) -> Value | None:
-    """Call a module as one operation, or follow its forward where the module decides by values or
-    takes objects to be followed; None for another function."""
+    """Evaluate a call of a module as one operation, or follow its forward where the module decides
+    by values or takes objects to be followed; None for another function."""
     module = call.function
     if not isinstance(module, torch.nn.Module):
         return None
@@ -260,7 +262,7 @@ def call_comparison(state: Specialisation, call: Call) -> Value | None:
 
 
 def has_tensor(call: Call) -> bool:
-    """Return whether a region computes an argument."""
+    """Return whether an argument is a tensor that a region computes."""
     return has_kind(call.operands, TensorValue)
 
 
@@ -284,8 +286,8 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
 
 
 def check_changed_container(state: Specialisation, call: Call) -> Value | None:
-    """Refuse a method that changes a list, dictionary or set which forward did not make; return
-    None for every other call, which this handler leaves to the next ones."""
+    """Raise Unsplittable for a method that changes a list, dictionary or set which forward did not
+    make; return None for every other call, which this handler leaves to the next ones."""
     owner = getattr(call.function, "__self__", None)
     if call.function_name in MUTATORS and isinstance(owner, (list, dict, set)):
         raise state.refuse(
@@ -296,8 +298,8 @@ def check_changed_container(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:
-    """Call a function whose arguments are known; None where they are not, and for a function that
-    may give another result at the next call or changes something outside."""
+    """Evaluate a call whose arguments are all known by running it; None where they are not, and for
+    a function that may give another result at the next call or changes something outside."""
     has_constants = are_static(call.operands)
     if call.holds_local or not has_constants or not is_predictable(call.function):
         return None
@@ -314,8 +316,9 @@ def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
 
 
 def follow_function(state: Specialisation, call: Call) -> Value | None:
-    """Call a function written in Python, or a method of a module or class: as one operation if it
-    can be, else followed; None for any other callee, such as a method of an object from outside."""
+    """Evaluate a call of a function written in Python, or of a method of a module or class: as one
+    operation if it can be, else followed; None for any other callee, such as a method of an object
+    from outside."""
     function = call.function
     is_method = inspect.ismethod(function) and isinstance(
         function.__self__, (torch.nn.Module, type)
@@ -371,8 +374,12 @@ def evaluate_lambda(state: Specialisation, node: ast.Lambda) -> Value:
 def make_local_function(
     state: Specialisation, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
 ) -> Value:
-    """Return a function that forward makes, to be followed where it is called; refuse decorators,
-    generators, global and nonlocal names, and defaults known only at run time."""
+    """Return the value of a lambda or inner function, which is noted in `state.local_functions` and
+    followed where it is called. Raises Unsplittable for decorators, generators, global and nonlocal
+    names, and defaults known only at run time.
+
+    definition: its statements; `node`: the lambda or function itself.
+    """
     unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)

@@ -32,7 +32,8 @@ from regraft.splitting.specialising.variables import bind_number, read_slice_bou
 
 
 def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
-    """Evaluate a tuple display: a constant if all elements are, else a value of the host."""
+    """Evaluate a tuple display: static if all elements are known now, else a value of the host;
+    tensors in it are first assigned to names."""
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]
@@ -48,7 +49,8 @@ def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
 
 
 def evaluate_list(state: Specialisation, node: ast.List) -> Value:
-    """Evaluate a list display, which the host makes; refuse objects that it cannot write down."""
+    """Evaluate a list display as a value that the host makes; tensors in it are first assigned to
+    names. Raises Unsplittable for modules, records and other objects as elements."""
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]
@@ -76,7 +78,8 @@ def has_starred(node: ast.List | ast.Tuple) -> bool:
 def write_sequence(
     state: Specialisation, node: ast.List | ast.Tuple, elements: list[Value]
 ) -> ast.expr:
-    """Return a display of the elements; those that regions compute get names."""
+    """Return the display `node` with the expressions of the values `elements`; tensors are first
+    assigned to names."""
     display = copy.copy(node)
     display.elts = [state.write_for_host(element) for element in elements]
     return display
@@ -106,8 +109,8 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
-    """Evaluate a slice: the host's if it computes a bound, else static. The value has None as its
-    example: only its expression is used."""
+    """Evaluate the slice in an index: the host's value if the host computes a bound, else static.
+    Its example is None, as only its expression is used."""
     bound_nodes = {
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }
@@ -126,9 +129,9 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
 
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
-    """Return a dictionary: an object that forward makes if all keys are known, else one that the
-    host makes. Refuses keys that are no constants, and `**` of what has no known keys or beside
-    keys that are known at run time only."""
+    """Evaluate a dictionary display: an object that forward makes if all keys are known, else a
+    value that the host makes. Raises Unsplittable for keys that are no constants, and `**` of what
+    has no known keys or beside keys that are known at run time only."""
     keys = [
         state.static(None) if key_node is None else state.evaluate(key_node)
         for key_node in node.keys

@@ -32,7 +32,8 @@ from regraft.splitting.specialising.variables import is_size, store_name
 
 
 def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
-    """Evaluate `and` or `or`, while its first operand stands in `state.first_operands`."""
+    """Evaluate `and` or `or` by `follow_bool_op`; meanwhile its first operand stands in
+    `state.first_operands`, so that it does not count as pending."""
     first_operand = state.evaluate(node.values[0])
     state.first_operands.append(first_operand)
     try:
@@ -76,7 +77,7 @@ def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value
 
 
 def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
-    """Return the expression of all operands but the first."""
+    """Return the expression of all operands of an `and` or `or` but the first."""
     remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
     ast.copy_location(remaining, node.values[1])
     if len(node.values) > 2:
@@ -148,8 +149,8 @@ def combine_truths(
 def skip_second_operand(
     state: Specialisation, node: ast.BoolOp, first_truth: HostValue, second: Followed
 ) -> Value:
-    """Return `and` or `or` of two operands as a decision, which skips the second where the first
-    decides."""
+    """Evaluate `and` or `or` as a branch on the first operand: the steps of the second run only
+    where the first does not decide. Return the result under a new name."""
     is_and = isinstance(node.op, ast.And)
     key = state.fresh_name()
 
@@ -175,7 +176,8 @@ def skip_second_operand(
 
 
 def check_only_truth(state: Specialisation, node: ast.BoolOp, value: Value) -> None:
-    """Refuse a numeric tensor as an operand of which more than the truth is used."""
+    """Raise Unsplittable for a tensor that is not of truth values as an operand of `and` or `or`,
+    if more than the truth of the result is used."""
     if is_numeric_tensor(value) and not is_truth_asked(node):
         raise state.refuse(
             node,
@@ -184,8 +186,8 @@ def check_only_truth(state: Specialisation, node: ast.BoolOp, value: Value) -> N
 
 
 def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: ast.expr) -> Value:
-    """Return the last operand, or its truth if only the truth counts or it is a tensor; refuse a
-    numeric tensor of which more than the truth is used."""
+    """Return the last operand, or its truth if only the truth counts or it is a tensor; raise
+    Unsplittable for a numeric tensor of which more than the truth is used."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
     if isinstance(value, (StaticValue, HostValue)) and not is_truth_asked(node):
@@ -194,7 +196,8 @@ def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: as
 
 
 def convert_to_bool(state: Specialisation, value: Value) -> Value:
-    """Return the truth of a value of the host that may be a number or a container."""
+    """Return `bool(value)` as a value: the constant for a static value, a truth value as it is,
+    else a call of `bool` for the host."""
     if isinstance(value, StaticValue):
         return state.static(bool(value.example))
     if type(value.example) is bool:
@@ -204,7 +207,8 @@ def convert_to_bool(state: Specialisation, value: Value) -> Value:
 
 
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
-    """Evaluate `a if c else b`: the side that is known to run, or both where the host decides."""
+    """Evaluate `a if c else b`: only the side that runs where the test is known now, else both, as
+    a branch that stores the result under a new name."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         return state.evaluate(node.body if test.example else node.orelse)
@@ -217,8 +221,8 @@ def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
 
 
 def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Value:
-    """Evaluate `(x := y)`; refuse it where a value that waits in the same expression reads the
-    name."""
+    """Evaluate `(x := y)`, which stores the value under the variable's name; raise Unsplittable
+    where a pending value of the same expression reads the old one."""
     key = state.frame.prefix + node.target.id
     value = state.evaluate(node.value)
     old_names = {
@@ -238,8 +242,8 @@ def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Val
 def evaluate_list_comprehension(
     state: Specialisation, node: ast.ListComp | ast.GeneratorExp
 ) -> Value:
-    """Evaluate a list comprehension as the loop that it stands for; refuse asynchronous ones, and
-    lambdas in it."""
+    """Evaluate a list comprehension as the loop that it stands for, which fills a list under a new
+    name; raise Unsplittable for asynchronous ones, and for lambdas in it."""
     if any(part.is_async for part in node.generators):
         raise state.refuse(node, "an asynchronous comprehension is not supported")
     _refuse_lambdas(state, node)
@@ -250,8 +254,8 @@ def evaluate_list_comprehension(
 
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
-    """Return a list of what a generator gives, if it is used up at once and changes nothing; refuse
-    other generators."""
+    """Evaluate a generator expression as a list, if its call uses it up at once and it changes
+    nothing; raise Unsplittable for other generators."""
     methods = {
         call.func.attr
         for call in ast.walk(node)
@@ -268,14 +272,15 @@ def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
 
 
 def _refuse_lambdas(state: Specialisation, node: ast.expr) -> None:
-    """Refuse a comprehension with a lambda, whose parameters may be named as its variables."""
+    """Raise Unsplittable for a comprehension with a lambda, whose parameters may be named as its
+    variables."""
     if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
         raise state.refuse(node, "a lambda in a comprehension is not supported")
 
 
 def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp) -> Value:
-    """Evaluate a dictionary comprehension as the loop that it stands for, into a new dictionary.
-    Refuses lambdas in it."""
+    """Evaluate a dictionary comprehension as the loop that it stands for, which fills a dictionary
+    under a new name; raise Unsplittable for lambdas in it."""
     _refuse_lambdas(state, node)
     key = state.fresh_name()
     for statement in expand_comprehension(node, key, f"{key}_"):

@@ -22,8 +22,9 @@ from regraft.splitting.specialising.state import Specialisation
 def update_dictionary(
     state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
 ) -> Value:
-    """Evaluate `update` or `__init__`: set the items of the dictionaries `args`, then those of the
-    keywords, and return None; refuse other arguments."""
+    """Evaluate `update` or `__init__` of the dictionary `owner`: set its items to those of the
+    dictionaries `args`, then to the keywords, and return the value None; raise Unsplittable for
+    other arguments."""
     for mapping in args:
         for key, value in list_items(state, node, mapping).items():
             set_place(state, node, owner, ("item", key), value)
@@ -33,7 +34,8 @@ def update_dictionary(
 
 
 def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, Value]:
-    """Return the items of a dictionary that is known or that forward makes; refuse other values."""
+    """Return the items of a dictionary, whose keys have to be known, as values by key; raise
+    Unsplittable for other values."""
     if is_dict_stand_in(state, value.example):
         return {
             key: get_item(state, node, value.example, state.static(key))
@@ -45,7 +47,7 @@ def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, 
 
 
 def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `d[key]`; refuse a key that the dictionary lacks."""
+    """Evaluate `d[key]`; raise Unsplittable for a key that the dictionary lacks."""
     value = look_up_place(state, node, owner, ("item", key.example))
     if value is None:
         raise state.refuse(node, f"{key.example!r} is no key of this dictionary here")
@@ -79,8 +81,8 @@ def set_default(
 def pop_item(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.pop(key, default)`: the item is removed and returned; refuse an absent key
-    without a default."""
+    """Evaluate `d.pop(key, default)`: the item is removed and returned; raise Unsplittable for an
+    absent key without a default."""
     value = (
         get_item_or_default(state, node, owner, key, default)
         if default is not None
@@ -91,7 +93,7 @@ def pop_item(
 
 
 def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `del d[key]`, and return None; refuse an absent key."""
+    """Evaluate `del d[key]`, and return None; raise Unsplittable for an absent key."""
     pop_item(state, node, owner, key)
     return state.static(None)
 
@@ -158,8 +160,9 @@ def call_native(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Call a method that a class has from `dict` or `object`; refuse methods that are not
-    supported, views that are kept, and keys known only at run time."""
+    """Evaluate a method of `owner`, an object that forward makes, which its class inherits from
+    `dict` or `object`. Raises Unsplittable for methods that are not supported, views that are kept,
+    and keys known only at run time."""
     handler = DICTIONARY_METHODS.get(method_name.strip("_")) if isinstance(owner, dict) else None
     if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
         return state.static(None)

@@ -29,8 +29,9 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
-    """Return the value with dictionaries and objects as the host writes them down, also within
-    tuples; any other value as it is. Refuses what the host cannot make."""
+    """Return the value with an expression that builds it in the host: dictionaries, objects and
+    records of forward are written out, also within tuples; any other value as it is. Raises
+    Unsplittable for what the host cannot make."""
     if isinstance(value, RecordValue):
         field_values = {key: get_element(state, value, key) for key in value.fields}
         return write_object(state, node, value, field_values)
@@ -54,8 +55,8 @@ def write_display(state: Specialisation, node: ast.AST, value: Value) -> Value:
 
 
 def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Value:
-    """Return a dictionary that forward makes as the host's display; refuse what the host cannot
-    make."""
+    """Return a dictionary that forward makes as a value whose expression is a display, `{key:
+    ...}`; raise Unsplittable for one with an element that the host cannot make."""
     keys = get_item_keys(state, node, stand_in)
     items = [
         write_display(state, node, state.names[get_place_name(state, stand_in, ("item", key))])
@@ -71,7 +72,7 @@ def write_dictionary(state: Specialisation, node: ast.AST, stand_in: Any) -> Val
 
 
 def write_tuple(state: Specialisation, node: ast.AST, value: StaticValue | HostValue) -> HostValue:
-    """Return a tuple with what the host writes down for each element."""
+    """Return a tuple whose expression is a display with each element written out for the host."""
     parts = [
         write_display(state, node, get_element(state, value, place))
         for place in range(len(value.example))
@@ -87,10 +88,12 @@ def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
 def write_object(
     state: Specialisation, node: ast.AST, value: Value, field_values: dict[Any, Value]
 ) -> Value:
-    """Return an object that forward returns as a call of its class, which the host makes with the
-    fields in `field_values`.
+    """Return an object that forward returns as a value whose expression calls its class with
+    `field_values` as keywords; the class is noted in `state.results`, and the host gets one of this
+    name.
 
-    Refuses classes and fields that the host cannot make, and names that something else has.
+    Raises Unsplittable for classes and fields that the host cannot make, and names that something
+    else has.
     """
     object_class = type(value.example)
     has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
@@ -122,7 +125,7 @@ def write_object(
 
 
 def write_new_dictionary(state: Specialisation, node: ast.expr, value: Value) -> Value:
-    """Write a dictionary that stands in a list display as the host's display, because nothing
-    else holds it."""
+    """Return the value as `write_display` does if `node` is a dictionary display or comprehension,
+    which nothing else can hold; else the value as it is."""
     is_new = isinstance(node, (ast.Dict, ast.DictComp)) and is_dict_stand_in(state, value.example)
     return write_display(state, node, value) if is_new else value

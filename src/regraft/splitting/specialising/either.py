@@ -27,8 +27,9 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value | None:
-    """Return the host's test `x is None` or `x is not None`, a constant where it is known; None for
-    another operator. Refuse identity with anything but None."""
+    """Evaluate `x is None` or `x is not None` of an EitherValue: the host's test, or a constant
+    where its constant is not None. None for another operator; raise Unsplittable for identity with
+    anything but None."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
     if not isinstance(operands[1], StaticValue) or operands[1].example is not None:
@@ -58,16 +59,16 @@ def write_constant_test(state: Specialisation, key: str) -> Value:
 
 
 def bind_alternative(state: Specialisation, value: EitherValue) -> Value:
-    """Return the alternative of the value, under a name of its own, on a path where the value is
-    not the constant."""
+    """Append a step that assigns an EitherValue to a new name, on a path where it is not its
+    constant, and return its alternative (the tensor, or the host's value) under this name."""
     key = state.fresh_name()
     state.steps.append(HostStep(Assign(key, value.code)))
     return state.bind_name(key, get_alternative(value))
 
 
 def require_tensor(state: Specialisation, node: ast.AST, value: Value, error: str) -> Value:
-    """Return the value; of an EitherValue return the alternative, behind a step with which the host
-    raises `error` where the value is None. Raises Cases where its constant is a number.
+    """Return the value; of an EitherValue append a branch in which the host raises `error` where
+    the value is None, and return the alternative. Raises Cases where its constant is a number.
 
     error: the name of one of Python's own errors.
     """
@@ -102,7 +103,8 @@ def require_tensors(state: Specialisation, node: ast.expr, operands: list[Value]
 
 
 def fill_array(state: Specialisation, value: EitherValue) -> Value:
-    """Return the value as the host's array of the tensor's shape and type."""
+    """Return a number or tensor as a tensor: a step of the host fills an array of the tensor's
+    shape and type."""
     shape = state.static(tuple(value.example.shape)).code
     dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])
     code = method_call(
@@ -183,7 +185,8 @@ def is_equal_constant(left: Any, right: Any) -> bool:
 
 
 def mixes_none(values: list[Value]) -> bool:
-    """Return whether some of the values are None, others are not, and the host may hold all."""
+    """Return whether some of the values are None, or may be, others are not, and one variable of
+    the host may hold all of them."""
     are_none = [isinstance(value, StaticValue) and value.example is None for value in values]
     has_either = any(isinstance(value, EitherValue) and value.instead is None for value in values)
     return (has_either or (any(are_none) and not all(are_none))) and not any(

@@ -51,8 +51,8 @@ def make_tuple(state: Specialisation, values: list[Value]) -> StaticValue | Host
 
 
 def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> HostValue:
-    """Return a list of values, as the host writes it down; refuse modules and other objects as
-    elements."""
+    """Return a list of the values, as a value whose expression is a display; tensors are first
+    assigned to names. Raises Unsplittable for modules and other objects as elements."""
     if any(isinstance(value, RecordValue) or is_static_object(value) for value in values):
         raise state.refuse(
             node, "a container of modules or other objects, made in forward, is not supported"
@@ -66,7 +66,8 @@ def make_list(state: Specialisation, node: ast.AST, values: list[Value]) -> Host
 
 
 def list_element_codes(value: Value) -> list[ast.expr] | None:
-    """Return the expressions of a tuple's elements; None if they are not known one by one."""
+    """Return the expressions of a tuple's elements; None for a tuple that is not written out and
+    has elements without a literal, and for what is no tuple."""
     if not isinstance(value.example, tuple):
         return None
     if isinstance(value.code, ast.Tuple):
@@ -84,8 +85,8 @@ def list_element_codes(value: Value) -> list[ast.expr] | None:
 
 
 def get_shape(state: Specialisation, base: Value) -> StaticValue | HostValue:
-    """Return a tensor's shape as a tuple of constants and, for sizes that differ between the
-    worlds, look-ups."""
+    """Return a tensor's shape as a tuple: constants, and `x.shape[0]` for a size that differs
+    between the worlds."""
     if base.twin is NO_TWIN or base.example.shape == base.second_example.shape:
         return state.static(tuple(base.example.shape))
     shape_code = ast.Attribute(state.bind_result(base), "shape", ast.Load())
@@ -123,13 +124,14 @@ def get_element(state: Specialisation, value: Value, place: Any) -> Value:
 
 
 def get_part(container: Any, place: Any) -> Any:
-    """Return what a container holds at a position, or what an object holds in a field."""
+    """Return the element of a container at an int `place`, or the field of an object with the name
+    `place`."""
     return container[place] if isinstance(place, int) else getattr(container, place)
 
 
 def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
-    """Return the value of a constant, a name or an object from outside; None for other
-    expressions."""
+    """Return the value of an expression that is a number or other constant, a name, or an object of
+    `state.globals`; None for other expressions."""
     if isinstance(code, ast.Constant):
         return state.static(code.value)
     if isinstance(code, ast.UnaryOp) and isinstance(code.operand, ast.Constant):
@@ -142,9 +144,10 @@ def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
 
 
 def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[Value] | None:
-    """Return the elements that a loop over `values` visits; None if their number is not known.
+    """Return the elements that a loop over `values` visits, as values of their own; None if their
+    number is not known.
 
-    The rows of a tensor are taken from a name of its own, to which a step assigns it.
+    A tensor is first assigned to a new name by a step, and its rows are taken from that.
     """
     if is_dict_stand_in(state, values.example):
         return [state.static(key) for key in get_item_keys(state, node, values.example)]
@@ -171,12 +174,14 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
 
 
 def has_part_names(key: str, value: Value, names: Names) -> bool:
-    """Return whether a value is a tuple or a record whose elements have names of their own."""
+    """Return whether a value is a tuple or a record whose elements are all in `names` under names
+    of their own (`get_part_name`)."""
     return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
 
 
 def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | RecordValue:
-    """Return a tuple or a record with what the names of its elements hold now."""
+    """Return the tuple or record of the name `key` with the present values of its elements'
+    names."""
     assert isinstance(value, (HostValue, RecordValue))
     return value.with_fields(
         [state.names[get_part_name(key, place)].code for place in value.fields]
@@ -184,8 +189,8 @@ def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | 
 
 
 def take_apart(state: Specialisation, value: Value) -> list[Value]:
-    """Unpack a value, in a region or in the host, into new names, and return its elements under
-    these names."""
+    """Append a step, of a region or of the host, that unpacks a tuple, list or tensor into new
+    names; return the elements under these names."""
     parts = list_parts(value)
     element_names = [state.fresh_name() for _ in parts]
     statement = Unpack(tuple(element_names), value.code)
@@ -198,8 +203,8 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
 
 
 def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_region: bool) -> Value:
-    """Return the value of an element that was unpacked into the name `key`, to which it is bound;
-    an element that is None in both worlds, of a region, is a constant.
+    """Let the name `key`, into which a step unpacked an element, hold it, and return its value; an
+    element of a region that is None in both worlds is a constant.
 
     by_region: whether a region unpacked it, not the host.
     """
@@ -211,8 +216,8 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
 
 
 def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
-    """Return a list or tuple that a region makes as the host's list or tuple of its elements;
-    refuse elements that cannot be followed."""
+    """Return the list or tuple that a region computes as one of its elements, each under a new
+    name; raise Unsplittable for elements that are no tensors, constants, lists or tuples."""
     parts: list[Value] = []
     for place, (example, second_example) in enumerate(list_parts(value)):
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
@@ -236,7 +241,7 @@ def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostVal
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:
     """Return the elements of a tuple, list or tensor one by one; a region's elements get names.
-    Refuse a value whose length is not known."""
+    Raise Unsplittable for a value whose length is not known."""
     if isinstance(value, TensorValue) and (
         type(value.example) is tuple or is_named_result(value.example)
     ):

@@ -44,7 +44,7 @@ def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:
 
 def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
     """Return the value of a variable of the functions around, a global or a built-in function;
-    refuse a name that none of them has, or whose type the paths here disagree on.
+    raise Unsplittable for a name that none of them has, or whose type the paths here disagree on.
 
     A constant that no input decides becomes static. A name that some paths do not assign is
     asserted to be assigned.
@@ -84,8 +84,8 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
     """Append host steps that raise where a variable that only some of the paths here assign has no
     value; from then on it counts as assigned, and so do its elements.
 
-    Refuses it where a single ONNX file is made, and in a function that a loop calls: a value left
-    by an iteration before would pass for one. key: the variable's name in `state.names`.
+    Raises Unsplittable where a single ONNX file is made, and in a function that a loop calls: a
+    value left by an iteration before would pass for one. key: the variable's name in `state.names`.
     """
     subject = f"{node.id}, which only some of the paths here assign,"
     if not state.allows_partial:
@@ -112,8 +112,8 @@ def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
 
 
 def _format_parts(state: Specialisation, node: ast.JoinedStr) -> tuple[list[ast.expr], bool]:
-    """Return the parts of an f-string or of a format specification for the host, and whether all
-    its values are static."""
+    """Return the parts of an f-string, or of a format specification, as the host's expressions, and
+    whether the values in it are all static."""
     parts: list[ast.expr] = []
     is_static = True
     for part in node.values:
@@ -158,7 +158,8 @@ EXPRESSIONS: dict[type[ast.expr], Handler] = {
 
 
 def evaluate_by_type(state: Specialisation, node: ast.expr) -> Value:
-    """Evaluate an expression by the handler for the type of its node; refuse types without one."""
+    """Evaluate an expression by the handler for the type of its node; raise Unsplittable for types
+    without one."""
     handler = EXPRESSIONS.get(type(node))
     if handler is None:
         raise state.refuse(node, f"{type(node).__name__} is not supported")

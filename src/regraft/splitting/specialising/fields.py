@@ -34,7 +34,8 @@ def make_record(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Return an object of a dataclass or namedtuple that forward makes, known field by field.
+    """Evaluate the call of a dataclass or namedtuple, `callee`, as a record, whose fields are
+    values of their own.
 
     Raises the error of `record_error` for a class whose constructor does more than keep its
     arguments, for arguments that do not fit, and for a field whose default is no constant or
@@ -78,8 +79,9 @@ def make_record(
 def replace_fields(
     state: Specialisation, node: ast.Call, value: Value, keywords: dict[str, Value]
 ) -> Value:
-    """Return another object of a dataclass or namedtuple, with other values of the fields in
-    `keywords`; refuse an object that forward did not make."""
+    """Return a new object like the record or object `value`, with other values for the fields in
+    `keywords`, as `dataclasses.replace` does; raise Unsplittable for an object that forward did not
+    make."""
     record_class = type(value.example)
     if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
         raise state.refuse(
@@ -125,8 +127,8 @@ def read_field(state: Specialisation, node: ast.AST, base: RecordValue, attribut
 
 
 def find_record_method(base: RecordValue, attribute: str) -> Any:
-    """Return the function of a record's class with this name; None if there is none, or a field
-    has the name."""
+    """Return the function that a record's class defines under this name; None if there is none, or
+    a field has the name."""
     class_attribute = inspect.getattr_static(type(base.example), attribute, None)
     return (
         class_attribute
@@ -142,7 +144,9 @@ def call_builtin_on_record(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """Evaluate a built-in of Python for objects on a record; None for any other call."""
+    """Evaluate a built-in of Python (`getattr`, `hasattr`, `isinstance`, `type`, `len`, `tuple`,
+    `list`) whose first argument is a record; None for any other call. `setattr` raises the error of
+    `record_error`."""
     if not args or not isinstance(args[0], RecordValue):
         return None
     attribute = args[1].example if len(args) > 1 else None
@@ -193,8 +197,9 @@ def convert_namedtuple(
 
 
 def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
-    """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record is
-    None. Refuse other operators, and lists of records."""
+    """Evaluate an operator with a record among its operands: a namedtuple without tensors counts as
+    a tuple, and no record is None. Raises Unsplittable for other operators, and lists of
+    records."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
         isinstance(operand, StaticValue) and operand.example is None for operand in operands
@@ -211,7 +216,7 @@ def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Val
 
 
 def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: RecordValue) -> None:
-    """Refuse a record as an operand, unless it is a namedtuple without tensors."""
+    """Raise Unsplittable for a record as an operand, unless it is a namedtuple without tensors."""
     if not is_namedtuple(type(record.example)) or holds_tensor(record.example):
         raise state.refuse(
             node, f"an operator on a {type(record.example).__name__} is not supported"
@@ -221,7 +226,8 @@ def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: RecordVal
 def operate_on_tuples(
     state: Specialisation, node: ast.BinOp | ast.Compare, operands: list[Value]
 ) -> Value:
-    """Evaluate an operator with its records as plain tuples, under names of their own."""
+    """Evaluate an operator in which the namedtuples among the operands are replaced by plain
+    tuples, assigned to new names."""
     keys = [state.fresh_name() for _ in operands]
     for key, operand in zip(keys, operands, strict=True):
         store_name(

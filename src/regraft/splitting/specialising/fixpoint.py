@@ -59,10 +59,10 @@ def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
 
 
 def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> None:
-    """Let the host or regions hold the values of these names, whose constants are not known any
-    more.
+    """Replace the values of these names in `state.names` by values that the host or regions
+    compute, whose constants are no longer known: a loop may change them.
 
-    Constants are assigned to their names by host steps; an object that cannot be written down
+    Constants are first assigned to their names by host steps; an object that cannot be written down
     becomes a LostValue.
     """
     for key in sorted(keys):
@@ -90,8 +90,8 @@ def follow_to_fixpoint(
     header: tuple[str, ast.expr] | None,
     unassigned: Collection[str] = (),
 ) -> None:
-    """Follow the body until the names at its end fit those at its start, and append the loop;
-    refuse a loop that does not settle when its body was followed MAX_OPENINGS + 1 times.
+    """Follow the body until the names at its end fit those at its start, and append the loop; raise
+    Unsplittable for a loop that does not settle when its body was followed MAX_OPENINGS + 1 times.
 
     It is followed again where a tensor grew in it, whose size is open then, where it changes a
     tensor in place, which another name may hold since an iteration before, where it changes a name
@@ -139,8 +139,8 @@ def follow_to_fixpoint(
 
 
 def separate_tensors(state: Specialisation, keys: set[str]) -> None:
-    """Let each of the names `keys` that holds a tensor hold a new example of it, noted as one that
-    may share the memory of the old."""
+    """Replace the example of each of the names `keys` that holds a tensor by a view of it, noted as
+    one that may share its memory: the name may hold another tensor in a later iteration."""
     for key in keys & state.names.keys():
         value = state.names[key]
         if isinstance(value, TensorValue):
@@ -159,7 +159,8 @@ def follow_iteration(
 
 
 def run_iteration(state: Specialisation, node: ast.While | ast.For, loop: FollowedLoop) -> None:
-    """Specialise one iteration: the test of a `while` loop, and the body."""
+    """Specialise one iteration: the test of a `while` loop, and the body; steps are appended to
+    `state.steps`, exits noted in `loop`."""
     outer_loops, state.loops = state.loops, [*state.loops, loop]
     state.loop_depth += 1
     try:
@@ -188,7 +189,8 @@ def carry_over_names(
     header: tuple[str, ast.expr] | None,
     ends: list[tuple[list[Step], Names]],
 ) -> None:
-    """Set the names to what they hold at the start of any iteration; the loop's variable stays."""
+    """Set `state.names` to what the names hold at the start of any iteration, given the names at
+    the end of each path through one (`ends`); the loop's variable stays."""
     target = header[0] if header is not None else None
     for _, end in ends:
         state.names = {
@@ -200,8 +202,8 @@ def carry_over_names(
 def carry_over(
     state: Specialisation, node: ast.AST, key: str, value: Value, end: Value | None
 ) -> Value:
-    """Return what a name holds at the start of any iteration, given its value at the start and the
-    end of one. end: None where the iteration ends without the name.
+    """Return what a name holds at the start of any iteration, from its value at the start and at
+    the end of one. end: None where the iteration ends without the name.
 
     The value becomes a LostValue, or NotSettled is raised, where the type changes (`lose_value`).
     """
@@ -233,7 +235,7 @@ def carry_over_type(
     state: Specialisation, node: ast.AST, key: str, value: Value, end: Value
 ) -> Value | None:
     """Return what a name holds at the start of any iteration where an iteration keeps its type;
-    None where it does not. Refuse an object that changes."""
+    None where it does not. Raise Unsplittable for an object that changes."""
     if isinstance(value, EitherValue):
         return value if fits_either(value, end) else None
     if type(value) is not type(end):
@@ -251,8 +253,8 @@ def carry_over_type(
 
 
 def can_widen(value: Value, end: Value) -> bool:
-    """Return whether an iteration can change a value only in sizes, which opening them allows: at
-    the end the value is a tensor, or may be the constant that the value at the start may be."""
+    """Return whether an iteration may change a value in nothing but sizes: both values are tensors,
+    or may be the same constant instead."""
     if isinstance(end, TensorValue):
         return isinstance(value, (TensorValue, EitherValue))
     return (
@@ -263,8 +265,8 @@ def can_widen(value: Value, end: Value) -> bool:
 
 
 def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
-    """Return a LostValue for a name whose type an iteration changes, where the first iteration of
-    the loop was peeled off; refuse any other loop with NotSettled."""
+    """Return a LostValue for the name `key`, whose type an iteration changes, if `node` is the rest
+    of a loop whose first iteration was peeled off; raise NotSettled for any other loop."""
     if getattr(node, "peeled", False):
         return LostValue(name(key))
     raise state.refuse(
@@ -273,7 +275,8 @@ def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
 
 
 def loses_value(state: Specialisation, entry: Names) -> bool:
-    """Return whether a name has no value any more that had one at the start of the iteration."""
+    """Return whether a name of `entry`, the names at the start of the iteration, had a value there
+    and is a LostValue now."""
     return any(
         isinstance(state.names[key], LostValue) and not isinstance(value, LostValue)
         for key, value in entry.items()
@@ -281,8 +284,8 @@ def loses_value(state: Specialisation, entry: Names) -> bool:
 
 
 def has_new_ragged_list(state: Specialisation, entry: Names) -> bool:
-    """Return whether the length of a list is unknown that was known at the start of the
-    iteration."""
+    """Return whether the length of a list in `entry`, the names at the start of the iteration, was
+    known there and is not known now."""
     return any(
         is_ragged(state, state.names[key].example) > is_ragged(state, value.example)
         for key, value in entry.items()
@@ -290,7 +293,8 @@ def has_new_ragged_list(state: Specialisation, entry: Names) -> bool:
 
 
 def have_sizes_settled(state: Specialisation, entry: Names) -> bool:
-    """Return whether no tensor has sizes that are open only since the start of the iteration."""
+    """Return whether no tensor of `entry`, the names at the start of the iteration, has got another
+    value in the second world (open sizes) since."""
     return all(
         state.names[key].twin is value.twin or isinstance(state.names[key], HostValue)
         for key, value in entry.items()
@@ -298,7 +302,8 @@ def have_sizes_settled(state: Specialisation, entry: Names) -> bool:
 
 
 def drop_deleted_names(state: Specialisation, after: Names) -> None:
-    """Drop the names that a `del` in the body has deleted at its end."""
+    """Remove from `state.names` the names that a `del` in the body has deleted: they are missing in
+    `after`, the names at its end."""
     state.names = {
         key: value
         for key, value in state.names.items()
@@ -313,8 +318,9 @@ def merge_exits(
     next_paths: list[tuple[list[Step], Names]],
     exhausted: bool,
 ) -> None:
-    """Set the names after a loop of an unknown number of iterations; refuse a loop that would have
-    to assign a variable where it runs out of elements.
+    """Set `state.names` to the names after a loop of an unknown number of iterations, joined from
+    all ways out; raise Unsplittable for a loop that would have to assign a variable where it runs
+    out of elements.
 
     next_paths: the paths from an iteration to the next. exhausted: whether the loop also ends where
     no elements are left.
@@ -336,8 +342,11 @@ def merge_exits(
 
 
 def join_new_name(state: Specialisation, key: str, paths: list[tuple[list[Step], Names]]) -> Names:
-    """Return the joined value, by name, of a variable that iterations assign first; a tuple on a
-    single path stays as it is."""
+    """Return {key: value} for a variable that only iterations assign, with its value after the
+    loop, joined from the paths; {} where `join_partial` finds none.
+
+    A tuple on a single path stays as it is.
+    """
     values = [(steps, names[key]) for steps, names in paths]
     is_single_tuple = len(paths) == 1 and has_part_names(key, values[0][1], paths[0][1])
     if is_single_tuple and key not in state.deleted_names:

@@ -56,7 +56,8 @@ class Choice(Exception):
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     """Evaluate an index into a tensor, a container, an object or a list of modules.
 
-    Raises Choice where the host chooses a module; refuses indices that cannot be followed.
+    Raises Choice where the host chooses a module; raises Unsplittable for indices that cannot be
+    followed.
     """
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
     if isinstance(base, RecordValue) and is_namedtuple(type(base.example)):
@@ -95,15 +96,16 @@ def write_subscript(base: Value, index: Value) -> ast.expr:
 
 
 def get_typed_element(state: Specialisation, node: ast.Subscript, base: Value, place: int) -> Value:
-    """Return an element of a tuple; refuse it if the paths here disagree on its type."""
+    """Return the element of a tuple at `place`; raise Unsplittable if its type differs between the
+    paths here."""
     return state.require_single_type(node, ast.unparse(node), get_element(state, base, place))
 
 
 def check_element_types(
     state: Specialisation, node: ast.Subscript, base: Value, index: Value
 ) -> None:
-    """Refuse an element at a position that is known only at run time of a container whose elements
-    in the example have several types."""
+    """Raise Unsplittable for an index known only at run time into a list, tuple or dictionary whose
+    elements in the example have several types."""
     is_container = isinstance(base.example, (list, tuple, dict))
     if not is_container or isinstance(index, StaticValue) or index.example is None:
         return
@@ -116,7 +118,8 @@ def check_element_types(
 
 
 def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
-    """Return a module of a list or dictionary of them; raise Choice where the host chooses it."""
+    """Return the module at an index of a list or dictionary of modules; raise Choice, with the
+    indices that are possible, where the index is known only at run time."""
     if not isinstance(index, StaticValue):
         raise Choice(node.slice, list_possible_keys(base.example, index))
     return state.static(run_code(state, node, write_subscript(base, index)).example)
@@ -126,7 +129,7 @@ def index_record(
     state: Specialisation, node: ast.Subscript, base: RecordValue, index: Value
 ) -> Value:
     """Return the field that a known index of a record gives, such as of an output of transformers,
-    which is a tuple, too; refuse other indices."""
+    which is a tuple, too; raise Unsplittable for other indices."""
     if isinstance(index, StaticValue):
         element = run_code(state, node, write_subscript(base, index)).example
         for place in base.fields if element is not None else ():
@@ -138,7 +141,8 @@ def index_record(
 def index_host_value(
     state: Specialisation, node: ast.Subscript, base: HostValue, index: Value
 ) -> Value:
-    """Return an element, or a slice, of a container of the host; refuse a tensor as the index."""
+    """Evaluate an index or slice of a container of the host; an element is assigned to a new name
+    if it is a tensor. Raises Unsplittable for a tensor as the index."""
     if isinstance(index, TensorValue):
         raise state.refuse(node, "a container is indexed by a tensor")
     if isinstance(base.code, ast.Tuple) and isinstance(index, StaticValue):
@@ -153,7 +157,8 @@ def index_host_value(
 
 
 def slice_tuple(state: Specialisation, node: ast.Subscript, base: HostValue, index: Value) -> Value:
-    """Return a known slice of a tuple that is written in place."""
+    """Return a slice with known bounds of a tuple that is written out, as a tuple of its elements'
+    expressions."""
     assert isinstance(base.code, ast.Tuple)
     positions = ast.Subscript(literal_range(base), index.code, ast.Load())
     places = run_code(state, node, positions).example
@@ -162,15 +167,16 @@ def slice_tuple(state: Specialisation, node: ast.Subscript, base: HostValue, ind
 
 
 def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
-    """Return whether the example of a list of unknown length lacks the element at the index."""
+    """Return whether an index, of a list whose length is not known, is a position that the list
+    lacks in the example; False for an empty list."""
     length = len(base.example)
     has_open_length = type(index.example) is int and id(base.example) in state.ragged
     return has_open_length and length > 0 and not -length <= index.example < length
 
 
 def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
-    """Return an index of a tensor with the host's lists, also those in a tuple, as tensors; lists
-    that are written in place stay."""
+    """Return an index of a tensor in which lists that the host computes, also in a tuple, became
+    tensors; lists that are written out stay."""
     if (
         isinstance(index, HostValue)
         and type(index.example) is list
@@ -189,8 +195,9 @@ def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
 
 
 def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
-    """Return a list of numbers of the host as a tensor of one dimension, open if the length is not
-    known; refuse numbers of several types."""
+    """Append a host step that converts a list of numbers to an array under a new name; return it as
+    a tensor of one dimension, of open size if the list's length is not known. Raises Unsplittable
+    for numbers of several types."""
     kinds = {type(number) for number in numbers.example}
     if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
         raise state.refuse(
@@ -245,8 +252,8 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
 
 
 def list_possible_keys(modules: Any, index: Value) -> list[Any]:
-    """Return the keys or positions of modules that an index may be: those among its constants, or
-    all where its constants are not known."""
+    """Return the keys or positions in a container of modules that an index may be: those among its
+    constants, or all where its constants are not known."""
     has_keys, constants = isinstance(modules, torch.nn.ModuleDict), possible_constants(index)
     keys = list(modules) if has_keys else list(range(len(modules)))
     if constants is None:

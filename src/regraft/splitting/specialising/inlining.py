@@ -27,8 +27,9 @@ from regraft.splitting.specialising.variables import store_name
 
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
-    """Make `function` the one whose statements are read, by a new `state.frame`, and return its
-    definition; refuse it without source, and a lambda from outside.
+    """Make `function` the one whose statements are specialised next: set `state.frame` to a new
+    frame, and return its definition. Raises Unsplittable for a function without source, and a
+    lambda from outside.
 
     prefix: what its names in `state.names` begin with.
     """
@@ -65,8 +66,8 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
 
 
 def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Bring a function whose statements are read next into a form that can be followed, in place,
-    reserve its names, and return it."""
+    """Rewrite a function's definition, in place, into a form that can be followed, mark how its
+    expressions are used, reserve its names in `state`, and return it."""
     state.reserve_names(definition, state.frame.prefix)
     transformer = WithoutLeavingElses(lambda: state.unused_name("exhausted"))
     transformer.generic_visit(definition)
@@ -82,11 +83,12 @@ def inline(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Specialise the function's statements in the place of its call, and return its result.
+    """Specialise a function's statements in the place of its call: their steps are appended to
+    `state.steps`. Return its result.
 
-    owner: what its first parameter holds; None for a plain function. Refuses more than 21 calls
-    within each other, returns that cannot be moved to the end, and results of different types on
-    different paths.
+    owner: what its first parameter holds; None for a plain function. Raises Unsplittable for more
+    than 21 calls within each other, returns that cannot be moved to the end, and results of
+    different types on different paths.
     """
     if state.call_depth > 20:
         raise state.refuse(node, "functions call each other too deeply")
@@ -139,7 +141,7 @@ def bind_arguments(
     keywords: dict[Any, Value],
 ) -> None:
     """Bind the parameters of a function to the arguments of its call, and to the defaults of the
-    others; refuse arguments that do not fit."""
+    others; raise Unsplittable for arguments that do not fit."""
     positional = (
         [state.static(owner, state.alias_global("module", owner)), *args]
         if owner is not None
@@ -169,13 +171,14 @@ def bind_arguments(
 
 
 def bind_owner(state: Specialisation, definition: ast.FunctionDef, owner: Any) -> None:
-    """Bind the first parameter, such as `self`, to the owner of a method."""
+    """Let the first parameter of a method, such as `self`, hold the owner in `state.names`."""
     first = state.frame.prefix + definition.args.args[0].arg
     state.names[first] = state.static(owner, state.alias_global("module", owner))
 
 
 def last_returns(body: list[ast.stmt]) -> set[int]:
-    """Return the ids of the returns at the ends of the paths through `body`."""
+    """Return the `id` of each return statement that is the last on a path through `body`, also
+    inside of an `if` or `with` at its end."""
     last = body[-1] if body else None
     if isinstance(last, ast.If):
         return last_returns(last.body) | last_returns(last.orelse)

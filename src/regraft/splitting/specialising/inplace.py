@@ -30,8 +30,9 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
 
 
 def store_element(state: Specialisation, target: ast.Subscript, value: Value) -> None:
-    """Store to an element: `tensor[index] = value`, also of a list or of an object that forward
-    makes; refuse other targets."""
+    """Specialise `base[index] = value`: a local tensor gets a new value under all its names, the
+    host stores to a list, an object that forward makes follows its `__setitem__`. Raises
+    Unsplittable for other targets."""
     state.pending.append([value])
     index = state.evaluate(without_slices(target.slice))
     base = state.evaluate(target.value)
@@ -68,9 +69,9 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
 def put_in_list(
     state: Specialisation, target: ast.Subscript, base: HostValue, index: Value, value: Value
 ) -> None:
-    """Let the host store to an element of a list: `list[index] = value`; refuse objects, an index
-    that is no whole number, and a list that something else may see change. The example changes,
-    too, unless it lacks the element."""
+    """Append the host's step `list[index] = value`; raise Unsplittable for objects, an index that
+    is no whole number, and a list that something else may see change. The list of the example
+    changes, too, unless it lacks the element."""
     index = read_slice_bound(state, target.slice, index)
     if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
         raise state.refuse(
@@ -92,7 +93,8 @@ def put_in_list(
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment, and return
-    True; return False for any other call. Refuse a method that would change the tensor's type."""
+    True; return False for any other call. Raise Unsplittable for a method that would change the
+    tensor's type."""
     method = node.func
     if not (
         isinstance(method, ast.Attribute)
@@ -135,8 +137,9 @@ def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | Non
 
 
 def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
-    """Return the names that hold the very tensor under `key`; refuse if anything else may see a
-    change of it."""
+    """Return the names that hold the very tensor under `key`, which is about to change in place;
+    raise Unsplittable if anything else may see the change. Names that only some paths assign and
+    that may share its memory are dropped."""
     if key not in state.names:
         raise state.refuse(node, "a function made in another changes a tensor of that one")
     tensor = state.names[key].example
@@ -155,15 +158,16 @@ def find_aliases(state: Specialisation, node: ast.AST, key: str) -> list[str]:
 
 
 def drop_partial_names(state: Specialisation, key: str, addresses: set[int]) -> None:
-    """Remove from `state.names` the other names that only some paths assign, and that may hold
-    memory which changes: they are not followed any further."""
+    """Remove from `state.names` the names other than `key` that only some paths assign, and whose
+    tensors may lie at one of the `addresses`."""
     for other_key, value in [*state.names.items()]:
         if value.partial and other_key != key and storage_addresses(value.example) & addresses:
             del state.names[other_key]
 
 
 def is_pending(state: Specialisation, aliases: list[str], addresses: set[int]) -> bool:
-    """Return whether a value that is not used yet reads one of the names, or shares the memory."""
+    """Return whether an expression has evaluated, but not used yet, a value that reads one of the
+    names `aliases`, or has memory at one of the `addresses`."""
     pending_values = [value for values in state.pending for value in values or ()]
     if storage_addresses([value.example for value in pending_values]) & addresses:
         return True
@@ -171,8 +175,8 @@ def is_pending(state: Specialisation, aliases: list[str], addresses: set[int]) -
 
 
 def list_memory_holders(state: Specialisation, aliases: list[str]) -> list[Any]:
-    """Return what may share memory with a tensor beside its aliases: what other names hold, the
-    weights and the inputs."""
+    """Return everything besides the names `aliases` that may share memory with a tensor: the
+    examples of other names that are still read, the weights and the inputs."""
     other_examples = [
         value.example
         for key, value in state.names.items()
@@ -189,7 +193,7 @@ def list_memory_holders(state: Specialisation, aliases: list[str]) -> list[Any]:
 
 
 def find_shared_memory(state: Specialisation, tensor: torch.Tensor) -> set[int]:
-    """Return the addresses of the memory that a tensor may share on any path."""
+    """Return the addresses of all memory that a tensor may share on any path, its own included."""
     addresses = storage_addresses(tensor)
     count = 0
     while len(addresses) > count:

@@ -38,7 +38,8 @@ def name_prefixes(key: str) -> set[str]:
 
 
 def assign_at_end(key: str, path_values: PathValues) -> None:
-    """Let the host assign each path's value to a name, at the path's end."""
+    """Append to each path's steps, before a last step that leaves, the host's assignment of its
+    value to the name `key`."""
     for steps, value in path_values:
         append_before_exit(steps, HostStep(Assign(key, value.code)))
 
@@ -49,10 +50,11 @@ PathValues = list[tuple[list[Step], Value]]
 def merge_paths(
     state: Specialisation, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True
 ) -> None:
-    """Set the names after paths that meet; plain values that differ become a variable of the
-    host.
+    """Set `state.names` to the names after paths that meet; where plain values differ, each path
+    assigns its own to a variable of the host at its end. Without a path nothing changes.
 
-    drop_leaving: whether paths that leave are left out.
+    ends: the steps and names of each path, which may be changed. drop_leaving: whether paths whose
+    steps leave are ignored.
     """
     ends = [(steps, names) for steps, names in ends if not (drop_leaving and leaves(steps))]
     if not ends:
@@ -107,8 +109,8 @@ def join_partial(
 
 
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
-    """Let tuples and records whose elements are joined hold the joined elements, in `state.names`:
-    those that have the same class and places on all paths; the others stay LostValues."""
+    """Let tuples and records in `state.names` consist of the joined values of their elements, where
+    they have the same class and places on all paths; the others stay LostValues."""
     for key in state.names:
         values = [names[key] for names in path_names if key in names]
         are_split = all(
@@ -122,10 +124,11 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
 
 
 def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Return the value that a name holds after paths that meet; a LostValue if there is none, and
-    for tuples and records, which `rebuild_tuples` puts together from their joined elements.
+    """Return the value that the name `key` holds after paths that meet; a LostValue if there is
+    none, and for tuples and records, which `rebuild_tuples` puts together from their joined
+    elements.
 
-    The host's steps by which paths assign the name are added to the paths.
+    Steps by which the host assigns the name are appended to the paths.
     """
     values = [value for _, value in path_values]
     first = values[0]
@@ -146,7 +149,8 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
 
 
 def share_value(values: list[Value]) -> bool:
-    """Return whether values are one constant or object, or records of one class without fields."""
+    """Return whether all values are the same constant or object, so that one can stand for all, or
+    are records of one class."""
     first, kinds = values[0], {type(value) for value in values}
     if kinds == {RecordValue}:
         return len({type(value.example) for value in values}) == 1
@@ -163,7 +167,8 @@ def find_longest(values: list[Value]) -> Value:
 
 
 def fit_host_variable(values: list[Value]) -> bool:
-    """Return whether one variable of the host can hold each of the values."""
+    """Return whether one variable of the host can hold each of the values: they are the host's or
+    constants, of one type."""
     longest = find_longest(values)
     return all(
         isinstance(value, HostValue) or is_static_literal(value) for value in values
@@ -171,8 +176,9 @@ def fit_host_variable(values: list[Value]) -> bool:
 
 
 def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Join plain values in a variable of the host, which each path assigns at its end, unless the
-    variable holds the value already. Its example is the longest list among them."""
+    """Return the HostValue of the variable `key`, to which each path assigns its plain value at its
+    end, unless it holds the value already. Its example is the longest list among them, which is
+    noted as of unknown length where their lengths differ."""
     values = [value for _, value in path_values]
     longest = find_longest(values)
     unbound = [

@@ -16,7 +16,8 @@ NUMBER_FUNCTIONS = frozenset({"int", "round", "abs", "bool", "sum", "max", "min"
 
 
 def is_ragged(state: Specialisation, example: Any) -> bool:
-    """Return whether a list in `example` has different lengths on the paths here."""
+    """Return whether `state` notes a list in `example`, or `example` itself, as ragged: its length
+    differs between the paths here."""
     return any(id(inner_list) in state.ragged for inner_list in lists_in(example))
 
 
@@ -32,8 +33,8 @@ def has_definite_length(state: Specialisation, value: Value) -> bool:
 
 
 def note_ragged(state: Specialisation, example: Any, alternatives: list[Any]) -> None:
-    """Note in `state.ragged` the lists in `example`, which stands for all alternatives, unless the
-    lists in each alternative are as long and none is noted there."""
+    """Note in `state.ragged` the lists in `example`, the value that stands for all `alternatives`,
+    as of unknown length, if one of them has other lengths or is noted there itself."""
     if any(
         list_lengths(alternative) != list_lengths(example) or is_ragged(state, alternative)
         for alternative in alternatives
@@ -42,8 +43,8 @@ def note_ragged(state: Specialisation, example: Any, alternatives: list[Any]) ->
 
 
 def length_depends(state: Specialisation, code: ast.expr) -> bool:
-    """Return whether the length of a list depends on a number that data decide, or on a list
-    whose length does."""
+    """Return whether the length of the list that residual code gives depends on a number that data
+    decide, or on a list whose length does."""
     if any(is_ragged(state, state.names[key].example) for key in reads(code) if key in state.names):
         return True
     deciding: list[ast.expr] = []
@@ -66,7 +67,8 @@ def length_depends(state: Specialisation, code: ast.expr) -> bool:
 
 
 def may_give_list(state: Specialisation, code: ast.expr) -> bool:
-    """Return whether code of the host may give a list."""
+    """Return whether an expression of the host looks as if it gave a list: a name of one, a
+    display, a slice, a sum, or a call such as `list` or `tolist`."""
     if isinstance(code, ast.Name):
         return code.id in state.names and isinstance(state.names[code.id].example, list)
     if isinstance(code, ast.BinOp):
@@ -102,8 +104,8 @@ def is_unknown_number(state: Specialisation, code: ast.AST) -> bool:
 
 
 def check_change(state: Specialisation, node: ast.AST, example: Any) -> None:
-    """Refuse to change a list or dictionary that is the caller's, or that two names hold on
-    some paths only."""
+    """Raise Unsplittable for the change of a list or dictionary, `example`, that belongs to the
+    caller, or that two names hold on some paths only."""
     if id(example) in state.caller_containers:
         raise state.refuse(
             node, "what an argument holds is changed here, which the caller would see"
@@ -147,8 +149,8 @@ def holds_list(example: Any) -> bool:
 
 
 def check_no_list_read(state: Specialisation, node: ast.AST) -> None:
-    """Refuse the change of a list if a value that was evaluated before, but is not used yet,
-    reads a list."""
+    """Raise Unsplittable for the change of a list at `node` if the expression around it has
+    evaluated, but not used yet, a value that reads a list."""
     for value in state.pending_values():
         own_codes = {id(part) for part in value.fields.values()} | {id(value.code)}
         name_nodes = (

@@ -46,8 +46,8 @@ MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 
 def execute_for(state: Specialisation, node: ast.For) -> None:
-    """Unroll a `for` loop whose elements are listed while specialising; refuse more than
-    MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration.
+    """Unroll a `for` loop whose elements are listed while specialising; raise Unsplittable for more
+    than MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration.
 
     An unrolled loop with an early exit becomes a loop that runs once.
     """
@@ -100,7 +100,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
 
 
 def execute_while(state: Specialisation, node: ast.While) -> None:
-    """Follow a `while` loop, which stays a loop of the host."""
+    """Specialise a `while` loop, which stays a loop of the host."""
 
     def follow() -> None:
         forget_assigned_constants(state, node)
@@ -115,11 +115,11 @@ def follow_or_peel(
     follow: Callable[[], None],
     peel: Callable[[], ast.stmt],
 ) -> None:
-    """Follow a loop, with its first iteration apart if that one leaves values of other types; raise
-    Unsplittable if the iterations after it do so, too.
+    """Call `follow`, which specialises a loop; if it raises NotSettled, because the first iteration
+    leaves values of other types, undo its effects and specialise `peel()` instead, the statement
+    with the first iteration apart.
 
-    follow: follows the loop; what it did is undone if it raises NotSettled. peel: returns the
-    statement with the first iteration apart.
+    Raises Unsplittable if this was done for the loop already.
     """
     steps, names = list(state.steps), state.fork_names(state.names)
     varying, changed, entered = (
@@ -138,8 +138,9 @@ def follow_or_peel(
 
 
 def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> None:
-    """Follow a loop over values of the host, whose number is not known; refuse values of different
-    types or shapes, and a loop that no example enters."""
+    """Follow a loop over values of the host, whose number is not known; raise Unsplittable for
+    values of different types or shapes, and a loop that no example enters, unless it is over an
+    empty list, which an enclosing loop may fill."""
     if node.orelse:
         start, loop, else_statement = without_else(node, state.unused_name("exhausted"))
         state.execute(start)
@@ -191,8 +192,11 @@ def list_example_pairs(values: Value) -> list[tuple[Any, Any]]:
 
 
 def append_loop_not_entered(state: Specialisation, node: ast.For, code: ast.expr) -> None:
-    """Append a loop over an empty list, which raises an error where it is entered, and note its
-    step in `state.not_entered_errors`. code: the host's expression of the list."""
+    """Append a loop over a list that is empty in the example; its body raises RuntimeError. Count
+    it in `state.not_entered`, and note the step that raises in `state.not_entered_errors`.
+
+    code: the host's expression of the list.
+    """
     state.not_entered += 1
     reason = f"{state.frame.path}:{node.lineno}: no example entered this loop"
     error_step = HostStep(raise_message("RuntimeError", reason))
@@ -203,10 +207,10 @@ def append_loop_not_entered(state: Specialisation, node: ast.For, code: ast.expr
 def write_loop_variable(
     state: Specialisation, node: ast.For, element: Value
 ) -> tuple[ast.For, ast.Name]:
-    """Return the loop with one name as its target, and the name.
+    """Return the loop with a single name as its target, and that name.
 
     A loop over one name stays as it is, unless the name has another type before the loop; any other
-    gets a fresh name, from which the body assigns the source's target.
+    gets a new name, from which the body assigns the source's target.
     """
     target = node.target
     if isinstance(target, ast.Name) and not holds_another_type(
@@ -247,13 +251,14 @@ def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any,
 
 
 def forget_assigned_constants(state: Specialisation, node: ast.While | ast.For) -> None:
-    """Forget which constants the names that a loop assigns hold before it: in a later iteration
-    they may hold other values."""
+    """Replace the constants of the names that a loop assigns by values of the host, since in a
+    later iteration they may hold others (`forget_constants`)."""
     forget_constants(state, node, list_assigned_names(state, node))
 
 
 def execute_break(state: Specialisation, node: ast.Break) -> None:
-    """End the path with `break`, and note it as an exit of the loop."""
+    """Append a `break`, which ends the path, and note its steps and names as an exit of the
+    innermost loop."""
     state.steps.append(HostStep(Break()))
     state.loops[-1].exits.append((state.steps, state.names))
 
@@ -261,7 +266,8 @@ def execute_break(state: Specialisation, node: ast.Break) -> None:
 def execute_continue(state: Specialisation, node: ast.Continue) -> None:
     """End the path with `continue`, and note the path as a way to the next iteration.
 
-    Refuses `continue` within `with` or `try` in a loop whose iterations are followed one by one.
+    Raises Unsplittable for `continue` within `with` or `try` in a loop whose iterations are
+    followed one by one.
     """
     if state.loops[-1].unrolled:
         raise state.refuse(

@@ -44,11 +44,11 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
 
 
 def find_counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
-    """Return a name that refers, on both paths, to an object that forward makes, of one class but
-    made by each path itself.
+    """Return a name that refers on both paths to an object that forward makes, of one class, but to
+    one that each path made itself.
 
-    first, names: what names refer to at the ends of the paths. Returns None where there is no such
-    name, and where a value of `names`, such as a tuple, has an object of forward in it.
+    first, names: the names at the ends of the two paths. Returns None where there is no such name,
+    and where a value of `names`, such as a tuple, has an object of forward in it.
     """
     for key in first.keys() & names.keys():
         first_object, second_object = first[key].example, names[key].example
@@ -124,7 +124,8 @@ def renumber(
 def assign_before_exit(
     state: Specialisation, steps: list[Step], key: str, value: Value, size: bool = False
 ) -> Value:
-    """Assign the value to a name before the path leaves, and return it under that name.
+    """Add a step to a path's steps that assigns the value to the name `key`, before a last step
+    that leaves, and return the value under that name.
 
     size: whether the value is a size that regions compute.
     """

@@ -77,8 +77,8 @@ HOST_METHODS = frozenset(
 def evaluate_arguments(
     state: Specialisation, node: ast.Call, either: bool = False
 ) -> tuple[list[Value], dict[str, Value]]:
-    """Return positional and keyword arguments, with `*` and `**` of what is known taken apart;
-    refuse them of what is not.
+    """Return the values of a call's positional and keyword arguments, with `*` and `**` of what is
+    known taken apart; raise Unsplittable for them of what is not.
 
     either: whether an argument may be a constant on some paths and a tensor on others; the
     arguments in `node` are marked so.
@@ -107,7 +107,7 @@ def evaluate_arguments(
 
 
 def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[Value]:
-    """Return the elements of an argument such as `*rows`; refuse them if their number is not
+    """Return the elements of an argument such as `*rows`; raise Unsplittable if their number is not
     known."""
     sequence = state.evaluate(arg.value)
     if isinstance(sequence, StaticValue) and isinstance(sequence.example, (tuple, list)):
@@ -153,8 +153,8 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
 
 
 def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a tensor: as a read by the host, a constant, a size, a comparison, or one
-    operation of a region."""
+    """Evaluate a method of a tensor: `item` and `tolist` as a read by the host, sizes, comparisons
+    of whole tensors and questions of its type as such, any other as one operation of a region."""
     node, base, method_name = call.node, call.base, call.method_name
     if method_name in READING_METHODS:
         return read_values(state, call)
@@ -194,11 +194,12 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Call a method of a value that the host computes, under a new name if it gives anything but
-    None.
+    """Evaluate a method of a value that the host computes. The result is assigned to a new name by
+    a step of the host; for a method that changes a list and gives None the step is the call alone.
+    The example's list changes, too.
 
-    Refuses methods outside HOST_METHODS, keywords, objects as arguments, and the change of a
-    container that something else may see.
+    Raises Unsplittable for methods outside HOST_METHODS, keywords, objects as arguments, and the
+    change of a container that something else may see.
     """
     node, base, method_name = call.node, call.base, call.method_name
     if method_name not in HOST_METHODS:
@@ -238,9 +239,8 @@ def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Valu
 
 
 def note_extension(state: Specialisation, base: Value, extension: Value) -> None:
-    """Note that a list has an unknown length after `extend` with values of unknown number: with a
-    list whose length is not known, or with anything that is no list and whose elements are not
-    known one by one."""
+    """Note the list `base` as ragged (of unknown length) if `extend` adds an unknown number of
+    elements: from a list of unknown length, or from what is no list and not known one by one."""
     if not (isinstance(extension.example, list) or extension.fields):
         note_ragged(state, base.example, [None])
         return

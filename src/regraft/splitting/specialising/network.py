@@ -37,7 +37,8 @@ def specialise_network(
     partial: bool,
 ) -> list[Step]:
     """Return the residual program for calls (argument name to value); the first is followed, and
-    sizes in which the calls differ are open. Refuses a network with a variable `numpy`.
+    sizes in which the calls differ are open. Raises Unsplittable for a network with a variable
+    `numpy`.
 
     scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a
     variable may be read that only some of the paths assign.
@@ -72,8 +73,9 @@ def specialise_network(
 
 
 def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:
-    """Return the definition of the network that a wrapper (nested_arguments.py) calls, with its
-    parameters bound to the arguments that the wrapper puts together."""
+    """Make the network that a wrapper (nested_arguments.py) calls the one that is specialised, and
+    return its definition; its parameters hold the arguments that the wrapper, `definition`, puts
+    together."""
     return_statement = definition.body[0]
     assert isinstance(return_statement, ast.Return) and isinstance(return_statement.value, ast.Call)
     call, network = return_statement.value, state.model.network
@@ -90,9 +92,12 @@ def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.Fun
 
 
 def make_input_twin(tensors: list[torch.Tensor]) -> Any:
-    """Return the second world's tensor for an input, given its tensors in all calls, of which the
-    first is the example: one of them, or the lengthened first, that differs from the first in every
-    size that differs between the calls; NO_TWIN if none does."""
+    """Return the tensor that stands for an input in the second world; NO_TWIN if the input has the
+    same sizes in all calls.
+
+    tensors: the input in each call, the first being the example. The result differs from it in
+    every size that differs between the calls: another call's tensor, or the lengthened first.
+    """
     first = tensors[0]
     dims = {
         dim

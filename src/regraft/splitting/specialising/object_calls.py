@@ -63,8 +63,8 @@ def call_on_object(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """Call a method of an object that forward makes, or a built-in with one; return None for
-    other calls."""
+    """Evaluate a call of a method of an object that forward makes, or of a built-in with such an
+    object; return its value, None for other calls."""
     if is_stand_in(state, function):
         method = find_special_method(state, node, function, "__call__")
         return invoke(state, node, method, args, keywords)
@@ -84,7 +84,8 @@ def call_on_object(
 
 
 def dispatch(table: dict[Any, Handler], state: Specialisation, call: ObjectCall) -> Value | None:
-    """Call a function by its handler in the table; return None if it has none there."""
+    """Evaluate a call by the handler that the table has for its function; return the value, None if
+    there is no handler or it declines."""
     if not isinstance(call.function, (type, FunctionType, BuiltinFunctionType)):
         return None  # what has no hash, perhaps
     handler = table.get(call.function)
@@ -101,8 +102,9 @@ def call_super(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
-    """Return what `super()` gives in a method, of its arguments if it has some; refuse `super()`
-    without arguments where the class or the owner is not known."""
+    """Return the object that `super()` gives in the method that is followed, of `args` if there are
+    some; raise Unsplittable for `super()` without arguments where the class or the owner is not
+    known."""
     if args:
         return super(*(argument.example for argument in args))
     defining_class = state.frame.scope.get("__class__")
@@ -123,8 +125,8 @@ def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None
 
 
 def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dataclasses.replace(), which refuses an object that forward did not make; None for a
-    namedtuple."""
+    """Evaluate dataclasses.replace(), which raises Unsplittable for an object that forward did not
+    make; None for a namedtuple."""
     if is_namedtuple(type(call.first)):
         return None
     return replace_fields(state, call.node, call.args[0], call.keywords)
@@ -143,8 +145,8 @@ def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
     """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call;
-    None for other attributes. Refuse it where this call has not assigned the attribute on every
-    path."""
+    None for other attributes. Raise Unsplittable where this call has not assigned the attribute on
+    every path."""
     if type(call.second) is not str or not is_scratch(state, call.first, call.second):
         return None
     value = read_scratch(state, call.node, call.first, call.second)
@@ -152,7 +154,8 @@ def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | No
 
 
 def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate a function that asks for the class of a stand-in, which is the object's."""
+    """Evaluate `isinstance`, `type` or `callable` of an object that forward makes, whose stand-in
+    is an instance of its class."""
     return state.static(call.function(*(argument.example for argument in call.args)))
 
 
@@ -183,8 +186,8 @@ def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
 
 
 def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate getattr() or hasattr() of an object; None where it lacks the attribute and there is
-    no default."""
+    """Evaluate getattr() or hasattr() of an object that forward makes; None where getattr() has no
+    default and the object lacks the attribute."""
     value = read_object_attribute(state, call.node, call.first, call.args[1].example)
     if call.function is hasattr:
         return state.static(value is not None)
@@ -194,7 +197,8 @@ def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate setattr() of an object, and return None as a value; refuse descriptors."""
+    """Evaluate setattr() of an object, and return None as a value; raise Unsplittable for
+    descriptors."""
     set_attribute(state, call.node, call.first, call.args[1].example, call.args[2])
     return state.static(None)
 

@@ -23,8 +23,8 @@ from regraft.splitting.specialising.state import Frame, LocalFunction, Specialis
 def invoke(
     state: Specialisation, node: ast.AST, method: Any, args: list[Value], keywords: dict[str, Value]
 ) -> Value:
-    """Call a method of an object that forward makes: one written in Python is followed, one that
-    the class has from `dict` or `object` is evaluated as Python does."""
+    """Evaluate a call of a bound method of an object that forward makes: one written in Python is
+    followed, one that the class inherits from `dict` or `object` is evaluated by `call_native`."""
     if inspect.ismethod(method):
         owner = init_owner(type(method.__self__), method.__func__)
         function = method.__func__ if owner is None else make_dataclass_init(state, node, owner)
@@ -39,8 +39,8 @@ def construct(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Return a new object, whose constructor is followed. args, keywords: the constructor's
-    arguments without `self`."""
+    """Return a new object of a class, after following its constructor with these arguments (without
+    `self`), whose steps are appended."""
     new_object = make_object(state, object_class)
     state.under_construction.append(new_object)
     invoke(
@@ -55,8 +55,8 @@ def construct(
 
 
 def make_dataclass_init(state: Specialisation, node: ast.AST, object_class: type) -> Any:
-    """Return the constructor that `dataclass` wrote, with statements to follow, which are noted in
-    `state.local_functions`."""
+    """Return a constructor, as `dataclass` wrote it for a class, whose statements can be followed;
+    they are noted in `state.local_functions`."""
     function, definition, scope = write_init(object_class)
     for part in ast.walk(definition):
         ast.copy_location(part, node)
@@ -67,8 +67,8 @@ def make_dataclass_init(state: Specialisation, node: ast.AST, object_class: type
 def read_object_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str
 ) -> Value | None:
-    """Return an attribute of an object or of its class, or what its property gives; None if there
-    is none. Refuse other descriptors."""
+    """Return an attribute of an object that forward makes, what its property gives, or an attribute
+    or method of its class; None if there is none. Raises Unsplittable for other descriptors."""
     check_not_private(state, node, attribute)
     object_class = type(stand_in)
     class_attribute = inspect.getattr_static(object_class, attribute, None)

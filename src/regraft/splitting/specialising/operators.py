@@ -81,7 +81,7 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
     constants leave a single outcome, else by running it.
 
     The value is a tensor where an operand is, else the host's where the host computes an operand,
-    else a constant. Refuses what cannot be followed.
+    else a constant. Raises Unsplittable for what cannot be followed.
     """
     operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     operands = [state.evaluate(operand_node) for operand_node in operand_nodes]
@@ -109,8 +109,8 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
 
 
 def bind_operands(state: Specialisation, node: Operator, operands: list[Value]) -> list[Value]:
-    """Return the operands of an operator on tensors: the truth of one for `not`, else with names
-    for the host's numbers."""
+    """Return the operands of an operator on tensors as a region takes them: for `not` the truth of
+    the operand, else each number of the host under a name."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return [evaluate_truth(state, operands[0])]
     return [bind_number(state, operand) for operand in operands]
@@ -145,7 +145,9 @@ def gives_truth(node: Operator) -> bool:
 
 
 def compare_identity(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `is` or `is not`; refuse it where the example does not decide it."""
+    """Evaluate `is` or `is not`: a constant where an operand is None or an object such as a class
+    or module, the host's comparison for a number. Raises Unsplittable for two values of run
+    time."""
     node, operands = operation.node, operation.operands
     if are_static(operands):
         are_identical = operands[0].example is operands[1].example
@@ -191,8 +193,8 @@ def negate_stand_in(state: Specialisation, operation: Operation) -> Value | None
 
 
 def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate the sum of two tuples, of which the host computes an element; None for other
-    operands."""
+    """Evaluate the sum of two tuples written out, one of which the host computes, as one tuple;
+    None for other operands."""
     left, right = (list_element_codes(operand) for operand in operation.operands)
     if left is None or right is None or not has_kind(operation.operands, HostValue):
         return None
@@ -221,8 +223,8 @@ def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def check_power(state: Specialisation, operation: Operation) -> Value | None:
-    """Refuse a power of whole numbers whose exponent, which the host computes, may be negative;
-    return None for any other power."""
+    """Raise Unsplittable for a power of ints whose exponent, which the host computes, may be
+    negative; return None for any other power, which is then evaluated as it stands."""
     exponent = operation.operands[1]
     is_integral = all(isinstance(operand.example, int) for operand in operation.operands)
     if (

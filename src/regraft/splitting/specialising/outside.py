@@ -51,8 +51,8 @@ def is_stored(node: ast.AST) -> bool:
 
 
 def changes_scope(node: ast.AST, local_names: set[str]) -> bool:
-    """Return whether a node declares a variable of another function, or stores to an attribute of
-    what is no local variable."""
+    """Return whether a node is a `global` or `nonlocal` statement, or assigns or deletes an
+    attribute of an object that is in none of `local_names`."""
     if isinstance(node, (ast.Global, ast.Nonlocal)):
         return True
     return (
@@ -64,9 +64,10 @@ def changes_container(
     node: ast.AST, local_names: set[str], arguments: set[str], scope: dict[str, Any]
 ) -> bool:
     """Return whether a node changes a container which a global, a mutable default or an attribute
-    of an argument holds.
+    of an argument holds; False for one that a local name or a module holds.
 
-    arguments: the parameters without mutable defaults. scope: the function's globals.
+    local_names: the variables that the function assigns. arguments: the parameters without mutable
+    defaults. scope: the function's globals.
     """
     container = find_changed_container(node)
     root = root_name(container) if container is not None else ""

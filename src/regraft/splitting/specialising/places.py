@@ -33,8 +33,9 @@ from regraft.splitting.specialising.variables import store_name
 
 
 def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:
-    """Store a value under `key`, the name of an object, or of a place of an object or module, and
-    note the change; refuse it if a value that is not used yet reads the place."""
+    """Store a value under `key`, the name of an object, or of a place of an object or module, by
+    steps, and note the change in `state.changed_names`; raise Unsplittable if a pending value reads
+    the place."""
     old_names = {
         candidate
         for candidate in state.names
@@ -55,8 +56,9 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
 def set_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place, value: Value
 ) -> None:
-    """Set a place of an object, which is added if the object has no such place; refuse a new key
-    that is no constant, and the change of an object that belongs to the caller."""
+    """Store to a place (attribute or item) of an object that forward makes; a new place is added to
+    its places. Raises Unsplittable for a new key that is no constant, and the change of an object
+    that belongs to the caller."""
     check_change(state, node, stand_in)
     places = get_places(state, node, stand_in)
     # 1 and True are one key
@@ -69,8 +71,8 @@ def set_place(
 
 
 def remove_place(state: Specialisation, node: ast.AST, stand_in: Any, place: Place) -> None:
-    """Remove a place from an object; do nothing to its places if it has no such place. Refuse the
-    change of an object that belongs to the caller."""
+    """Remove a place from an object; do nothing to its places if it has no such place. Raise
+    Unsplittable for the change of an object that belongs to the caller."""
     check_change(state, node, stand_in)
     remaining = tuple(
         candidate for candidate in get_places(state, node, stand_in) if candidate != place
@@ -95,7 +97,7 @@ def mark_caller_containers(state: Specialisation, node: ast.AST, value: Value) -
 
 
 def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> None:
-    """Refuse an attribute such as `__x`, whose name Python mangles by class."""
+    """Raise Unsplittable for an attribute such as `__x`, whose name Python mangles by class."""
     if attribute.startswith("__") and not attribute.endswith("__"):
         raise state.refuse(
             node, f"{attribute}, whose name differs from class to class, is not supported"
@@ -105,8 +107,8 @@ def check_not_private(state: Specialisation, node: ast.AST, attribute: str) -> N
 def set_attribute(
     state: Specialisation, node: ast.AST, stand_in: Any, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of an object; refuse properties and other descriptors, but for those
-    of `__slots__`, and names that Python mangles."""
+    """Assign to an attribute of an object; raise Unsplittable for properties and other descriptors,
+    but for those of `__slots__`, and names that Python mangles."""
     check_not_private(state, node, attribute)
     class_attribute = inspect.getattr_static(type(stand_in), attribute, None)
     if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(
@@ -121,7 +123,8 @@ def set_attribute(
 
 
 def is_scratch(state: Specialisation, module: Any, attribute: Any) -> bool:
-    """Return whether an attribute of a module is a variable of a call."""
+    """Return whether an attribute of a module is among `state.scratch`: calls assign it, so that it
+    is followed as a variable."""
     return (
         isinstance(module, torch.nn.Module)
         and (state.paths.get(id(module)), attribute) in state.scratch
@@ -129,8 +132,8 @@ def is_scratch(state: Specialisation, module: Any, attribute: Any) -> bool:
 
 
 def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: str) -> str:
-    """Return the name for an attribute of a module that is a variable of a call, such as
-    `s3_cache`; the module gets a number at its first."""
+    """Return the name in `state.names` of an attribute of a module that calls assign, such as
+    `s3_cache`; a module without a number gets the next one."""
     if id(module) not in state.scratch_numbers:
         state.scratch_numbers[id(module)] = state.next_number()
     return f"s{state.scratch_numbers[id(module)]}_{attribute}"
@@ -139,8 +142,9 @@ def get_scratch_name(state: Specialisation, module: torch.nn.Module, attribute: 
 def read_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str
 ) -> Value:
-    """Return what an attribute of a module holds that is a variable of a call; refuse to read it
-    where the call has not assigned it on every path."""
+    """Return the value of an attribute of a module that calls assign (`is_scratch`), from its name
+    in `state.names`; raise Unsplittable where this call has not assigned the attribute on every
+    path."""
     value = state.names.get(get_scratch_name(state, module, attribute))
     if value is None:
         raise state.refuse(
@@ -154,11 +158,12 @@ def read_scratch(
 def store_scratch(
     state: Specialisation, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value
 ) -> None:
-    """Assign to an attribute of a module; do nothing where a layer, weight or buffer is assigned to
-    its own attribute once more.
+    """Specialise `module.attribute = value`: the value is stored under a name of its own in
+    `state.names`, the module itself stays. Nothing is done where a layer, weight or buffer is
+    assigned to its own attribute once more.
 
-    Raises NewAttribute if the attribute is no variable of a call yet; refuses layers, weights,
-    buffers, attributes of the class, and modules that are no part of the network.
+    Raises NewAttribute if the attribute is not yet among `state.scratch`; raises Unsplittable for
+    layers, weights, buffers, attributes of the class, and modules that are no part of the network.
     """
     path = state.paths.get(id(module))
     if isinstance(value, StaticValue) and is_reassigned(module, attribute, value.example):
@@ -177,9 +182,9 @@ def store_scratch(
 
 
 def undo_stores(state: Specialisation, stored_count: int) -> bool:
-    """Delete the attributes that code assigned to modules after the first `stored_count`; return
-    whether there are any. Raises NewAttribute for an attribute that is no variable of a call
-    yet."""
+    """Delete from the modules the attributes that code assigned after the first `stored_count` of
+    `state.stored_attributes`; return whether there were any. Raises NewAttribute for an attribute
+    that is no variable of a call yet."""
     for attribute in state.stored_attributes[stored_count:]:
         if attribute not in state.scratch:
             raise NewAttribute(attribute)

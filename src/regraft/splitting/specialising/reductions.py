@@ -28,7 +28,7 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def is_single_value(value: Value) -> bool:
-    """Return whether a value is, or may be, a tensor of one element."""
+    """Return whether a value is a tensor of one element, or an EitherValue whose tensor is."""
     return (
         isinstance(value, (TensorValue, EitherValue))
         and isinstance(value.example, torch.Tensor)
@@ -37,7 +37,7 @@ def is_single_value(value: Value) -> bool:
 
 
 def has_mixed_types(operands: list[Value]) -> bool:
-    """Return whether data decide the type of the largest, smallest or sum of these numbers: they
+    """Return whether inputs decide the type of the sum, maximum or minimum of these numbers: they
     have several types, and not all are known now. A single list or tuple stands for its
     elements."""
     first = operands[0].example
@@ -51,7 +51,8 @@ def reduce_list(
     state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
 ) -> Value:
     """Evaluate `sum`, `max` or `min` of tensors in a list of the host, as a tensor under a new
-    name; refuse `max` and `min` of tensors of several values, and what the host does not hold."""
+    name; raise Unsplittable for `max` and `min` of tensors of several values, and what the host
+    does not hold."""
     function = getattr(builtins, function_name)
     are_single = all(
         isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
@@ -71,8 +72,8 @@ def select_extreme(
     """Evaluate `max` or `min` of tensors of one element each, also beside numbers: the first of the
     largest or smallest. A single operand stands for its elements.
 
-    Refuses keywords, and tensors of several values or types. The result may share memory with each
-    candidate.
+    Raises Unsplittable for keywords, and tensors of several values or types. The result may share
+    memory with each candidate.
     """
     candidates = operands if len(operands) > 1 else take_elements(state, node, operands[0])
     are_single = all(
@@ -110,8 +111,8 @@ def select_extreme(
 def decide_extreme(
     state: Specialisation, node: ast.Call, function_name: str, candidates: list[Value]
 ) -> Value:
-    """Evaluate `max` or `min` if some may be numbers of Python: a decision, which gives one or
-    the other."""
+    """Evaluate `max` or `min` of tensors and numbers of Python by comparing two at a time: each
+    comparison is a decision, after which the value is one or the other."""
     names = [state.fresh_name() for _ in candidates]
     for key, candidate in zip(names, candidates, strict=True):
         store(state, ast.Name(key, ast.Store()), candidate)

@@ -69,10 +69,11 @@ def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.T
 
 def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedValue:
     """Run residual code on the example, and in the second world if it may differ there; return the
-    value: a TensorValue if the result holds a tensor, else a HostValue.
+    value with `code` as its expression: a TensorValue if the result holds a tensor, else a
+    HostValue.
 
-    Code that may fail is counted in `state.fallible_operations`. Refuses what `run_in_world`
-    refuses, and a result whose number of dimensions sizes decide.
+    Code that may fail is counted in `state.fallible_operations`; no step is appended. Raises what
+    `run_in_world` raises, and Unsplittable for a result whose number of dimensions sizes decide.
     """
     observation = run_in_world(state, node, code, None)
     operands = list_operands(state, code)
@@ -105,28 +106,29 @@ def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
 
 
 def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
-    """Return whether residual code that was run may have to do with other sizes in the second
-    world."""
+    """Return whether residual code that was run may meet other sizes in the second world: data
+    decided a size in the run, or an operand differs there."""
     return bool(observation.shapes) or any(operand.twin is not NO_TWIN for operand in operands)
 
 
 def has_number(operands: list[Value]) -> bool:
-    """Return whether a whole number of the host is among the operands."""
+    """Return whether one of the operands is an int of the host."""
     return any(
         isinstance(operand, HostValue) and isinstance(operand.example, int) for operand in operands
     )
 
 
 def note_length(state: Specialisation, code: ast.expr, result: list[Any], twin: list[Any]) -> None:
-    """Note the lists of a result as ragged if their lengths differ between the worlds, or depend on
-    data."""
+    """Note the lists in `result`, what residual code gives, as ragged (of unknown length) if they
+    have other lengths in `twin`, the result in the second world, or depend on data."""
     note_ragged(state, result, [twin])
     if length_depends(state, code):
         state.ragged.update((id(inner_list), inner_list) for inner_list in lists_in(result))
 
 
 def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: Any) -> None:
-    """Refuse a result with another number of dimensions in the second world."""
+    """Raise Unsplittable for a result whose tensors have another number of dimensions in `twin`,
+    the result in the second world."""
     pairs = zip(tensors_in([result]), tensors_in([twin]), strict=False)
     if twin is not NO_TWIN and any(
         tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs
@@ -171,7 +173,8 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
 
 def depends_on_sizes(state: Specialisation, node: ast.AST, code: ast.expr) -> bool:
     """Return whether code takes another number of operations, or cannot be run, in the second
-    world; False where no size differs there. Refuses code that cannot be run on the example."""
+    world, where sizes are larger; False where no size differs. Raises Unsplittable for code that
+    cannot be run on the example."""
     observation = run_in_world(state, node, code, None)
     if not is_resized_in(observation, list_operands(state, code)):
         return False
@@ -194,10 +197,11 @@ def run_in_world(
     """Run residual code in one world and return what is observed.
 
     shapes: for the second world, the shapes that data decided in the first; None for the first.
-    operation_limit: the most operations. Refuses code that fails or exceeds the limit (Unrunnable
-    on the example, Unsplittable in the second world), draws random numbers, changes a tensor from
-    outside, assigns an attribute of a module, gets an object that forward makes, or reads a
-    tensor's value on the way to a tensor (ReadInside).
+    operation_limit: the most operations. Raises Unrunnable for code that fails or exceeds the limit
+    on the example, and Unsplittable where it does so in the second world; also Unsplittable for
+    code that draws random numbers, changes a tensor from outside, assigns an attribute of a module,
+    or gets an object that forward makes, and ReadInside where it reads a tensor's value on the way
+    to a tensor.
     """
     is_second = shapes is not None
     if any(
@@ -245,8 +249,8 @@ def run_in_world(
 def read_in_worlds(
     state: Specialisation, node: ast.AST, value: Value, function: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """Return what Python reads of a tensor in both worlds; twice the first if the second's sizes do
-    not fit. Refuse what fails on the example."""
+    """Return `function` of a tensor's example and of its value in the second world; the first twice
+    if the second's sizes do not fit. Raises Unrunnable where it fails on the example."""
     try:
         example = function(value.example)
     except Exception as problem:
@@ -259,8 +263,8 @@ def read_in_worlds(
 
 
 def read_number(state: Specialisation, value: Value) -> HostValue:
-    """Return the number that the host reads of a tensor of one element; refuse a tensor of
-    several."""
+    """Return the number that the host reads of a tensor of one element; raise Unsplittable for a
+    tensor of several."""
     code = method_call(state.bind_result(value), "item")
     example, second_example = read_in_worlds(state, value.code, value, torch.Tensor.item)
     return HostValue(example, code, NO_TWIN if example == second_example else second_example)
@@ -269,11 +273,12 @@ def read_number(state: Specialisation, value: Value) -> HostValue:
 def run_operation(
     state: Specialisation, node: ast.expr, code: ast.expr, operands: list[Value]
 ) -> Value:
-    """Run an operation and return its value: a tensor where the result holds one, else a value of
-    the host where an operand is one or a record, else a constant.
+    """Run an operation on the example and return its value: a tensor where the result holds one,
+    else a value of the host where an operand is one or a record, else a constant. No step is
+    appended.
 
-    Refuses what `run_code` refuses, and a result without tensors of tensors: the host would have to
-    compute it. None is allowed.
+    Raises what `run_code` raises, and Unsplittable for a result without tensors of operands with
+    tensors: the host would have to compute it. None is allowed.
     """
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):

@@ -62,7 +62,8 @@ def is_dict_stand_in(state: Specialisation, example: Any) -> bool:
 
 
 def holds_stand_in(state: Specialisation, example: Any) -> bool:
-    """Return whether `example` is an object that forward makes, or holds one."""
+    """Return whether `example` is the stand-in of an object that forward makes, or a list, tuple,
+    dictionary or bound method that holds one."""
     if is_stand_in(state, example):
         return True
     if type(example) in (tuple, list):
@@ -118,8 +119,8 @@ def can_construct(object_class: type) -> bool:
 def record_error(
     state: Specialisation, node: ast.AST, object_class: type, reason: str
 ) -> BaseException:
-    """Return the error for an object that is no record, to be raised by the caller: Mutable if it
-    can be followed attribute by attribute, else the refusal with `reason`."""
+    """Return the error, for the caller to raise, for an object of a class that is no record:
+    Mutable if it can be followed attribute by attribute, else Unsplittable with `reason`."""
     if (
         is_namedtuple(object_class)
         or object_class in state.mutable
@@ -132,8 +133,8 @@ def record_error(
 def find_special_method(
     state: Specialisation, node: ast.AST, stand_in: Any, method_name: str
 ) -> Any:
-    """Return a method such as `__getitem__`, which is looked up in the class; refuse an object
-    without it."""
+    """Return a method such as `__getitem__`, which is looked up in the class; raise Unsplittable
+    for an object without it."""
     if not isinstance(inspect.getattr_static(type(stand_in), method_name, None), METHOD_TYPES):
         raise state.refuse(node, f"a {type(stand_in).__name__} has no method {method_name}")
     return getattr(stand_in, method_name)
@@ -146,8 +147,8 @@ def get_object_name(state: Specialisation, stand_in: Any) -> str:
 
 
 def get_places(state: Specialisation, node: ast.AST, stand_in: Any) -> tuple[Place, ...]:
-    """Return the places of an object; refuse where the paths that lead here disagree on
-    them."""
+    """Return the places of an object that forward makes: its attributes and items, as ("attribute"
+    or "item", name or key). Raises Unsplittable where the paths that lead here disagree on them."""
     value = state.names.get(get_object_name(state, stand_in))
     if value is None or not isinstance(value, StaticValue):
         class_name = type(stand_in).__name__
@@ -182,8 +183,8 @@ def get_place_name(state: Specialisation, stand_in: Any, place: Place) -> str:
 def look_up_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place
 ) -> Value | None:
-    """Return the value in a place; None if the object has no such place. Refuses a value whose type
-    the paths here disagree on."""
+    """Return the value in a place; None if the object has no such place. Raises Unsplittable for a
+    value whose type the paths here disagree on."""
     matches = [candidate for candidate in get_places(state, node, stand_in) if candidate == place]
     if not matches:
         return None
@@ -194,7 +195,7 @@ def look_up_place(
 
 def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
     """Return the truth of an object: that of a dictionary by its number of keys, True for any
-    other; refuse a class that defines it itself."""
+    other; raise Unsplittable for a class that defines it itself."""
     if is_dict_stand_in(state, stand_in) and type(stand_in).__len__ is dict.__len__:
         return bool(get_item_keys(state, node, stand_in))
     if hasattr(type(stand_in), "__bool__") or hasattr(type(stand_in), "__len__"):
@@ -203,8 +204,8 @@ def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:
 
 
 def select_live_names(state: Specialisation, names: Names) -> Names:
-    """Return the names without those of objects that nothing holds any more: no other name, no
-    value that is not used yet, and no constructor that runs."""
+    """Return the names without those of objects that nothing refers to any more: no other name, no
+    pending value, and no constructor that runs."""
     roots: list[Any] = [value.example for value in state.under_construction]
     roots += [value.example for values in state.pending for value in values or ()]
     numbers = {number for number, _ in state.stand_ins.values()}

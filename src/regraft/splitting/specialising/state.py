@@ -218,13 +218,13 @@ class Specialisation:
     def refuse(
         self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
     ) -> Unsplittable:
-        """Return the error of the class `kind` that says what cannot be split, and where; the
-        caller raises it."""
+        """Return the error of the class `kind`, for the caller to raise, with the reason why the
+        network cannot be split and the place of `node`."""
         return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
 
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
-        """Return the value that the source calls `label`; refuse it if the paths here disagree on
-        its type."""
+        """Return the value; raise Unsplittable, which calls it `label`, if it is a LostValue: the
+        paths here disagree on its type."""
         if isinstance(value, LostValue):
             raise self.refuse(
                 node, f"{label} has different types or shapes on the paths that lead here"
@@ -261,8 +261,8 @@ class Specialisation:
         return key
 
     def unused_name(self, variable: str) -> str:
-        """Reserve a variable of the function's own, by a name that it does not use, and return the
-        name."""
+        """Return `variable`, with underscores added until the followed function uses no such name,
+        and reserve it as a variable of this function."""
         while (
             variable in self.frame.own_names or self.frame.prefix + variable in self.reserved_names
         ):
@@ -295,9 +295,10 @@ class Specialisation:
         }
 
     def static(self, example: Any, code: ast.expr | None = None) -> StaticValue:
-        """Return a value that is known now, whatever the input.
+        """Return a StaticValue, one that is known now, whatever the input.
 
-        code: the expression for it where it has no literal; by default an alias among `globals`.
+        code: the expression for it where it has no literal; by default an alias among `globals`, to
+        which the object is added.
         """
         if code is None or literal(example) is not None:
             code = literal(example)
@@ -318,7 +319,8 @@ class Specialisation:
         return name(alias)
 
     def bind_name(self, key: str, value: Value) -> Value:
-        """Bind a name to a value, note its open sizes, and return the value under this name.
+        """Let the name `key` hold a value, note its open sizes, and return the value under this
+        name. No step is added.
 
         A tensor is marked as constant if no input decides the value or what its expression reads.
         """
@@ -343,12 +345,13 @@ class Specialisation:
         return key == "self" or key in self.globals
 
     def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
-        """Return what residual code sees: the globals, the examples, and the network under `self`,
-        whatever the source calls `self`. examples: what the names hold, by name."""
+        """Return the variables with which residual code can be run: the globals, the network under
+        `self`, and `examples`, the values of the names."""
         return {**self.globals, **examples, "self": self.model}
 
     def bind_result(self, value: Value) -> ast.expr:
-        """Bind a region's result to a name for the host, unless it has one, and return the name."""
+        """Return the name that holds a region's result; where its expression is no name, a step is
+        added that assigns it to a new one."""
         if isinstance(value.code, ast.Name):
             return value.code
         target = self.fresh_name()
@@ -357,39 +360,43 @@ class Specialisation:
         return name(target)
 
     def write_for_host(self, value: Value) -> ast.expr:
-        """Return the host's expression for a value; a region's result gets a name first."""
+        """Return the expression by which the host reads a value; a tensor's expression is first
+        assigned to a new name (`bind_result`)."""
         return self.bind_result(value) if isinstance(value, TensorValue) else value.code
 
     def bind_if_tensor(self, value: Value) -> Value:
-        """Return the value; a region's result gets a name first."""
+        """Return the value; a tensor whose expression is no name is first assigned to a new one
+        (`bind_result`)."""
         is_tensor = isinstance(value, TensorValue)
         return value.with_code(self.bind_result(value)) if is_tensor else value
 
     def bind_in_host(self, value: Value) -> Value:
-        """Bind what the host computes to a new name, so that it is computed once, and return it
-        under this name."""
+        """Add a step in which the host assigns a value to a new name, so that it is computed once,
+        and return the value under this name."""
         target = self.fresh_name()
         self.steps.append(HostStep(Assign(target, value.code)))
         return self.bind_name(target, value)
 
     def merge_aliases(self, value: TensorValue, values: Sequence[Value]) -> TensorValue:
-        """Return the value with a view of its tensor as the example, and note in `alias_groups`
-        that the view may share memory with each of `values`."""
+        """Return a copy of the value with a view of its tensor as the example, and note in
+        `alias_groups` that this view may share memory with the tensor of each of `values`."""
         value = replace(value, example=value.example.view_as(value.example))
         self.alias_groups.append([value.example, *(alias.example for alias in values)])
         return value
 
     def pending_values(self) -> Iterator[Value]:
-        """Yield what the enclosing expressions have evaluated, but not used yet; first operands of
-        `and` and `or` are left out, because they are tested before the other operands run."""
+        """Yield the values that the expressions around the current one have evaluated but not used
+        yet; first operands of `and` and `or` are left out, because they are tested before the other
+        operands run."""
         pending = (value for values in self.pending[:-1] for value in values or ())
         return (
             value for value in pending if not any(value is test for test in self.first_operands)
         )
 
     def fork_names(self, names: Names) -> Names:
-        """Return the names with copies of their lists and dictionaries; notes about a container
-        hold for its copy, too."""
+        """Return the names with copies of their lists and dictionaries, so that changes do not
+        reach the originals; notes about a container (`ragged` and the like) are made for its copy,
+        too."""
         copies: dict[int, Any] = {}
         forked = fork(names, copies)
         for notes in (self.ragged, self.partly_aliased, self.caller_containers):

@@ -53,9 +53,9 @@ GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.
 
 
 def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
-    """Specialise a statement twice: where a name holds the constant that it may hold, and where it
-    does not; refuse it where the name is unknown, the statement is a loop, or it is specialised for
-    this name already.
+    """Specialise a statement twice, as a branch on the name `key`, which may hold one constant:
+    where it does, and where it does not. Raises Unsplittable where the name is unknown, the
+    statement is a loop, or it is specialised for this name already.
 
     A name that is gone stands for the one that it was copied from.
     """
@@ -80,8 +80,9 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 
 
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
-    """Specialise a statement once for each module that the index may choose; at run time the host
-    raises LookupError for another index."""
+    """Specialise a statement once for each module that an index may choose, each as an arm of a
+    branch on the index, which is appended; join the arms' names in `state.names`. At run time the
+    host raises LookupError for another index."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
@@ -115,7 +116,8 @@ def execute_pass(state: Specialisation, node: ast.Pass) -> None:
 
 
 def execute_expression(state: Specialisation, node: ast.Expr) -> None:
-    """Evaluate an expression for its side effects, which the host repeats."""
+    """Specialise an expression statement: a change in place is followed as an assignment; what the
+    host computes becomes a step of the host, for its effect."""
     if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
         return
     value = state.evaluate(node.value)
@@ -164,8 +166,8 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
 
 
 def execute_delete(state: Specialisation, node: ast.Delete) -> None:
-    """Specialise `del` of local names and of items of objects that forward makes, by their
-    `__delitem__`; refuse other targets."""
+    """Specialise `del` of local names, which are removed from `state.names`, and of items of
+    objects that forward makes; raise Unsplittable for other targets."""
     for target in node.targets:
         base = (
             state.evaluate(target.value)
@@ -193,7 +195,7 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
 
 
 def execute_assign(state: Specialisation, node: ast.Assign) -> None:
-    """Specialise an assignment to its targets in turn."""
+    """Specialise an assignment: evaluate the value once, and store it to each target in turn."""
     value = state.evaluate(node.value)
     if len(node.targets) > 1 and not isinstance(
         value, StaticValue
@@ -209,8 +211,8 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
     """Specialise `x += y`: a tensor changes in place under all its names, a list is extended,
     anything else is assigned anew.
 
-    A tensor `@=` is assigned anew, too. Refuses a target whose evaluation changes something, an
-    object or list that changes otherwise than by `+=`, and a tensor in a container.
+    A tensor `@=` is assigned anew, too. Raises Unsplittable for a target whose evaluation changes
+    something, an object or list that changes otherwise than by `+=`, and a tensor in a container.
     """
     target = node.target
     load = copy.copy(target)
@@ -249,8 +251,11 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
 def change_tensor(
     state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
 ) -> None:
-    """Specialise an augmented assignment to the tensor that `key` holds, and all its aliases;
-    refuse one that would change the tensor's type or shape."""
+    """Specialise an augmented assignment to the tensor that `key` holds: all names that hold it get
+    the new value. Raises Unsplittable for one that would change the tensor's type or shape.
+
+    load: the expression that reads the target.
+    """
     aliases = find_aliases(state, node, key)
     # where the value is a number, only this name changes
     if len(aliases) > 1 and isinstance(old_value, EitherValue) and old_value.instead is not None:
@@ -264,7 +269,8 @@ def change_tensor(
 
 
 def changes_element(state: Specialisation, load: ast.expr, old_value: Value) -> bool:
-    """Return whether an augmented assignment changes a tensor within a container."""
+    """Return whether the target `load` of an augmented assignment is an element of a container (no
+    tensor) and holds a tensor, which would change in place."""
     return (
         isinstance(load, ast.Subscript)
         and holds_tensor(old_value.example)
@@ -290,8 +296,8 @@ def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
     """Specialise `return`: of the network in the host; of a function that is followed by storing
-    the value under the name `result` with the function's prefix. Refuse results of the network that
-    the host cannot make."""
+    the value under the name `result` with the function's prefix. Raise Unsplittable for results of
+    the network that the host cannot make."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type
@@ -329,12 +335,14 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
 
 
 def is_truth_only(state: Specialisation, key: str) -> bool:
-    """Return whether only the truth of what a name holds is known."""
+    """Return whether the name `key` holds the value of `and` or `or`, of which only the truth is
+    known."""
     return key in state.names and is_truth_of_operand(state.names[key])
 
 
 def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
-    """Return the expression with the sizes that regions compute as Python numbers."""
+    """Return the expression of a result in which each name of a size that a region computes is
+    wrapped as `int(name)`, also in tuples and in the fields of objects; other expressions stay."""
     if isinstance(code, ast.Tuple):
         return ast.Tuple([convert_sizes(state, element) for element in code.elts], ast.Load())
     if (
@@ -353,7 +361,7 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:
-    """Specialise `if`: the side that is known to run, or both."""
+    """Specialise `if`: only the side that runs where the test is known, else both, as a branch."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         state.execute_block(node.body if test.example else node.orelse)
@@ -368,8 +376,8 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
 
 
 def execute_with(state: Specialisation, node: ast.With) -> None:
-    """Specialise `with` of torch.no_grad and its like, which the residual program leaves out;
-    refuse other context managers."""
+    """Specialise `with` of torch.no_grad and its like: only its body, as a residual program
+    computes no gradients. Raises Unsplittable for other context managers."""
     for item in node.items:
         manager = state.evaluate(item.context_expr)
         if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:
@@ -399,8 +407,8 @@ STATEMENTS: dict[type[ast.stmt], Handler] = {
 
 
 def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
-    """Specialise one statement by the handler for the type of its node; refuse types without a
-    handler.
+    """Specialise one statement by the handler for the type of its node; raise Unsplittable for
+    types without a handler.
 
     Where it raises Choice or Cases, its steps and names are undone, and it is specialised once for
     each module or kind of value. The new host steps get the statement's place, unless they have

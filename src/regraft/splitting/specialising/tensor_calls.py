@@ -57,7 +57,8 @@ def compare_tensors(
     keywords: dict[str, Value],
 ) -> Value:
     """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each element;
-    refuse tensors whose shapes or dtypes differ, or may differ, and fewer than two tensors."""
+    raise Unsplittable for tensors whose shapes or dtypes differ, or may differ, and fewer than two
+    tensors."""
     examples = [
         example
         for argument in args
@@ -83,8 +84,8 @@ def compare_tensors(
 def call_size(
     state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; refuse a dimension known
-    only at run time."""
+    """Evaluate `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; raise Unsplittable for a
+    dimension known only at run time."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []
@@ -106,8 +107,8 @@ def convert_to_tensor(
     """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor of
     the dtype.
 
-    Refuses a dtype that is not constant, other keywords and devices, and a list of unknown length
-    without a dtype unless the list holds floats.
+    Raises Unsplittable for a dtype that is not constant, other keywords and devices, and a list of
+    unknown length without a dtype unless the list holds floats.
     """
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
@@ -137,7 +138,7 @@ def concatenate_list(
     keywords: dict[Any, Value],
 ) -> Value:
     """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows, by NumPy in
-    the host; refuse a dimension that is not constant, and other keywords."""
+    the host; raise Unsplittable for a dimension that is not constant, and other keywords."""
     dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
     if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")
@@ -160,8 +161,8 @@ def concatenate_list(
 
 
 def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -> None:
-    """Refuse as operands of a tensor operation values of the host other than numbers, slices and
-    displays."""
+    """Raise Unsplittable for a value of the host among the operands of a tensor operation, unless
+    it is a number, a slice or a list or tuple written out."""
     for operand in operands:
         is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
             operand.code, ast.Slice
@@ -180,8 +181,8 @@ def check_squeeze(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> None:
-    """Refuse a `squeeze` over a dimension whose size is open, since the size would decide how many
-    dimensions there are; do nothing for other methods."""
+    """Raise Unsplittable for a `squeeze` over a dimension whose size is open, since the size would
+    decide how many dimensions there are; do nothing for other methods."""
     if method_name != "squeeze" or not args or not isinstance(args[0].example, torch.Tensor):
         return
     options = (*args[1:], *keywords.values())
@@ -194,8 +195,8 @@ def check_squeeze(
 
 
 def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Value]) -> ast.Call:
-    """Return the call with numbers, which the host reads, in the place of tensors of one integer,
-    such as in `torch.arange(t)`; unchanged where torch can run it without their values."""
+    """Return the call with the numbers that the host reads in the place of tensors of one integer,
+    as in `torch.arange(t)`; the call as it is where torch can run it without their values."""
     integer_tensors = [operand for operand in operands if is_single_integer(operand.example)]
     sequences = [
         operand
@@ -220,8 +221,8 @@ def read_single_numbers(state: Specialisation, code: ast.Call, operands: list[Va
 
 
 def read_elements(state: Specialisation, sequence: Value) -> ast.Tuple:
-    """Return the display of a tuple with numbers for its one-integer tensors, which the host
-    reads."""
+    """Return the expression of a tuple in which the host reads each tensor of one integer as a
+    number; other elements stay."""
     parts = [get_element(state, sequence, place) for place in sequence.fields]
     codes = [
         read_slice_bound(state, part.code, part).code
@@ -245,9 +246,9 @@ def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> 
 
 
 def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
-    """Return whether code cannot run as one operation: it reads a number that the host computes, or
-    running it on the example reads a value of a tensor, assigns an attribute of a module, or
-    fails."""
+    """Return whether residual code cannot run as one operation: it reads a number that the host
+    computes, or running it on the example reads a value of a tensor, assigns an attribute of a
+    module (which is undone), or fails."""
     for key in reads(code) & state.names.keys():
         value = state.names[key]
         if (
@@ -274,7 +275,8 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
 
 
 def copy_read_names(state: Specialisation, code: ast.expr) -> Names:
-    """Return the names that the code may reach, with containers of their own."""
+    """Return the names that the code reads with their values, in which lists and dictionaries are
+    copies; all names where the code reads a function that forward makes."""
     read = reads(code) & state.names.keys()
     reaches_all = any(holds_local_function(state, state.names[key].example) for key in read)
     return fork({key: state.names[key] for key in (state.names if reaches_all else read)})
@@ -324,8 +326,8 @@ def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> 
     """Return the value of a call with static arguments; None for a call that has to be followed,
     that raises, or that gives an object that may change.
 
-    Runs the call several times, and refuses a call whose constant result differs between two runs.
-    Results that are no constants, such as a module or a type, are not compared.
+    Runs the call several times, and raises Unsplittable for a call whose constant result differs
+    between two runs. Results that are no constants, such as a module or a type, are not compared.
     """
     if has_to_be_followed(state, code):
         return None

@@ -56,8 +56,8 @@ ARITHMETIC_NODES = (
 
 
 def is_size(state: Specialisation, value: Value) -> bool:
-    """Return whether a value is a whole number, different between the worlds, that is computed from
-    shapes alone, which a region can do; division with `/` and powers are left to the host."""
+    """Return whether a value is an int that is computed from shapes alone, by operations that a
+    region can do (no `/`, no powers), and differs between the worlds."""
     if not isinstance(value, HostValue) or type(value.example) is not int or value.twin is NO_TWIN:
         return False
     nodes = list(ast.walk(value.code))
@@ -75,8 +75,8 @@ def is_size(state: Specialisation, value: Value) -> bool:
 
 
 def bind_number(state: Specialisation, value: Value) -> Value:
-    """Return the value; a number of the host, which goes into a region, gets a fresh name, unless
-    the number has a name or is a size that the region computes."""
+    """Return the value, as an operand of a region: a number of the host is first assigned to a new
+    name, unless it has one or is a size that the region itself computes."""
     if (
         not isinstance(value, HostValue)
         or not isinstance(value.example, (int, float))
@@ -91,7 +91,8 @@ def bind_number(state: Specialisation, value: Value) -> Value:
 
 
 def append_assignment(state: Specialisation, key: str, code: ast.expr, by_region: bool) -> None:
-    """Append the step that assigns to a name, in a region or in the host."""
+    """Append the step `key = code` to `state.steps`, of a region if `by_region`, else of the host;
+    `state.names` stays."""
     state.steps.append(
         TensorStep(Assign(key, code), state.location) if by_region else HostStep(Assign(key, code))
     )
@@ -131,7 +132,8 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
 
 
 def store_either(state: Specialisation, key: str, value: EitherValue) -> None:
-    """Let the host copy a value of two kinds, which is under a name, to a further name."""
+    """Append the host's assignment of an EitherValue, whose expression is a name, to the name
+    `key`, and let `key` hold it in `state.names`."""
     assert isinstance(value.code, ast.Name)
     state.copied_from[key] = value.code.id
     append_assignment(state, key, value.code, False)
@@ -139,8 +141,8 @@ def store_either(state: Specialisation, key: str, value: EitherValue) -> None:
 
 
 def split_result(state: Specialisation, value: TensorValue) -> Value:
-    """Return a tuple, list or record that a region makes as the host's, of its elements; a tensor
-    as it is."""
+    """Return the tuple, list or record that a region computes as a value of its elements, each
+    under a new name; a tensor as it is."""
     if type(value.example) is tuple or is_named_result(value.example):
         codes = [element.code for element in take_apart(state, value)]
         return HostValue(value.example, ast.Tuple(codes, ast.Load()), value.twin)
@@ -150,7 +152,8 @@ def split_result(state: Specialisation, value: TensorValue) -> Value:
 
 
 def store_fields(state: Specialisation, key: str, value: Value) -> None:
-    """Store a tuple or a record as its elements, under names of their own; refuse it where the
+    """Store each element of a tuple, or field of a record, under a name of its own
+    (`get_part_name`), and let the name `key` hold the tuple of these; raise Unsplittable where the
     source uses one of these names."""
     elements = [bind_copy(state, get_element(state, value, place)) for place in value.fields]
     clashing_names = {get_part_name(key, place) for place in value.fields} & state.reserved_names
@@ -165,8 +168,9 @@ def store_fields(state: Specialisation, key: str, value: Value) -> None:
 
 
 def open_record(state: Specialisation, value: TensorValue) -> RecordValue:
-    """Return a region's object of named fields as a record; the object itself cannot leave the
-    region."""
+    """Assign an object of named fields, and each of its fields that holds a tensor, to new names in
+    the current region; return it as a RecordValue built from these names and constants: the object
+    itself cannot leave the region."""
     object_name = state.fresh_name()
     append_assignment(state, object_name, value.code, True)
     codes = []
@@ -199,7 +203,8 @@ def open_record(state: Specialisation, value: TensorValue) -> RecordValue:
 
 
 def bind_copy(state: Specialisation, value: Value) -> Value:
-    """Copy a value that has a name to a name of its own, unless the value is static."""
+    """Return the value, assigned to a new name if its expression is a name; a static value as it
+    is."""
     return (
         bind_fresh(state, value)
         if isinstance(value.code, ast.Name) and not isinstance(value, StaticValue)
@@ -216,9 +221,9 @@ def bind_fresh(state: Specialisation, value: Value) -> Value:
 
 
 def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> Value:
-    """Return an element of the right side under a name of its own, if the targets may change what
-    the element reads, or the element is a variable itself; any other element, and a static one, as
-    it is."""
+    """Return an element of the right side of an assignment, under a new name if storing to `target`
+    may change what it reads, or it is a variable itself; any other element, and a static one, as it
+    is."""
     if isinstance(value, (StaticValue, LostValue)):
         return value
     stored_names = {state.frame.prefix + target_name for target_name in writes(target)}
@@ -234,7 +239,7 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
 
 def read_slice_bound(state: Specialisation, node: ast.expr, value: Value) -> Value:
     """Return a bound of a slice: the host reads a tensor of one integer, which is known if no input
-    decides it; other values stay as they are. Refuse other tensors."""
+    decides it; other values stay as they are. Raise Unsplittable for other tensors."""
     if not isinstance(value, TensorValue) and not isinstance(value.example, torch.Tensor):
         return value
     if not is_single_integer(value.example):
@@ -253,10 +258,10 @@ def index_container(state: Specialisation, node: ast.AST, code: ast.expr) -> Val
 
 
 def take_missing_element(state: Specialisation, code: ast.expr, base: Value, example: Any) -> Value:
-    """Return an element of a list of unknown length whose place the example lacks, under a new
-    name.
+    """Return an element of a list of unknown length at a place that the list lacks in the example,
+    assigned to a new name by the host.
 
-    example: what stands for it; in the second world its last element does.
+    example: the value that stands for it; in the second world the list's last element does.
     """
     return state.bind_in_host(make_value(example, code, base.second_example[-1]))
 

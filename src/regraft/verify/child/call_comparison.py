@@ -60,7 +60,8 @@ class Sides:
 
 
 def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
-    """Return both sides of a recorded call, of a module or of a function of the file."""
+    """Return what to run for a recorded call: its module, or its function of the file, in both
+    versions and in float64."""
     pair, path, name = setting.pair, entry.path, entry.definition
     if path is not None:
         return module_sides(pair, path, name, session)
@@ -208,7 +209,8 @@ class _Comparison:
         )
 
     def truth(self) -> Outcome:
-        """Return the original's outcome in float64; run it in the first call only."""
+        """Return the original's outcome in float64; the first call runs it, later ones return that
+        outcome."""
         if self._exact_outcome is None:
             with self.session.ledger.step("truth", self.sides.definition, self.call.label):
                 target = self.sides.exact_original(is_altered(self.call))

@@ -71,8 +71,11 @@ def compare_placement(
 
 
 def _place(target: Target, call: Call) -> _Placement | None:
-    """Run a call of a copy of the target on meta tensors; return None where a run without data
-    fails, unless it fails where tensors of two devices meet. State that it leaves is restored."""
+    """Run a call of a copy of the target on meta tensors, and return the devices of its results and
+    the operations that mixed devices. State that it leaves is restored.
+
+    A failed run gives the mixing operations alone, or None where there was none.
+    """
     watch = Watch(target.module, target.scope)
     observer = _Observer()
     result: Any = None

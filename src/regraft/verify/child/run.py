@@ -343,8 +343,8 @@ def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
 
 
 def _subjects(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
-    """Yield models to be called by their `forward`, each followed by subjects that call its other
-    methods."""
+    """Yield the models that the drivers build, each followed by subjects that call its changed
+    methods other than `forward`."""
     tried: Counter[tuple[str, str]] = Counter()
     for subject in _models(drivers, task):
         yield subject

@@ -159,7 +159,8 @@ class Session:
         )
 
     def reached_by(self, original_probe: Tracer, changed_probe: Tracer) -> bool:
-        """Return whether two probes recorded a line or branch that had not run before."""
+        """Return whether the probes of a run recorded a changed line or branch, of an unrefuted
+        definition, that the session still misses."""
         for change in self._unrefuted_changes():
             remaining_gaps = {
                 *changed_probe.gaps(change),
@@ -263,8 +264,9 @@ class Session:
         )
 
     def unfinished_changes(self) -> tuple[Change, ...]:
-        """Return the changes that are uncovered, or of which a relative has not run yet. Refuted
-        changes and removed definitions are left out."""
+        """Return the changes that were not compared yet, or have lines that never ran in either
+        version, or of which a relative has not run yet. Refuted changes and removed definitions are
+        left out."""
         return tuple(
             change
             for change in self._unrefuted_changes()
@@ -272,8 +274,8 @@ class Session:
         )
 
     def relatives_to_run(self) -> tuple[Relative, ...]:
-        """Return the relatives of unrefuted definitions that have not run in both modes, without
-        duplicates."""
+        """Return the relatives of unrefuted definitions that have not taken part in comparisons in
+        both modes, without duplicates."""
         return tuple(
             dict.fromkeys(
                 relative
@@ -401,12 +403,11 @@ class Session:
         )
 
     def is_covered(self) -> bool:
-        """Return whether all unrefuted changes have run and were compared, or time is up."""
+        """Return whether `uncovered_changes` is empty, or time is up."""
         return not self.uncovered_changes() or self.ledger.is_late()
 
     def is_finished(self) -> bool:
-        """Return whether no unrefuted change and no relative needs a run any more, or time is
-        up."""
+        """Return whether `unfinished_changes` is empty, or time is up."""
         return not self.unfinished_changes() or self.ledger.is_late()
 
     def restore(self, names: tuple[str, ...]) -> None:

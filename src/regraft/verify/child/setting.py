@@ -182,7 +182,8 @@ def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool
 def sentence_with_place(
     entry: Recorded, call: Call, setting: Setting, difference: Difference
 ) -> str:
-    """Return the sentence of a difference with its definition, model and conditions."""
+    """Return the sentence of a difference, followed in parentheses by definition, path, model,
+    mode, number format, label and shapes of the call."""
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
     condition = f", with {difference.mode}" if difference.mode else ""
     conditions = (

@@ -121,7 +121,8 @@ def _is_unchanged(saved: _Saved, value: Any) -> bool:
 
 
 def _restore(saved: _Saved) -> None:
-    """Restore the content of an object in place, because other objects may hold it, too."""
+    """Set the content of a saved object back to the saved one, in place, because other objects may
+    hold it, too; do nothing for a value without content."""
     value, content = saved.value, saved.content
     if content is None:
         return
@@ -219,8 +220,8 @@ class _Namespace:
             yield self.prefix + name, current.get(name, GONE)
 
     def rewind(self) -> None:
-        """Restore in place all names, without those that are new, and the content of their
-        values."""
+        """Restore the dictionary in place: names that are new are deleted, the others get their
+        saved values with the saved content."""
         if self._has_new_objects():
             current = self._now()
             for name in current.keys() - self._before.keys():

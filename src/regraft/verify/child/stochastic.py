@@ -235,7 +235,8 @@ def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
 
 
 def _projection(outcome: Outcome) -> float:
-    """Return the product of an outcome's floating results with fixed random directions, summed."""
+    """Return the sum over an outcome's floating results, buffers aside, of their products with
+    fixed random directions."""
     values = {
         path: value
         for path, value in outcome.outputs.items()

@@ -111,7 +111,8 @@ class Tracer:
         return any(line in self.lines for line in range(start, end + 1))
 
     def _has_fallen_through(self, header: tuple[int, int], body: tuple[int, int]) -> bool:
-        """Return whether an `if` with this header once led to a line outside of its body."""
+        """Return whether the line after this header of an `if` was, in a recorded step, outside of
+        the `if`: its condition was false."""
         statement_lines = range(header[0], body[1] + 1)
         return any(
             header[0] <= start <= header[1] and end not in statement_lines
@@ -140,7 +141,8 @@ class Tracer:
         return self._frame_tracer(offsets)
 
     def _frame_tracer(self, offsets: dict[int, Arm]) -> Callable[..., Any]:
-        """Return a trace function for one frame; `offsets` are the arms by instruction."""
+        """Return a trace function for one call of a function, which adds what runs to `lines`,
+        `arcs` and `arms`; `offsets` are the arms by instruction."""
         previous = 0
 
         def on_event(frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:

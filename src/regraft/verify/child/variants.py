@@ -135,7 +135,8 @@ def move_by_rounding(tensor: Any, generator: Any, dtype: Any = None) -> Any:
 
 
 def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:
-    """Return a call with a function applied to the floating tensors except masks."""
+    """Return a copy of a call, with the label `label`, with `fn` applied to its floating tensors,
+    except masks."""
 
     def map_tensor(tensor: Any) -> Any:
         """Return `fn` of a floating tensor that is no mask; any other tensor as it is."""

@@ -22,7 +22,8 @@ OPTIONS = {"layout_optimization": False}
 
 
 def package(program: Any, file: Path) -> None:
-    """Compile a program of torch.export, and write the package to `file`."""
+    """Compile a program of torch.export with AOTInductor, and write the package to `file`; raises
+    whatever the compiler raises."""
     with torch.no_grad():
         torch._inductor.aoti_compile_and_package(
             program, package_path=str(file), inductor_configs=OPTIONS
@@ -30,7 +31,8 @@ def package(program: Any, file: Path) -> None:
 
 
 def main(archives: list[str]) -> None:
-    """Write the package of each archive that can be compiled beside it; the others are skipped."""
+    """Compile each archive of torch.export and write its package beside it; an archive that cannot
+    be compiled is skipped without a message."""
     for archive in map(Path, archives):
         with contextlib.suppress(Exception):
             package(

@@ -45,10 +45,10 @@ HOST = '''    def prepare(self, manifest):
 
 
 def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
-    """Compile regions in as many processes as there are processors, into `directory`; do nothing
-    without g++, or where that is one process.
+    """Compile regions to `region_*.pt2` in `directory`, in as many processes as there are
+    processors; do nothing without g++, or where that would be one process.
 
-    A region that fails here is left to `compile_region`.
+    A region that fails here has no file, and is left to `compile_region`.
     """
     archives: list[Path] = []
     if shutil.which("g++") is None or min(os.cpu_count() or 1, len(regions)) < 2:
@@ -88,8 +88,8 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    """Compile a region, unless `prepare` has, compare it with torch on its samples, and return its
-    entry in the manifest; raise Uncompilable where it fails or differs."""
+    """Compile a region to `region_*.pt2`, unless `prepare` has, compare it with torch on its
+    samples, and return its entry in the manifest; raise Uncompilable where it fails or differs."""
     file = artifacts.directory / f"{PACKAGED}_{region.number}.pt2"
     if shutil.which("g++") is None:
         raise Uncompilable("AOTInductor needs g++, which is not installed")

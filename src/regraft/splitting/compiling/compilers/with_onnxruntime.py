@@ -44,8 +44,9 @@ HOST = '''    def prepare(self, manifest):
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    """Export a region to ONNX, add it to the artefacts and return its entry in the manifest; raise
-    Uncompilable where ONNX Runtime does not give torch's results."""
+    """Export a region to ONNX, write the model, which regions of equal structure share, and return
+    its entry in the manifest; raise Uncompilable where ONNX Runtime does not give torch's
+    results."""
     return artifacts.add(to_onnx(region, module), list(region.inputs))
 
 

@@ -83,6 +83,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
     input_names = {value.name for value in model.graph.input}
 
     def run(sample: Sample) -> list[Any]:
+        """Return the compiled region's outputs for a sample, as arrays."""
         named_inputs = zip(region.inputs, sample, strict=True)
         return list(
             request.infer(
@@ -95,8 +96,9 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
 
 
 def check_widths(model: onnx.ModelProto) -> None:
-    """Raise Uncompilable for inputs or outputs in float64, and for operations that may make int64
-    values larger, other than sizes: OpenVINO computes on the CPU with 32 bits."""
+    """Raise Uncompilable for a model that needs 64 bits, as OpenVINO computes on the CPU with 32:
+    with inputs or outputs in float64, or operations that may make int64 values, other than sizes,
+    larger."""
     values = [*model.graph.input, *model.graph.output]
     float64_names = [
         value.name

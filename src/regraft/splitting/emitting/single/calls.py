@@ -47,8 +47,8 @@ class Calls(Elements):
         raise NotImplementedError
 
     def evaluate_call(self, node: ast.Call) -> Value:
-        """Return the value of a call of a function of NumPy, a method, a class with named fields or
-        a builtin; raise Inexpressible for other calls."""
+        """Return the value of a call of `numpy.concatenate` or `numpy.stack`, a method, a class
+        with named fields or a builtin; raise Inexpressible for other calls."""
         value = None
         match node:
             case ast.Call(
@@ -76,13 +76,14 @@ class Calls(Elements):
         return [self.evaluate(node) for node in nodes]
 
     def is_builtin(self, function_name: str) -> bool:
-        """Return whether a name is that of a function of Python's builtins, not of a variable."""
+        """Return whether a name means a builtin of Python: one that no variable of the host
+        hides."""
         is_variable = self.names.get(function_name, UNDEFINED) is not UNDEFINED
         return not is_variable and hasattr(builtins, function_name)
 
     def evaluate_builtin(self, function_name: str, args: list[Value]) -> Value:
-        """Return what a function of Python's builtins gives; raise Inexpressible for a call that no
-        node expresses."""
+        """Return what a builtin of Python gives for arguments, as `call_builtin` does, but raise
+        Inexpressible for a call that no node can express."""
         value = self.call_builtin(function_name, args)
         if value is None:
             described_args = ", ".join(map(describe_value, args)) or "nothing"
@@ -90,8 +91,9 @@ class Calls(Elements):
         return value
 
     def call_builtin(self, function_name: str, args: list[Value]) -> Value | None:
-        """Return what a function of Python's builtins gives; None where no node can express the
-        call."""
+        """Return what a builtin of Python (`range`, `min`, `max`, `int`, `float`, `bool`, `len`,
+        `abs`, `round`, `sum`, `list`, `tuple`) gives for arguments; None where no node can express
+        the call."""
         if function_name == "range":
             return self.call_range(args)
         if function_name in ("min", "max") and len(args) >= 2:
@@ -113,8 +115,8 @@ class Calls(Elements):
         return None
 
     def convert(self, kind: str, value: Value) -> Value:
-        """Return `int(value)`, `float(value)` or `bool(value)` of a tensor or number, and
-        `bool(value)` of a list."""
+        """Return `int(value)`, `float(value)` or `bool(value)`, as `kind` says: of a number, of the
+        one element of a tensor, and for "bool" also of a list by its length."""
         if isinstance(value, Tensor):
             value = self.item_of(value)
         elif kind == "bool" and isinstance(value, (Items, Sequence, NestedList)):
@@ -138,7 +140,7 @@ class Calls(Elements):
         return total
 
     def call_range(self, args: list[Value]) -> Value | None:
-        """Return the range of the arguments; None unless they are ints and the step is a constant
+        """Return `range(*args)`, or None unless all arguments are ints and the step is a constant
         other than 0."""
         parts = [Const(0), *args] if len(args) == 1 else args
         step = parts[2] if len(parts) == 3 else Const(1)
@@ -148,8 +150,9 @@ class Calls(Elements):
         return Range(parts[0], parts[1], step.value)
 
     def concatenate(self, arrays: Value, axis: Value, stack: bool) -> Value | None:
-        """Return a list of arrays as one array, along an axis that they have, or with `stack` a new
-        one; None where no node can express the call."""
+        """Return a list of arrays as one array, along the axis `axis` that they have, or along a
+        new one with `stack`. None for an axis that is no constant, and for a value that is no list
+        of arrays."""
         if not isinstance(axis, Const) or not is_list(arrays):
             return None
         template = sequence_type([arrays])
@@ -170,8 +173,8 @@ class Calls(Elements):
         )
 
     def call_method(self, method: str, base: Value, args: list[Value]) -> Value | None:
-        """Return what a call of `item`, `tolist` or a method that changes a list gives; None where
-        no node can express the call."""
+        """Return what `item` or `tolist` of a tensor gives, or `append`, `extend` or `pop` of a
+        list, which is then changed under all its names; None for other methods and values."""
         if method == "item" and isinstance(base, Tensor) and not args:
             return self.item_of(base)
         if method == "tolist" and isinstance(base, Tensor) and not args:
@@ -181,8 +184,8 @@ class Calls(Elements):
         return None
 
     def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
-        """Change a list, under all its names in `names`, by `append`, `extend` or `pop`; return
-        what the call gives."""
+        """Apply `append`, `extend` or `pop` to the list `base`; return what the call gives. In
+        `names` every value that is this list, or contains it, becomes the changed one."""
         if isinstance(base, Items) and (function_name != "pop" or not args):
             result, new_list = changed_items(function_name, base, args)
         else:

@@ -52,16 +52,19 @@ class Elements:
         raise Inexpressible(f"len() of {describe_value(value)}")
 
     def dimension(self, base: Tensor, axis: int) -> Number:
-        """Return the size of a tensor along an axis."""
+        """Add nodes that compute the size of a tensor along an axis; return it as a Number."""
         shape = self.graph.add("Shape", base.name)
         return Number(
             self.graph.add("Gather", shape, self.graph.number(axis, "int")), "int", MAX_LENGTH
         )
 
     def element_at(self, base: Value, index: Value) -> Value:
-        """Return the element of a list, tuple, dict or nested list at an index, a constant or an
-        int known at run time. An index that is not there raises Inexpressible where it and the
-        elements are known, else it fails at run time."""
+        """Return `base[index]` of a list, tuple, dict or nested list, where the index is a constant
+        or an int of run time.
+
+        An index that does not exist raises Inexpressible where it and the elements are known now,
+        and else fails at run time. Raises Inexpressible for other values.
+        """
         if isinstance(base, Items) and isinstance(index, Const):
             try:
                 position = base.keys.index(index.value) if base.kind == "dict" else index.value
@@ -84,8 +87,8 @@ class Elements:
         raise Inexpressible(f"{describe_value(base)} indexed by {describe_value(index)}")
 
     def row_of(self, base: NestedList | Tensor, index_name: str) -> Value:
-        """Return the element of the first dimension of a tensor, or of lists, at the index that
-        `index_name` names."""
+        """Return row number `index_name` (the name of an int) of a tensor or of nested lists: with
+        one dimension less, or a number where none remains in the lists."""
         name = self.graph.add("Gather", base.name, index_name, axis=0)
         if isinstance(base, Tensor):
             return Tensor(name, base.dtype, None if base.rank is None else base.rank - 1)
@@ -94,9 +97,9 @@ class Elements:
         return self.python_number(name, base.dtype)
 
     def unpack(self, value: Value, count: int) -> list[Value]:
-        """Return the elements of a value that is assigned to `count` targets; a list whose length
-        is known only at run time fails then if it has another one. Raises Inexpressible for other
-        values, and for another known length."""
+        """Return the elements of a value that is assigned to `count` targets. A list whose length
+        is known only at run time fails then if it is not `count`; Inexpressible is raised for
+        another known length, and for what is no list or tuple."""
         if isinstance(value, Items) and value.kind != "dict" and len(value.values) == count:
             return list(value.values)
         if not isinstance(value, (Sequence, NestedList)):
@@ -112,8 +115,8 @@ class Elements:
         return [self.element_at(value, Number(position, "int")) for position in positions]
 
     def item_of(self, value: Value) -> Number:
-        """Return `value.item()`, which fails at run time unless the tensor has one element; raise
-        Inexpressible for other values."""
+        """Return `value.item()` of a tensor as a Number, which fails at run time unless the tensor
+        has one element; raise Inexpressible for what is no tensor."""
         if not isinstance(value, Tensor):
             raise Inexpressible(f"item() of {describe_value(value)}")
         if value.rank == 0:
@@ -133,7 +136,8 @@ class Elements:
         return NestedList(base.name, python_kind(base.dtype), base.dtype, base.rank)
 
     def python_number(self, name: str, dtype: str) -> Number:
-        """Return the value `name`, a tensor of `dtype` without dimensions, as Python's number."""
+        """Return the tensor named `name`, of `dtype` and without dimensions, as the Number that
+        Python's `item()` gives; its dtype becomes int64, float64 or bool."""
         kind = python_kind(dtype)
         python_dtype = "bool" if kind == "bool" else "float64" if kind == "float" else "int64"
         if dtype != python_dtype:
@@ -143,8 +147,9 @@ class Elements:
     def changed_sequence(
         self, function_name: str, base: Value, args: list[Value]
     ) -> tuple[Value, Value]:
-        """Return what `append` or `pop` of a list gives whose length is known only at run time, and
-        the list afterwards; raise Inexpressible for other methods and values."""
+        """Return what `append` or `pop` gives for a list whose length is known only at run time,
+        and the changed list; `base` stays as it is. Raises Inexpressible for other methods and
+        values."""
         if isinstance(base, Sequence) and function_name == "append":
             template = sequence_type([base, Items("list", (args[0],))])
             assert isinstance(template, Sequence)
@@ -158,8 +163,9 @@ class Elements:
 
 
 def changed_items(function_name: str, base: Items, args: list[Value]) -> tuple[Value, Value]:
-    """Return what `append`, `extend` or `pop` of a list of known elements gives, and the list
-    afterwards; raise Inexpressible for `pop` of an empty list and `extend` by unknown elements."""
+    """Return what `append`, `extend` or `pop` gives for a list of known elements, and the changed
+    list; `base` stays as it is. Raises Inexpressible for `pop` of an empty list and `extend` by
+    unknown elements."""
     if function_name == "pop":
         if not base.values:
             raise Inexpressible("pop() of an empty list")
@@ -173,7 +179,8 @@ def changed_items(function_name: str, base: Items, args: list[Value]) -> tuple[V
 
 
 def with_name(element: Number | Tensor, name: str) -> Value:
-    """Return a number (of any bound) or tensor of the type of `element` with the name `name`."""
+    """Return a number or tensor of the type of `element` whose name is `name`; nothing is known
+    about the size of the number."""
     return (
         Number(name, element.kind)
         if isinstance(element, Number)

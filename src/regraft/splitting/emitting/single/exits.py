@@ -23,10 +23,10 @@ Outcome = Names | None  # None for a block that only raises
 
 @dataclass(frozen=True)
 class Exit:
-    """The end of the paths that leave a block.
+    """What has to happen where the paths of a block leave it.
 
-    needs   the names that are needed after each way to leave
-    finish  takes the way, the names and the graph of a path; returns the names that the path gives
+    needs   the names that are needed after each way to leave: "fall", "break", "continue", "return"
+    finish  takes the way, the names and the graph of a path; returns the names that the block gives
     """
 
     needs: Needs
@@ -34,20 +34,21 @@ class Exit:
 
 
 def restrict(names: Names, needed: frozenset[str]) -> Names:
-    """Return the values of the needed names; UNDEFINED for names that hold nothing."""
+    """Return the values of the needed names only; UNDEFINED for a needed name without a value."""
     return {key: names.get(key, UNDEFINED) for key in sorted(needed)}
 
 
 def fallthrough_exit(needed: frozenset[str]) -> Exit:
-    """Return the exit of a block that is never left early."""
+    """Return the exit of a block that no statement leaves early: it gives the values of the names
+    `needed`."""
     return Exit(dict.fromkeys(EXIT_CODES, needed), lambda _, names, __: restrict(names, needed))
 
 
 def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
-    """Return an exit that gives the code of the way under EXIT_CODE, the names that are needed
-    after that way, and after a return the result.
+    """Return an exit that gives the code of the way under EXIT_CODE, the names that `needs` lists
+    for that way, and after a return the result under RESULT.
 
-    synonyms: ways and the ways that they mean, such as a `break` that ends the block normally.
+    synonyms: ways that count as others, such as a `break` that ends the block normally.
     """
 
     def finish(way: str, names: Names, _: Graph) -> Names:

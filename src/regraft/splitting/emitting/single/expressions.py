@@ -81,7 +81,8 @@ class Expressions(Calls):
         raise Inexpressible(f"the expression {ast.unparse(node)}")
 
     def evaluate_truth(self, node: ast.expr) -> Value:
-        """Return the truth of an expression, a constant or number of the kind bool."""
+        """Return the truth of an expression, as `bool()` gives it: a Const of True or False, or a
+        Number of the kind bool that nodes compute."""
         if isinstance(node, ast.BoolOp):
             return self.evaluate_bool_op(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -96,7 +97,7 @@ class Expressions(Calls):
         )
 
     def negate(self, value: Value) -> Value:
-        """Return `not value` of a bool."""
+        """Return `not value` of a truth value, a constant or a Number of the kind bool."""
         return (
             Const(not value.value)
             if isinstance(value, Const)
@@ -104,7 +105,7 @@ class Expressions(Calls):
         )
 
     def evaluate_bool_op(self, node: ast.BoolOp) -> Value:
-        """Return `and` or `or` of the truths of the operands.
+        """Return the truth of an `and` or `or`, a constant or a Number of the kind bool.
 
         An operand that may fail is computed only where Python computes it, in a branch of an `If`.
         Raises Inexpressible where an operand after the first changes a list.
@@ -142,8 +143,9 @@ class Expressions(Calls):
         return Number(name, "bool")
 
     def evaluate_bool_value(self, node: ast.BoolOp) -> Value:
-        """Return `and` or `or` of truth values, which is one itself; raise Inexpressible for other
-        operands, of which one would be the result."""
+        """Return the value of an `and` or `or` whose operands are all truth values, so that the
+        result is one, too; raise Inexpressible for other operands, between whose types the values
+        would choose."""
         kinds = [
             number_kind(Expressions(self.graph.new_child(), dict(self.names)).evaluate(operand))
             for operand in node.values
@@ -153,14 +155,15 @@ class Expressions(Calls):
         return self.evaluate_bool_op(node)
 
     def read(self, key: str) -> Value:
-        """Return the value of a name; raise Inexpressible for a name without one."""
+        """Return the value of the name `key`; raise Inexpressible where it has none."""
         value = self.names.get(key, UNDEFINED)
         if value is UNDEFINED:
             raise Inexpressible(f"the name {key}")
         return value
 
     def operate(self, op: str, left: Value, right: Value) -> Value:
-        """Return an arithmetic operation on numbers, or the sum of two lists or tuples."""
+        """Return `left op right` of two numbers, or the sum of two lists or two tuples of known
+        elements; raise Inexpressible for other values."""
         match op, left, right:
             case "+", Items("list" | "tuple" as kind, values), Items(other_kind, more_values) if (
                 kind == other_kind
@@ -169,15 +172,16 @@ class Expressions(Calls):
         return numbers.arithmetic(self.graph, op, left, right)
 
     def compare(self, op: str, left: Value, right: Value) -> Value:
-        """Return a comparison of two numbers, or of a string made at run time with a constant."""
+        """Return `left op right` for a comparison of two numbers, or with "==" or "!=" of a string
+        of run time with a constant; raise Inexpressible for other values."""
         if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
             is_equal = self.compare_text(left, right.value)
             return is_equal if op == "==" else self.negate(is_equal)
         return numbers.compare_numbers(self.graph, op, left, right)
 
     def compare_text(self, text: Text, constant: Any) -> Value:
-        """Return the truth, known now or computed by nodes, of whether a string made at run time
-        equals a constant."""
+        """Return whether a string of run time (two texts around a whole number) equals a constant:
+        the constant False where it cannot, else a comparison of the number."""
         if (
             isinstance(constant, str)
             and constant.startswith(text.before)
@@ -189,8 +193,8 @@ class Expressions(Calls):
         return Const(False)
 
     def make_dict(self, node: ast.Dict) -> Value:
-        """Return a dictionary, whose keys are constant strings, each once; raise Inexpressible for
-        other keys."""
+        """Return a dictionary display as Items; raise Inexpressible unless its keys are different
+        constant strings."""
         keys = [self.evaluate(key) for key in node.keys if key is not None]
         texts = [key.value for key in keys if isinstance(key, Const) and isinstance(key.value, str)]
         if len({*texts}) < len(node.keys):
@@ -198,8 +202,8 @@ class Expressions(Calls):
         return Items("dict", tuple(self.evaluate_all(node.values)), tuple(texts))
 
     def format_text(self, node: ast.JoinedStr) -> Value:
-        """Return a string that is made at run time of constant text and one whole number; raise
-        Inexpressible for other parts."""
+        """Return an f-string of constant text around one whole number as Text; raise Inexpressible
+        for other f-strings."""
         match [part for part in node.values if not isinstance(part, ast.Constant)]:
             case [ast.FormattedValue(value, -1, None) as part]:
                 number, place = self.evaluate(value), node.values.index(part)
@@ -212,8 +216,8 @@ class Expressions(Calls):
         raise Inexpressible(f"{ast.unparse(node)}, a string that is made at run time,")
 
     def evaluate_subscript(self, node: ast.Subscript) -> Value:
-        """Return a size of an array, or an element or slice of a list, tuple or array; raise
-        Inexpressible for other values and indices."""
+        """Return a size (`array.shape[0]`), a slice of a list or tuple, or an element of a list,
+        tuple, dict or array; raise Inexpressible for other subscripts."""
         match node:
             case ast.Subscript(ast.Attribute(array, "shape"), index):
                 match self.evaluate(array), self.evaluate(index):
@@ -225,8 +229,8 @@ class Expressions(Calls):
         return self.element_at(self.evaluate(node.value), self.evaluate(node.slice))
 
     def slice_items(self, node: ast.Subscript, base: Value, limits: ast.Slice) -> Value:
-        """Return a slice, with constant bounds, of a list or tuple whose elements are known one by
-        one; raise Inexpressible for other slices."""
+        """Return the slice `limits` of `base`, a list or tuple of known elements, with constant
+        bounds; raise Inexpressible, with the text of `node`, for other values and bounds."""
         bounds = [
             self.evaluate(limit) if limit else Const(None)
             for limit in (limits.lower, limits.upper, limits.step)
@@ -244,5 +248,6 @@ class Expressions(Calls):
 
 
 def symbol(op: ast.operator | ast.cmpop) -> str:
-    """Return an operator as Python writes it; the name of its class for one that no node has."""
+    """Return an operator as Python writes it, such as "+"; the name of its class, such as "Pow",
+    for an operator that is not in SYMBOLS."""
     return SYMBOLS.get(type(op), type(op).__name__)

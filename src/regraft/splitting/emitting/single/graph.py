@@ -20,7 +20,8 @@ Array = Any
 
 @dataclass
 class Node:
-    """An operation; attributes that are graphs become protos last."""
+    """An operation of a graph; attributes that are graphs are written as ONNX only when the whole
+    file is."""
 
     op: str
     inputs: list[str]
@@ -32,7 +33,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """A graph, or the body of an `If` or `Loop` within another graph.
+    """A graph of ONNX under construction, or the body of an `If` or `Loop` within another graph.
 
     counter       the numbers of the names of values, shared by all graphs of a file
     inputs        names with types: values of values.py, or dtype and sizes
@@ -40,9 +41,9 @@ class Graph:
     weights       arrays by their number in the manifest
     constants     names and arrays by dtype, shape and bytes
     node_outputs  the names that the graph's own nodes give
-    condition     the name of a bool that is known at run time only
+    condition     the name of a bool that is known at run time only, which `add_failure` needs
     depth         the number of graphs around this one
-    raise_text    the place and the statement of what the program raises in this graph, if it does
+    raise_text    the place and the statement of what the program raises in this graph, or ""
     may_fail      whether an operation in it may fail at run time
     """
 
@@ -61,7 +62,8 @@ class Graph:
     may_fail: bool = False
 
     def new_child(self) -> Graph:
-        """Return an empty graph within this one."""
+        """Return a new empty graph to be the body of an `If` or `Loop` in this one; this graph does
+        not change."""
         return Graph(self.counter, depth=self.depth + 1, condition=self.condition)
 
     def new_name(self) -> str:
@@ -73,21 +75,22 @@ class Graph:
         return self.add_node(op, list(inputs), 1, name=name, **attributes)[0]
 
     def add_alias(self, name: str, alias: str) -> None:
-        """Let `alias` be another name of the value `name`."""
+        """Add a node that gives the value `name` the second name `alias`."""
         self.nodes.append(Node("Identity", [name], [alias], {}))
 
     def add_node(
         self, op: str, inputs: list[str], count: int, name: str = "", **attributes: Any
     ) -> list[str]:
-        """Add a node with `count` outputs; return their names."""
+        """Add a node with `count` outputs; return their new names. name: the node's own name, which
+        ONNX Runtime shows where the node fails."""
         outputs = [self.new_name() for _ in range(count)]
         self.nodes.append(Node(op, inputs, list(outputs), attributes, name))
         self.node_outputs.update(outputs)
         return outputs
 
     def constant(self, value: Any, dtype: str) -> str:
-        """Return the name of a constant of this graph, which is added once for equal values of one
-        dtype."""
+        """Return the name of a constant with this value; it is added to this graph unless an equal
+        constant of the same dtype was."""
         array = numpy.asarray(value, dtype)
         key = (dtype, array.shape, array.tobytes())
         if key not in self.constants:
@@ -95,19 +98,21 @@ class Graph:
         return self.constants[key][0]
 
     def constant_of(self, tensor: onnx.TensorProto) -> str:
-        """Return the name of a constant with the values of a tensor."""
+        """Return the name of a constant with the values of a tensor, which is added unless there is
+        an equal one."""
         array = numpy_helper.to_array(tensor)
         return self.constant(array, array.dtype.name)
 
     def number(self, value: Any, kind: str) -> str:
-        """Return the name of a constant for a Python number; kind: "int", "float" or "bool"."""
+        """Return the name of a constant for a Python number, which is added unless there is an
+        equal one; kind: "int", "float" or "bool"."""
         return self.constant(value, KINDS[kind])
 
     def add_output(self, name: str, kind: Any) -> None:
-        """Let the value `name` be the next output.
+        """Make the value `name` the next output, of the type `kind`.
 
         An output needs a node of this graph and a name of its own: values from outside and repeated
-        outputs are copied.
+        outputs are copied first.
         """
         output_names = {output_name for output_name, _ in self.outputs}
         if name not in self.node_outputs or name in output_names:
@@ -115,7 +120,8 @@ class Graph:
         self.outputs.append((name, kind))
 
     def add_failure(self) -> str:
-        """Add a zero (int64) that fails whenever this graph runs; return its name."""
+        """Add nodes that fail with `raise_text` whenever this graph runs, and return the name of
+        their output, an int64 that would be 0; `may_fail` becomes True."""
         self.may_fail = True
         index = self.add(
             "Add",
@@ -125,17 +131,20 @@ class Graph:
         return self._zero_or_failure(index, self.raise_text)
 
     def add_check(self, condition: str, message: str) -> str:
-        """Add a zero (int64) that fails with `message` unless `condition` (bool) holds; return its
-        name."""
+        """Add nodes that give 0 (int64) where the bool named `condition` holds and fail with
+        `message` where it does not; return the output's name. `may_fail` becomes True.
+
+        What has to fail with them adds the output to its value.
+        """
         self.may_fail = True
         index = self.add("Cast", self.add("Not", condition), to=onnx.TensorProto.INT64)
         return self._zero_or_failure(index, message)
 
     def _zero_or_failure(self, index: str, message: str) -> str:
-        """Add element `index` of [0], which fails with `message` for any other index than 0; return
-        its name.
+        """Add a node that gives 0 where the int named `index` is 0 and fails with `message`
+        otherwise; return the output's name.
 
-        ONNX has no operation that raises, but an element has to exist.
+        ONNX has no operation that raises, so the node takes element `index` of the constant [0].
         """
         return self.add(
             "Gather", self.constant([0], "int64"), index, name=f"{message} [{self.new_name()}]"
@@ -158,8 +167,8 @@ class Graph:
         return weights
 
     def place_weights(self) -> None:
-        """Move each weight of this graph and those within it to the innermost graph around all its
-        uses."""
+        """Move each weight to the innermost graph that contains all its uses, in place: from two
+        graphs side by side to the graph around both."""
         children = [(child, child.all_weights()) for child in self.children()]
         for child, child_weights in children:
             for number, array in child_weights.items():
@@ -218,8 +227,9 @@ def dtype_of(value: Number | Tensor | NestedList) -> str:
 def value_info(name: str, kind: Any, depth: int) -> onnx.ValueInfoProto:
     """Return the name and type of an input or output as ONNX.
 
-    kind: a value of values.py, or dtype and sizes of an input. Within other graphs shapes are left
-    open.
+    kind: a value of values.py, or dtype and sizes of an input. depth: the number of graphs around;
+    for values of values.py the sizes are open, and within other graphs also the number of
+    dimensions, unless it is 0.
     """
     if isinstance(kind, Sequence):
         element = helper.make_tensor_type_proto(element_type(dtype_of(kind.element)), None)

@@ -21,10 +21,11 @@ Arm = tuple[ast.expr | None, list[Step]]
 
 
 def sort_integer_arms(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
-    """Return the arms of a branch that compare one name with different ints, by the ints in
-    ascending order, and a list of the last arm, an `else` in which every path raises.
+    """Return the arms of a branch that compares one name with different ints, sorted by the ints,
+    and its last arm in a list of its own.
 
-    Returns two empty lists for any other branch.
+    The last arm has to be an `else` in which every path raises; two empty lists are returned for
+    any other branch.
     """
     names: set[str] = set()
     cases: dict[int, tuple[ast.Compare, list[Step]]] = {}
@@ -43,10 +44,11 @@ def sort_integer_arms(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Ste
 
 
 def join_types(present: list[Names], outer: Names) -> Names:
-    """Return the type of each name over the outcomes of the paths that do not raise, `present`;
-    raise Inexpressible for a name without a common type.
+    """Return for each name the type (a template of `join`) that its values on all paths have in
+    common; raise Inexpressible for a name without one.
 
-    outer: the names before the paths parted.
+    present: the names at the ends of the paths that do not raise. outer: the names before the paths
+    parted.
     """
     templates = {}
     for key in sorted({key for outcome in present for key in outcome}):
@@ -59,15 +61,19 @@ def join_types(present: list[Names], outer: Names) -> Names:
 
 
 def drop_aliases(names: Names, aliases: dict[str, str]) -> Names:
-    """Return the names that are no aliases, with their values."""
+    """Return a copy of the names without those that are keys of `aliases`."""
     return {key: value for key, value in names.items() if key not in aliases}
 
 
 def add_branches(
     graph: Graph, test: str, lowered_sides: list[tuple[Graph, Outcome]], templates: Names
 ) -> list[str]:
-    """Add an `If` of two lowered sides and return the names of its outputs, one for each leaf of
-    the templates without a name; return [] without a node where it would do nothing."""
+    """Add an `If` of two lowered sides to `graph`, and return the names of its outputs, one for
+    each leaf (number, tensor or list) of the templates that has no name.
+
+    Returns [] and adds nothing where no leaf lacks a name and neither side can fail. lowered_sides:
+    the graph of each side and the names at its end, None where it raises.
+    """
     graphs = [inner for inner, _ in lowered_sides]
     raises = any(outcome is None for _, outcome in lowered_sides)
     fails = raises or any(inner.may_fail for inner in graphs)
@@ -82,9 +88,9 @@ def add_outputs(sides: list[tuple[Graph, Outcome]], templates: Names) -> int:
     """Give each side's graph an output for every leaf of the templates that has no name yet; return
     the number of these outputs.
 
-    sides: the graph of each side with its names, or None if the side raises: its outputs then fail.
-    Where no leaf lacks a name, each graph gets one output that is never read, because an `If` needs
-    one.
+    sides: the graph of each side and the names at its end; None where the side raises, whose
+    outputs then fail. Where no leaf lacks a name, each graph gets one output that is never read,
+    because an `If` needs one.
     """
     kinds = [leaf for template in templates.values() for leaf in leaves(template) if not leaf.name]
     if not kinds:  # an `If` must have an output, also where it is only there to raise

@@ -52,11 +52,11 @@ class Regions:
         return self.regions[number].place
 
     def inline(self, step: RegionStep, names: Names, graph: Graph) -> None:
-        """Add the nodes of a region to `graph`, and its outputs to `names`, in which its inputs
-        are.
+        """Copy the nodes of a region's model into `graph`, under new names, and set the region's
+        outputs in `names`, from which its inputs are read.
 
-        Raises Unsplittable for a region that torch runs, Inexpressible for an input of another
-        type.
+        Raises Unsplittable for a region that torch runs, and Inexpressible for an input of another
+        type than the model takes.
         """
         entry = self.entries[step.number]
         if "reason" in entry:
@@ -89,8 +89,9 @@ class Regions:
             )
 
     def input_name(self, step: RegionStep, position: int, names: Names, graph: Graph) -> str:
-        """Return the name of the value for an input of a region, a tensor or a number of the host
-        as a tensor; raise Inexpressible for other values and other dtypes."""
+        """Return the name of the value that is input number `position` of a region: a tensor of
+        `names`, or a number of the host as a tensor. Raises Inexpressible for other values and
+        other dtypes."""
         declared = self.entries[step.number]["inputs"][position]
         value = names[declared["name"]]
         if not isinstance(value, Tensor) and number_kind(value) is None:
@@ -113,8 +114,12 @@ def external_tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 
 def rename_values(node: onnx.NodeProto, name_map: dict[str, str], graph: Graph) -> None:
-    """Give the values of a node, and of the graphs in it, the names of the graph, in place;
-    `name_map` gets new names for the node's outputs."""
+    """Rename the values that a node, and the graphs in its attributes, reads and computes, in
+    place.
+
+    name_map: the new names of the values it reads; new names of `graph` for the node's outputs are
+    added.
+    """
     node.input[:] = [name_map[input_name] if input_name else "" for input_name in node.input]
     for attribute in node.attribute:
         for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

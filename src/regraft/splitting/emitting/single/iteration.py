@@ -26,9 +26,12 @@ from regraft.splitting.emitting.single.values import (
 
 
 def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
-    """Return a value to take the elements from that a `for` runs over, a list that is known one by
-    one as a sequence, and the name of the number of iterations; raise Inexpressible for other
-    values."""
+    """Return the value that a `for` takes its elements from, and the name of the number of
+    iterations.
+
+    A list or tuple whose elements are known becomes an ONNX sequence; a range, a list of run time
+    and a tensor stay. Raises Inexpressible for other values.
+    """
     reader = Elements(graph)
     if isinstance(values, Items) and values.kind in ("list", "tuple"):
         template = unify([Items("list", values.values), Items("list", ())])
@@ -49,8 +52,9 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
 
 
 def element_of_iteration(graph: Graph, values: Value, iteration: str) -> Value:
-    """Return the value of the loop's variable in the iteration whose number is named
-    `iteration`."""
+    """Return the element of `values` that a `for` assigns to its variable in one iteration. values:
+    the result of `prepare_iterable`. iteration: the name of the iteration's number, which counts
+    from 0."""
     reader = Elements(graph)
     if isinstance(values, Range):
         offset = numbers.arithmetic(graph, "*", Number(iteration, "int", 2**40), Const(values.step))

@@ -1,6 +1,8 @@
 """Types of the values where paths meet, and the expression of each path's value in the type.
 
-A type is a template: a value whose leaves without a name get their names when the paths have met.
+A type is a template: a value whose leaves (numbers, tensors and lists, as `values.leaves` gives
+them) have the name "" where they are to get one when the paths have met. Other leaves are the same
+value on all paths.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ class Inexpressible(Exception):
 
 
 def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
-    """Return the type, a template, of a name that holds one of `values`.
+    """Return the type, a template, of a name that holds one of `values`, the values of the paths
+    that meet.
 
-    UNDEFINED values are left out; UNDEFINED is returned where all values are. The value itself is
+    UNDEFINED values are ignored; UNDEFINED is returned where all values are. The value itself is
     returned where all values are the same constant, or all are `outer`, the value before the paths
     parted. Tensors of several ranks get the rank None, lists of several lengths become a sequence.
     Raises Inexpressible where the values have no type in common.
@@ -68,8 +71,8 @@ def all_of_type(values: list[Value], kind: type[T]) -> list[T]:
 
 
 def unify_numbers(values: list[Value]) -> Number | None:
-    """Return the type of numbers of one kind; None where the values are others or of several
-    kinds."""
+    """Return the type that numbers of one kind have in common, with the largest of their bounds;
+    None for numbers of several kinds, and where a value is no number."""
     kinds = {number_kind(value) for value in values}
     if None in kinds or len(kinds) > 1:
         return None
@@ -87,7 +90,7 @@ def unify_nested_lists(values: list[Value]) -> NestedList:
 
 
 def disagreement(values: list[Value]) -> Inexpressible:
-    """Return the error for values that have no type in common."""
+    """Return the error, for the caller to raise, for values that have no type in common."""
     descriptions = sorted({describe_value(value) for value in values})
     return Inexpressible(
         " and ".join(descriptions)
@@ -119,8 +122,12 @@ def unify_tensors(values: list[Tensor]) -> Tensor:
 
 
 def unify_items(values: list[Items], outer: Value) -> Value:
-    """Return the type of lists, tuples or dicts, element by element; lists of several lengths or
-    types become a sequence. Raises Inexpressible for other structures that differ."""
+    """Return the type of lists, tuples, dicts or objects of known elements, element by element;
+    lists of several lengths or types become a sequence. Raises Inexpressible for other structures
+    that differ.
+
+    outer: the value before the paths parted; its elements stay where no path changes them.
+    """
     first = values[0]
     have_equal_structure = (
         len({(value.kind, len(value.values), value.keys) for value in values}) == 1
@@ -148,9 +155,10 @@ def unify_items(values: list[Items], outer: Value) -> Value:
 
 
 def sequence_type(values: list[Value]) -> Value:
-    """Return the type of a list whose length the paths decide.
+    """Return the type, a Sequence without a name, of a list that is one of `values`, whose lengths
+    may differ.
 
-    Raises Inexpressible unless its elements are numbers of one kind or tensors of one dtype.
+    Raises Inexpressible unless all elements are numbers of one kind, or tensors of one dtype.
     """
     elements: list[Value] = []
     for value in values:
@@ -171,10 +179,11 @@ def sequence_type(values: list[Value]) -> Value:
 
 
 def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
-    """Return the names in `graph` of the parts of `value`, one for each leaf of the template
-    without a name.
+    """Return the names in `graph` of the parts of `value`, one for each leaf of the template whose
+    name is ""; nodes for constants and lists are added.
 
-    value: None on a path that raises, where placeholders are named whose computation fails.
+    value: UNDEFINED on a path that never assigns it, where a placeholder is named; None on a path
+    that raises, where the computation of the placeholder fails.
     """
     if isinstance(template, Items) and isinstance(value, Items):
         pairs = zip(value.values, template.values, strict=True)
@@ -195,9 +204,10 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
 
 
 def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
-    """Add a value of the leaf's type that is never read; return its name.
+    """Add a value of the type `leaf` for an output whose value is never read; return its name.
 
-    zero: the name of a zero that the value has to depend on, None for no zero.
+    zero: the name of an int64 from which the value is computed, so that it fails with it; None for
+    a constant.
     """
     if isinstance(leaf, Sequence):
         if zero is None:
@@ -213,8 +223,8 @@ def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
 
 
 def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
-    """Return the name of a list as an ONNX sequence, for which a node is added where the elements
-    are known one by one."""
+    """Return the name of a list as an ONNX sequence of the type `template`: its own, or that of a
+    new node where the elements are known one by one."""
     if isinstance(value, Sequence):
         return value.name
     assert isinstance(value, Items)
@@ -238,8 +248,8 @@ def name_of(graph: Graph, value: Value) -> str:
 
 
 def fill_template(template: Value, names: list[str]) -> Value:
-    """Return the template with the next of `names` in every leaf without a name; these are taken
-    out of `names`."""
+    """Return a copy of the template in which each leaf with the name "" gets the first of `names`,
+    from which it is removed."""
     if isinstance(template, Items):
         return Items(
             template.kind,
@@ -252,8 +262,11 @@ def fill_template(template: Value, names: list[str]) -> Value:
 
 
 def find_aliases(outcomes: list[Names]) -> dict[str, str]:
-    """Return, by names that hold the same list as another name on all paths that define them, that
-    other name, which is no alias itself."""
+    """Return the names that hold the same list object as another name on all paths that assign
+    them, each with that other name, which is no alias itself.
+
+    outcomes: the names with their values at the end of each path.
+    """
     first_by_alias: dict[str, str] = {}
     keys = sorted(
         {key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)}
@@ -280,14 +293,18 @@ def find_aliases(outcomes: list[Names]) -> dict[str, str]:
 
 
 def is_alias(names: Names, key: str, first: str) -> bool:
-    """Return whether `key` holds nothing or the same object as `first`."""
+    """Return whether the name `key` has no value, or the very object that the name `first` has."""
     value = names.get(key, UNDEFINED)
     return value is UNDEFINED or value is names.get(first, UNDEFINED)
 
 
 def check_aliases(names: Names, templates: Names) -> None:
-    """Raise Inexpressible for a list that changes where paths meet and has two names: each would
-    get its own copy."""
+    """Raise Inexpressible for a list in `names` that changes where paths meet and that two names
+    hold: each would get its own copy.
+
+    templates: the types of the names where the paths meet; a list changes if its type has leaves
+    without a name.
+    """
     for key, template in templates.items():
         value = names.get(key, UNDEFINED)
         if (
@@ -303,5 +320,5 @@ def check_aliases(names: Names, templates: Names) -> None:
 
 
 def has_unnamed_leaves(template: Value) -> bool:
-    """Return whether a template has leaves that do not have a name yet."""
+    """Return whether a template has leaves with the name "", which are to get one."""
     return any(not leaf.name for leaf in leaves(template))

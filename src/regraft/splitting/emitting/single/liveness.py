@@ -26,8 +26,8 @@ Needs = Mapping[str, frozenset[str]]
 
 
 def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
-    """Return the names needed before `steps`; `needs` are those needed after each way to leave
-    them."""
+    """Return the names whose values are needed before `steps` run. needs: the names needed after
+    each way to leave them."""
     needed = needs["fall"]
     for step in reversed(steps):
         if isinstance(step, RegionStep):
@@ -45,7 +45,8 @@ def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
 
 
 def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
-    """Return the names needed at the start of each iteration; `needs["fall"]` are those needed
+    """Return the names whose values are needed at the start of each iteration of a loop. needs:
+    those needed after each way to leave the block around the loop; `needs["fall"]` are those needed
     after the loop."""
     after = needs["fall"]
     needed = after if step.header else frozenset()
@@ -64,7 +65,8 @@ def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
 def _live_before_statement(
     statement: Statement, needed: frozenset[str], needs: Needs
 ) -> frozenset[str]:
-    """Return the names needed before a statement of the host, from those needed after it."""
+    """Return the names needed before a statement, from those needed after it (`needed`), or after
+    the way by which it leaves the block (`needs`)."""
     if isinstance(statement, (Return, Raise)):
         needed = frozenset()
     elif isinstance(statement, Break):

@@ -55,11 +55,12 @@ Block = Callable[[list[Step], Names, Graph, Exit], Outcome]
 def add_loop(
     block: Block, step: Loop, after: frozenset[str], needs: Needs, names: Names, graph: Graph
 ) -> Names:
-    """Lower a `Loop`, whose node is added to `graph`; return the names needed after it, with its
-    exit code.
+    """Add the `Loop` node of a loop to `graph`; return the names needed after it, with its exit
+    code.
 
     block: lowers steps. after: the names needed after the loop. needs: those needed after the ways
-    to leave the block around it.
+    to leave the block around it. The body is lowered again and again until the types of the values
+    that change between iterations stay the same.
     """
     test, body = rotate_loop(step)
     values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
@@ -92,7 +93,8 @@ def add_loop(
 
 
 def bind_target(step: Loop, header: Names, inner: Graph, iterated: Value) -> None:
-    """Let the variable of a `for` loop hold its value in an iteration; do nothing for `while`.
+    """Set the variable of a `for` loop in `header`, the names at the start of the body, to its
+    element of the iteration; do nothing for `while`.
 
     inner: the graph of the body. iterated: the value that the loop runs over.
     """
@@ -101,7 +103,8 @@ def bind_target(step: Loop, header: Names, inner: Graph, iterated: Value) -> Non
 
 
 def check_aliases_after_iteration(body_names: Names, aliases: dict[str, str]) -> None:
-    """Raise Inexpressible where two names no longer hold one list after an iteration."""
+    """Raise Inexpressible where a name of `aliases` and the name it stands for no longer hold the
+    same list after an iteration."""
     for key, first in aliases.items():
         if body_names.get(key, UNDEFINED) is not body_names.get(first, UNDEFINED):
             raise Inexpressible(
@@ -116,11 +119,17 @@ def body_exit(
     after: frozenset[str],
     running: Value,
 ) -> Exit:
-    """Return the exit of a loop's body, which gives whether the loop goes on, the code of how it
-    was left, and the names needed then; it raises Inexpressible where the list changed that the
-    loop runs over."""
+    """Return the exit of a loop's body: the names it gives are those needed next, the exit code of
+    the loop, and under GOES_ON whether the loop goes on.
+
+    test: the condition for another iteration. head_names, after: the names needed at the start of
+    an iteration, and after the loop. running: what `names[ITERATED]` has to be still; Inexpressible
+    is raised where the list changed that the loop runs over.
+    """
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
+        """Return the names that the body gives where a path leaves it by `way`, with the exit code
+        and GOES_ON."""
         if names[ITERATED] is not running:
             raise Inexpressible("a list that changes while a loop runs over it")
         if way == "return":
@@ -138,8 +147,8 @@ def body_exit(
 
 
 def evaluate_test(test: ast.expr | None, names: Names, graph: Graph) -> Value:
-    """Return the truth of a loop's test, True for no test; raise Inexpressible where the test
-    changes a list."""
+    """Return the truth of a loop's test (a constant or a bool of run time), True for None; raise
+    Inexpressible where the test changes a list."""
     names_before = dict(names)
     truth = Expressions(graph, names).evaluate_truth(test) if test is not None else Const(True)
     if any(names[key] is not value for key, value in names_before.items()):
@@ -150,10 +159,10 @@ def evaluate_test(test: ast.expr | None, names: Names, graph: Graph) -> Value:
 
 
 def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
-    """Return the test by which a loop goes on, and the steps of its body that follow.
+    """Return the test by which a loop goes on, and the steps of its body without this test.
 
-    The test is None, and the steps are the whole body, unless the loop is a `while` that begins
-    with a test to end it.
+    A `while` that begins with a test to `break` gives the opposite of this test; any other loop
+    gives None and its whole body.
     """
     match step:
         case Loop(
@@ -165,8 +174,12 @@ def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
 
 
 def open_body(graph: Graph, carried: Names, names: Names) -> tuple[Graph, Names]:
-    """Return the graph of a loop's body, whose inputs are the number of the iteration, a condition
-    and the carried values, and the names at its start."""
+    """Return a new graph for a loop's body, and the names at its start, in which carried names have
+    the graph's inputs as values.
+
+    The inputs are the number of the iteration, a condition and the carried values. carried: the
+    types of the names that change between iterations. names: the names at the loop, which stay.
+    """
     inner = graph.new_child()
     inner.inputs = [(inner.new_name(), Number("", "int")), (inner.new_name(), Number("", "bool"))]
     inner.condition = inner.inputs[1][0]
@@ -180,8 +193,12 @@ def open_body(graph: Graph, carried: Names, names: Names) -> tuple[Graph, Names]
 
 
 def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
-    """Return the types of the names that change in an iteration, given those found so far,
-    `carried`; raise Inexpressible for a name without a common type."""
+    """Return the types of the names that change in an iteration; raise Inexpressible for a name
+    without a type that fits all iterations.
+
+    entry, body_names: the names before the loop and after an iteration. carried: the types so far,
+    from which the new ones follow.
+    """
     templates = {}
     for key, value in entry.items():
         try:
@@ -201,8 +218,8 @@ def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
 
 
 def widen(template: Value) -> Value:
-    """Return the type with the bound SAFE_BOUND for its whole numbers without a name, which are
-    carried."""
+    """Return the type with the bound SAFE_BOUND for its ints without a name: after many iterations
+    they may be as large."""
     if isinstance(template, Number) and not template.name:
         return replace(template, bound=SAFE_BOUND)
     if isinstance(template, Items):
@@ -211,8 +228,9 @@ def widen(template: Value) -> Value:
 
 
 def limit_numbers(graph: Graph, value: Value, limit: int) -> Value:
-    """Return the value, in which ints that may exceed `limit` fail at run time unless they are
-    below SAFE_BOUND, so that they can be carried; raise Inexpressible for such a constant."""
+    """Return the value with a check of each int whose bound is above `limit`: it fails at run time
+    unless it is below SAFE_BOUND, so that a loop can carry it. Raises Inexpressible for a constant
+    above `limit`."""
     if isinstance(value, Const) and type(value.value) is int and bound(value) > limit:
         raise Inexpressible(f"the whole number {value.value}, which a loop carries,")
     if isinstance(value, Number) and value.kind == "int" and bound(value) > limit:
@@ -241,8 +259,8 @@ def close_loop(
     inner: the graph of the body. entry, body_names: the names before the loop and after an
     iteration. carried: the types of those that change. names: all names at the loop. test: the test
     before the first iteration, None for no test. count: the name of the number of iterations; ""
-    where the test alone decides. Raises Inexpressible for a list that is held twice or iterated
-    over while it changes, and for a loop that carries nothing but may fail.
+    where the test alone decides. Raises Inexpressible for a list that two names hold or that
+    changes while the loop runs over it, and for a loop that carries nothing but may fail.
     """
     check_aliases(entry, carried)
     check_aliases(body_names, carried)
@@ -277,7 +295,11 @@ def close_loop(
 
 
 def check_iterated(names: Names, templates: Names) -> None:
-    """Raise Inexpressible for a list that changes in the loop that runs over it."""
+    """Raise Inexpressible where a list that the loop around runs over (`names[ITERATED]`) changes.
+
+    templates: the types of the names where paths meet; a list changes if its type is not the list
+    itself.
+    """
     for key, template in templates.items():
         value = names.get(key, UNDEFINED)
         is_changed = isinstance(value, (Items, Sequence)) and template is not value

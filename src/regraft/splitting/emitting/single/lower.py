@@ -62,7 +62,8 @@ MAX_INLINE_DEPTH = 18
 
 
 class Lowering:
-    """Lowers steps to nodes of graphs, and holds the place in the source that a refusal names."""
+    """Lowers steps of the host to nodes of graphs. `place`: file and line of the current step,
+    which errors name."""
 
     def __init__(self, path: str, regions: Regions) -> None:
         self.regions = regions
@@ -73,7 +74,11 @@ class Lowering:
         return Unsplittable(*self.place, f"{reason} cannot be part of a single ONNX file")
 
     def lower_program(self, steps: list[Step], names: Names, graph: Graph) -> Value:
-        """Lower a whole program; return the value of its result. Raises Unsplittable."""
+        """Add the nodes of a whole program to `graph`; return the value of its result. Raises
+        Unsplittable for what ONNX cannot express, and for a program that only raises.
+
+        names: the inputs' values by name, which gets the program's variables.
+        """
         no_names: frozenset[str] = frozenset()
         leave = Exit(
             dict.fromkeys(EXIT_CODES, no_names),
@@ -88,8 +93,11 @@ class Lowering:
         return outcome[RESULT]
 
     def lower_block(self, steps: list[Step], names: Names, graph: Graph, leave: Exit) -> Outcome:
-        """Lower steps and the exit after them; return the names that the exit gives, None if all
-        paths raise. `names` is changed."""
+        """Add the nodes of steps, and of the exit after them, to `graph`; return the names that the
+        exit gives, None if all paths raise.
+
+        `names` is changed by the assignments of the steps. Raises Inexpressible.
+        """
         for position, source_step in enumerate(steps):
             step, next_steps = source_step, steps[position + 1 :]
             if isinstance(step, HostStep):
@@ -126,15 +134,17 @@ class Lowering:
         return leave.finish("fall", names, graph)
 
     def branch_of_check(self, statement: Check) -> Branch:
-        """Return the branch, at the current place, that raises where the test does not hold."""
+        """Return an `assert` as a branch at the current place that raises AssertionError where the
+        test does not hold."""
         path, line = self.place
         error = Raise(ast.Name("AssertionError", ast.Load()))
         arms: list[Arm] = [(statement.test, []), (None, [HostStep(error)])]
         return Branch(arms, line, path, [])
 
     def lower_statement(self, statement: Statement, names: Names, graph: Graph) -> bool:
-        """Lower one statement of the host, which may change `names`; return whether it leaves the
-        block."""
+        """Add the nodes of one statement of the host to `graph`, and change `names` as it does;
+        return whether it leaves the block (return, break, continue). Raises Inexpressible for
+        `base[index] = value`."""
         reader = Expressions(graph, names)
         match statement:
             case Assign(target, value):
@@ -154,8 +164,11 @@ class Lowering:
 
     def lower_branch(self, arms: list[Arm], names: Names, graph: Graph, leave: Exit) -> Outcome:
         """Lower a branch whose arms end as `leave` says; return the names where they meet, None if
-        all raise. More than three comparisons of one name with ints are searched by halving
-        them."""
+        all raise.
+
+        Where a test is known, only its arm is lowered. More than three comparisons of one name with
+        ints are searched by halving them.
+        """
         if not arms or arms[0][0] is None:
             return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
         cases, default_arms = sort_integer_arms(arms)
@@ -188,8 +201,13 @@ class Lowering:
         return self.add_if(name_of(graph, test), sides, names, graph)
 
     def add_if(self, test: str, sides: list[Side], names: Names, graph: Graph) -> Outcome:
-        """Add an `If` of two sides, each lowered on its own copy of the names; return the outcome
-        after it, None if both raise."""
+        """Lower two sides, each on its own copy of the names, and add an `If` on the bool named
+        `test`, unless it would do nothing; return the names with their values after it, None if
+        both sides raise.
+
+        Raises Inexpressible where the sides give a name values of different types, or copies of one
+        list. `names` stays.
+        """
         lowered_sides = self.lower_sides(test, sides, names, graph)
         present = [outcome for _, outcome in lowered_sides if outcome is not None]
         if not present:
@@ -208,8 +226,8 @@ class Lowering:
     def lower_sides(
         self, test: str, sides: list[Side], names: Names, graph: Graph
     ) -> list[tuple[Graph, Outcome]]:
-        """Lower each side into a graph of its own, on a copy of the names; return the graphs and
-        the outcomes, in the order of the sides."""
+        """Lower each side into a new graph within `graph`, on a copy of the names; return the
+        graphs, each with the names at its end (None where it raises), in the order of the sides."""
         place = self.place
         lowered_sides = []
         for side in sides:
@@ -222,10 +240,11 @@ class Lowering:
     def lower_leaving_branch(
         self, step: Branch, next_steps: list[Step], names: Names, graph: Graph, leave: Exit
     ) -> Outcome:
-        """Lower a branch with arms that leave the block, and the steps after it.
+        """Lower a branch with arms that leave the block, and the steps after it; return the names
+        at the end of the block, None if all paths raise.
 
-        Where one arm at most falls through, these steps are put into it; else the arms give a code
-        for the way they ended.
+        Where one arm at most falls through, the steps after it are put into this arm; else the arms
+        give a code for the way they ended, and `resume` tests it.
         """
         falling_arms = [body for _, body in step.arms if "fall" in exit_ways(body)]
         has_else = any(test is None for test, _ in step.arms)
@@ -255,10 +274,12 @@ class Lowering:
         graph: Graph,
         leave: Exit,
     ) -> Outcome:
-        """Go on after a block that may have been left, with the steps after it or by leaving this
-        block, too, and return the outcome; `names` gets the names of `outcome`.
+        """Lower what follows a branch or loop whose end gave an exit code: `next_steps` where it
+        was "fall", else the same way out of this block. Return the names at the end of this block,
+        None if all paths raise.
 
-        possible_ways: the ways in which the block may have ended.
+        outcome: the names at the end of the branch or loop, with the code; `names` gets their
+        values. possible_ways: the ways in which it may have ended.
         """
         names.update(
             (key, value)
@@ -286,8 +307,8 @@ class Lowering:
     def dispatch_exits(
         self, leaving_ways: list[str], exit_code: Value, names: Names, graph: Graph, leave: Exit
     ) -> Outcome:
-        """Leave the block in the way, one of `leaving_ways`, that the exit code tells at run time;
-        return the outcome."""
+        """Leave the block in the one of `leaving_ways` whose code `exit_code` is at run time, by
+        nested `If`s; return the names that `leave` gives then."""
         if len(leaving_ways) == 1:
             return leave.finish(leaving_ways[0], names, graph)
         is_first_way = graph.add(
@@ -304,8 +325,11 @@ class Lowering:
     def lower_loop(
         self, step: Loop, next_steps: list[Step], names: Names, graph: Graph, leave: Exit
     ) -> Outcome:
-        """Lower a loop without the steps after it; return the names at its end, with its
-        exit code."""
+        """Lower a loop, but not the steps after it; return the names that are needed after it, with
+        its exit code, None if all paths raise.
+
+        A `while True` that ends in its first iteration on every path needs no `Loop`.
+        """
         after = live_names(next_steps, leave.needs)
         if step.header is None and exit_ways(step.body) <= {
             "break",

@@ -86,9 +86,9 @@ def arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Value:
 
 
 def checked_arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Number:
-    """Return a sum, difference or product of whole numbers; `op` is ONNX's operator. Where the
-    bounds allow a result that does not fit into 64 bits, it fails at run time unless it is below
-    SAFE_BOUND."""
+    """Add nodes for a sum, difference or product of ints and return it; `op` is ONNX's operator
+    ("Add", "Sub", "Mul"). Where the bounds allow a result that does not fit into 64 bits, it fails
+    at run time unless it is below SAFE_BOUND."""
     names = [name_of(graph, operand) for operand in (left, right)]
     result_bound = bound(left) * bound(right) if op == "Mul" else bound(left) + bound(right)
     result = graph.add(op, *names)
@@ -101,8 +101,8 @@ def checked_arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Numb
 
 
 def require_fit(graph: Graph, name: str, size: str) -> Number:
-    """Return the whole number `name`, which fails at run time unless `size` (float64) is below
-    SAFE_BOUND."""
+    """Return the int named `name` with a check that fails at run time unless `size`, the name of
+    its absolute value as float64, is below SAFE_BOUND."""
     is_below = graph.add("Less", size, graph.number(float(SAFE_BOUND), "float"))
     zero = graph.add_check(
         is_below, "OverflowError: a whole number of Python that does not fit into 64 bits"
@@ -111,8 +111,8 @@ def require_fit(graph: Graph, name: str, size: str) -> Number:
 
 
 def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
-    """Return the value; an int whose bound is above `limit` fails at run time unless it is below
-    `limit`. Other numbers stay as they are."""
+    """Return an int whose bound is above `limit` with a check that fails at run time unless it is
+    below `limit`. Other numbers are returned as they are."""
     if number_kind(value) != "int" or bound(value) <= limit:
         return value
     name = name_of(graph, value)
@@ -125,8 +125,8 @@ def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
 
 
 def float_arithmetic(graph: Graph, op: str, left: str, right: str) -> Number:
-    """Return an operation on floats, given by their names, `%` with Python's sign; raise
-    Inexpressible for `//`."""
+    """Return `left op right` of two floats, which are named; `%` has the sign of the divisor as in
+    Python. Raises Inexpressible for `//`."""
     if op == "//":
         raise Inexpressible("// of floats")
     if op != "%":
@@ -146,8 +146,8 @@ def float_arithmetic(graph: Graph, op: str, left: str, right: str) -> Number:
 
 
 def require_nonzero(graph: Graph, value: Value) -> Value:
-    """Return a divisor, which fails at run time with ZeroDivisionError where it is zero, a bool as
-    an int; raise Inexpressible for the constant zero."""
+    """Return a divisor with a check that fails at run time with ZeroDivisionError where it is zero;
+    a bool becomes an int. Raises Inexpressible for the constant zero."""
     if isinstance(value, Const):
         if not value.value:
             raise Inexpressible("a division by zero")
@@ -164,7 +164,7 @@ def require_nonzero(graph: Graph, value: Value) -> Value:
 
 
 def as_int(graph: Graph, value: Value) -> Value:
-    """Return a bool as the int that it is, and any other number itself."""
+    """Return a bool as an int, 0 or 1; any other number as it is."""
     if isinstance(value, Const):
         return Const(int(value.value)) if isinstance(value.value, bool) else value
     if number_kind(value) == "bool":
@@ -173,8 +173,8 @@ def as_int(graph: Graph, value: Value) -> Value:
 
 
 def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
-    """Return the name of a number as float64; with `exact` an int above 2**53, which may be no
-    float64, fails at run time.
+    """Return the name of a number as float64, which a node converts if needed; with `exact` an int
+    above 2**53, which may be no float64, fails at run time.
 
     Raises Inexpressible for a constant that is too large, or with `exact` no float64.
     """
@@ -194,7 +194,7 @@ def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
 
 
 def _convert_constant(convert: Callable[[Any], Any], constant: Any) -> Any:
-    """Return a constant number as `convert` gives it, a builtin such as `int` or `round`; raise
+    """Return `convert(constant)`, where `convert` is a builtin such as `int` or `round`; raise
     Inexpressible where it fails, as for infinity."""
     try:
         return convert(constant)
@@ -226,8 +226,8 @@ def convert_number(graph: Graph, kind: str, value: Value) -> Value:
 
 
 def truncate_to_int(graph: Graph, name: str) -> Number:
-    """Return a float64 cut to a whole number; fails at run time for NaN, infinities and numbers
-    beyond 64 bits."""
+    """Return the float64 named `name` cut to an int; it fails at run time for NaN, infinities and
+    numbers of SAFE_BOUND or more."""
     return require_fit(
         graph, graph.add("Cast", name, to=onnx.TensorProto.INT64), graph.add("Abs", name)
     )
@@ -247,8 +247,9 @@ def truth(graph: Graph, value: Value) -> Value:
 
 
 def compare_numbers(graph: Graph, op: str, left: Value, right: Value) -> Value:
-    """Return a comparison of two numbers, exact also between whole numbers and floats; raise
-    Inexpressible for other values and operators."""
+    """Return `left op right`, a truth value, for a comparison of two numbers; ints are compared
+    exactly with floats, or fail at run time. Raises Inexpressible for other values and
+    operators."""
     if op not in COMPARISONS:
         raise Inexpressible(f"the comparison {op}")
     onnx_op, function = COMPARISONS[op]
@@ -268,8 +269,8 @@ def compare_numbers(graph: Graph, op: str, left: Value, right: Value) -> Value:
 
 
 def min_or_max(graph: Graph, function_name: str, left: Value, right: Value) -> Value:
-    """Return `min(left, right)` or `max(left, right)`: the left one unless the right one is less or
-    greater. Raises Inexpressible for numbers of two kinds."""
+    """Return `min(left, right)` or `max(left, right)`, as `function_name` says; of equal numbers
+    the left one. Raises Inexpressible for numbers of two kinds and for bools."""
     kind = number_kind(left)
     if isinstance(left, Const) and isinstance(right, Const):
         return Const(
@@ -289,7 +290,8 @@ def min_or_max(graph: Graph, function_name: str, left: Value, right: Value) -> V
 
 
 def negate_number(graph: Graph, value: Value) -> Value:
-    """Return `-value` of a number; raise Inexpressible for other values."""
+    """Return `-value` of a number, of which bools become ints; raise Inexpressible for other
+    values."""
     if number_kind(value) is None:
         raise Inexpressible(f"the negative of {describe_value(value)}")
     if isinstance(value, Const):
@@ -299,7 +301,7 @@ def negate_number(graph: Graph, value: Value) -> Value:
 
 
 def absolute_value(graph: Graph, value: Value) -> Value:
-    """Return `abs(value)`."""
+    """Return `abs(value)` of a number, of which bools become ints."""
     if isinstance(value, Const):
         return Const(abs(value.value))
     value = limit_magnitude(graph, as_int(graph, value), SAFE_BOUND)
@@ -307,7 +309,8 @@ def absolute_value(graph: Graph, value: Value) -> Value:
 
 
 def round_number(graph: Graph, value: Value) -> Value:
-    """Return `round(value)`: the nearest whole number, with halves rounded to the even one."""
+    """Return `round(value)` of a number as an int: the nearest one, with halves rounded to the even
+    one."""
     if isinstance(value, Const):
         return Const(_convert_constant(round, value.value))
     if number_kind(value) != "float":

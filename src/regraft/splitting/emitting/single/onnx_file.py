@@ -45,8 +45,8 @@ METADATA_KEY = "regraft"  # the key in the file's metadata
 def build_onnx_model(
     program: Program, directory: Path, manifest: dict[str, Any]
 ) -> onnx.ModelProto:
-    """Return the host's program around the regions of `directory` as one model, with what the file
-    holds about itself in its metadata.
+    """Return the host's program around the compiled regions of `directory` as one ONNX model, whose
+    metadata describe its inputs and result.
 
     Raises Unsplittable with file, line and reason where ONNX cannot express it.
     """
@@ -74,9 +74,11 @@ def build_onnx_model(
 
 
 def add_inputs(graph: Graph, descriptions: dict[str, dict[str, Any]]) -> Names:
-    """Add the tensors among the network's inputs to the graph, and return them by name.
+    """Make the tensors among the network's inputs the inputs of the graph, and return them as
+    values by name.
 
-    The host's program holds the other inputs as constants. Sizes that are open get names.
+    descriptions: the manifest's entry of each input. Constants among the inputs are left out, as
+    they stand in the program itself; open sizes (None) get names.
     """
     names: Names = {}
     for key, description in descriptions.items():
@@ -110,23 +112,24 @@ def check_weights(graph: Graph, path: str) -> None:
 
 
 def add_metadata(model: onnx.ModelProto, **facts: Any) -> None:
-    """Add facts, which have to be JSON, to those that the file holds about itself in its
-    metadata."""
+    """Add `facts`, which have to be JSON, to the dictionary in the model's metadata, in place;
+    facts of the same names are replaced."""
     recorded = json.loads(model.metadata_props[0].value) if model.metadata_props else {}
     helper.set_model_props(model, {METADATA_KEY: json.dumps({**recorded, **facts})})
 
 
 def max_depth(graph: Graph) -> int:
-    """Return the largest depth of a graph and the graphs within it."""
+    """Return the largest `depth` among a graph and those within it."""
     return max([graph.depth, *map(max_depth, graph.children())])
 
 
 def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
-    """Let each leaf of a result be an output of the graph, named `name` and its place in the
-    result; return a tree that says how the result is built from them.
+    """Make each leaf (number, tensor or list) of a result an output of the graph, named `name` and
+    its place in the result; return a tree that says how the result is built from them.
 
     The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
-    "numbers" or "sequence". Raises Unsplittable for what cannot be a result.
+    "numbers" or "sequence". classes: form and fields of each class of a result. Raises Unsplittable
+    for what cannot be a result.
     """
     if isinstance(value, Const) and isinstance(value.value, PLAIN_RESULTS):
         return {"value": value.value}
@@ -142,7 +145,8 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
 
 
 def add_result_items(graph: Graph, value: Items, name: str, classes: Classes) -> dict[str, Any]:
-    """Let each leaf of a tuple, list, dict or object be an output; return its tree."""
+    """Make each leaf of a tuple, list, dict or object an output of the graph; return its tree, as
+    `add_results` does."""
     keys = value.keys or range(len(value.values))
     parts = [
         add_results(graph, element, f"{name}_{key}", classes)
@@ -157,7 +161,8 @@ def add_result_items(graph: Graph, value: Items, name: str, classes: Classes) ->
 
 
 def kind_of_result(value: Number | Tensor | Sequence | NestedList) -> str:
-    """Return the key of an output in the tree of a result: "numbers", "sequence" or "tensor"."""
+    """Return the key of an output in the tree of a result: "numbers" where it is returned as
+    Python's numbers, "sequence" for a list of tensors, "tensor" for a tensor."""
     if isinstance(value, (Number, NestedList)):
         return "numbers"
     if isinstance(value, Sequence):
@@ -166,8 +171,10 @@ def kind_of_result(value: Number | Tensor | Sequence | NestedList) -> str:
 
 
 def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
-    """Return the result as the network gives it, with arrays for tensors, from its tree and the
-    outputs by name."""
+    """Return the network's result, with arrays for tensors.
+
+    tree: how it is built, as `add_results` says. outputs: the outputs of the ONNX model by name.
+    """
     ((kind, part),) = tree.items()
     if kind == "value":
         return part
@@ -192,7 +199,8 @@ def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
 
 
 def to_python(value: Any) -> Any:
-    """Return a tensor or list of tensors as Python's numbers."""
+    """Return an array as a Python number or nested lists of them; a list of arrays as the list of
+    these."""
     return (
         [to_python(element) for element in value]
         if isinstance(value, list)
@@ -201,8 +209,8 @@ def to_python(value: Any) -> Any:
 
 
 def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
-    """Return the facts that the file holds about itself; raise ValueError for a file that Regraft
-    did not write."""
+    """Return the dictionary that Regraft wrote into the file's metadata; raise ValueError for a
+    file without it. path: the file's, for the message."""
     recorded = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if recorded is None:
         raise ValueError(f"{path} is no network that was split")
@@ -213,7 +221,10 @@ def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str
 class SingleFile:
     """A network in one ONNX file, called like the original: torch tensors in and out.
 
-    ONNX Runtime refuses inputs of types and sizes that the network was not split for.
+    report: the report of the split. scratch: an object, such as a temporary directory, that is kept
+    alive as long as this one. `packed`: None, or how the parts of the original's arguments are the
+    file's inputs. Raises ValueError for a file that ONNX Runtime cannot load or Regraft did not
+    write; ONNX Runtime refuses inputs of types and sizes that the network was not split for.
     """
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
@@ -254,5 +265,5 @@ class SingleFile:
         )
 
     def save(self, path: str | Path) -> None:
-        """Copy the file, which any ONNX Runtime can load."""
+        """Copy the file to `path`, where any ONNX Runtime can load it."""
         shutil.copyfile(self.path, path)

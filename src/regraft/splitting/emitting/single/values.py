@@ -25,8 +25,8 @@ class Const:
 
 @dataclass(frozen=True)
 class Number:
-    """A Python int, float or bool, as a tensor without dimensions; the absolute value of an int is
-    at most `bound`."""
+    """A Python int, float or bool that is computed at run time, named as a tensor without
+    dimensions; the absolute value of an int is at most `bound`."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array; its rank is None where arrays of several ranks meet."""
+    """An array of run time; its rank is None where arrays of several ranks meet."""
 
     name: str
     dtype: str
@@ -58,7 +58,7 @@ class Items:
 @dataclass(frozen=True)
 class Sequence:
     """A list whose length is known only at run time, as an ONNX sequence; `element` is the type of
-    its elements."""
+    its elements, without a name."""
 
     name: str
     element: Number | Tensor
@@ -66,7 +66,8 @@ class Sequence:
 
 @dataclass(frozen=True)
 class NestedList:
-    """The lists that `tolist()` gives: nested as deep as `depth`, of the numbers of a tensor."""
+    """The lists that `tolist()` gives, represented by the tensor `name` itself: nested as deep as
+    `depth`, of Python numbers of the kind `kind`."""
 
     name: str
     kind: str
@@ -76,7 +77,7 @@ class NestedList:
 
 @dataclass(frozen=True)
 class Text:
-    """An f-string with one whole number in it, between the texts `before` and `after`."""
+    """A string of run time: one whole number between the texts `before` and `after`."""
 
     before: str
     number: Number
@@ -113,7 +114,8 @@ def number_kind(value: Value) -> str | None:
 
 
 def bound(value: Value) -> int:
-    """Return the largest absolute value that a whole number or bool may have; 0 for a float."""
+    """Return the largest absolute value that an int or bool may have, a constant's own; 0 for a
+    float."""
     if isinstance(value, Const):
         return abs(int(value.value)) if number_kind(value) != "float" else 0
     assert isinstance(value, Number)
@@ -121,7 +123,7 @@ def bound(value: Value) -> int:
 
 
 def describe_value(value: Value) -> str:
-    """Return a description of the value for messages."""
+    """Return a short description of the value for messages, such as "a tensor of float32"."""
     if isinstance(value, Const):
         return (
             "None" if value.value is None else f"the {type(value.value).__name__} {value.value!r}"
@@ -162,8 +164,8 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
 
 
 def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | NestedList]:
-    """Yield the numbers, tensors and lists in `value` that have an ONNX name, or are to get one, in
-    order."""
+    """Yield the numbers of run time, tensors and lists in a value or template, in order: what has
+    an ONNX name, or ("" as its name) is to get one. Constants have none."""
     if isinstance(value, Items):
         for element in value.values:
             yield from leaves(element)

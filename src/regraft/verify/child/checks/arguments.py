@@ -79,9 +79,9 @@ def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
 
 
 def rated_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with the rate 0.25 for each numeric argument, defaults included, whose name is
-    that of a dropout rate (contains "drop" or is "p"), where the original then runs and draws
-    nothing.
+    """Yield a call with the rate 0.25 for each numeric argument from 0 to below 1, defaults
+    included, whose name is that of a dropout rate (contains "drop" or is "p"), where the original
+    then runs and draws nothing.
 
     In evaluation callers often pass a rate of zero, which hides a function that drops by itself.
     """

@@ -242,9 +242,12 @@ def _concerns(
 def _stored_names(
     stores: list[_Store], code: _Code, names: frozenset[str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the attributes among `names` that stores of a function assign, with a flag: the value
-    depends on other parameters than the values of the other attributes do. A name may come several
-    times. A store with a computed name yields all names, with True."""
+    """Yield a pair of a name and a flag for each assignment in a function to an attribute among
+    `names`. The flag tells that it and the assignments to each other such attribute depend on
+    parameters, and on no common one.
+
+    A name may come several times. An assignment with a computed name yields all names, with True.
+    """
     relevant = [store for store in stores if store.attribute in names]
     origins = [_origins(store.value, code) for store in relevant]
     for store, own_origins in zip(relevant, origins, strict=True):

@@ -108,8 +108,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_predicate(node) if is_predicate(node) else self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """Return an operation so that it reports the effects of its operands, a step so that it
-        reports its value; others with their parts visited."""
+        """Visit the parts of an operation, and wrap it, if it is new, into a call that reports the
+        effects of its operands, or, for a step such as `//`, its value; return the result."""
         wanted = required_of_operands(node)
         if not wanted:
             return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
@@ -141,8 +141,9 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Return a call that tests, bounds, chooses or selects so that it reports what it does;
-        others with their parts visited."""
+        """Visit the parts of a call; wrap it, if it is new and tests, rounds, bounds or chooses,
+        into one that reports what it does, or, if it selects by a mask, wrap the mask. Return the
+        result."""
         if is_truth_call(node) or is_step(node):
             return self._visit_predicate(node)
         wanted, position = required_results(node), mask_position(node)
@@ -154,7 +155,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_selection(node, position)
 
     def _visit_bound_or_choice(self, node: ast.Call, wanted: tuple[str, ...]) -> ast.AST:
-        """Return a call that bounds or chooses so that it reports its operands and result."""
+        """Return a call of the reporting function that makes the call `node`, which bounds or
+        chooses, and records the events of `wanted`; a condition is added for it."""
         number = self._add_condition(node.lineno, ast.unparse(node), wanted)
         self.generic_visit(node)
         name = ast.Constant(self._change.definition)
@@ -197,7 +199,9 @@ class ReportingTransformer(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), arguments, []), node)
 
     def _wrap_operation(self, node: ast.BinOp, text: str, wanted: tuple[str, ...]) -> ast.expr:
-        """Return a call that computes a binary operation and records its operands' effects."""
+        """Return a call of the reporting function that computes a binary operation and records
+        which events of `wanted` its operands cause; a condition with the text `text` is added for
+        it."""
         condition_id = [
             ast.Constant(self._change.definition),
             ast.Constant(self._add_condition(node.lineno, text, wanted)),

@@ -213,7 +213,8 @@ class Conditions:
     def _record_call(
         self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Call a function that chooses or bounds, note the result, and return what it returns."""
+        """Call a function that chooses or bounds, note in condition `number` of definition `name`
+        what it did to its operands, and return its result."""
         result = function(*args, **kwargs)
         condition = self._conditions[name][number]
         owner = getattr(function, "__self__", None)

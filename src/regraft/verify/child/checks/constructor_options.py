@@ -172,8 +172,9 @@ def _overrides(
 
 
 def _opposites(part: Part, words: frozenset[str]) -> Iterator[tuple[tuple[str, ...], Part]]:
-    """Yield pairs of an option's name and the part with its opposite value, or zero, at most
-    `_OPPOSITES`."""
+    """Yield, for each numeric option of a part (argument of its constructor, or field of a
+    configuration among these) whose name is in `words`, the pair ((name,), part) of the part with
+    the opposite number, and with zero; at most `_OPPOSITES` pairs."""
     pairs: list[tuple[tuple[str, ...], Part]] = []
     for name, argument in part.arguments.items():
         if is_config(argument):
@@ -228,7 +229,8 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
 
 
 def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
-    """Yield other values for an argument; for a class of layers another class."""
+    """Yield other values for the argument `name` whose value is `value`: for a class of layers
+    another class, and those of `config_variations.second_values`."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         is_activation = value.__module__.endswith("activation")
         yield from (
@@ -275,9 +277,8 @@ def _with_values_of(
 
 
 def options_read(definition: str, session: Session) -> dict[str, Option]:
-    """Return by name the options that changed lines of a definition read in either version, also
-    through attributes.
-    """
+    """Return by name the options (parameters of the constructor, or fields of a configuration) that
+    changed lines of a definition read in either version, also through attributes of `self`."""
     option_by_name: dict[str, Option] = {}
     for changes, module in (
         (session.changes, session.changed),
@@ -292,8 +293,9 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
 
 
 def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
-    """Yield the options that the changed lines of a definition in one module read, also through
-    attributes; an option may come several times."""
+    """Yield the options (parameters of the constructor, or fields of a configuration) that the
+    changed lines of a definition in one module read, also through attributes of `self`; an option
+    may come several times."""
     path = str(module.__file__)
     tree = syntax_tree(path)
     definition = next(
@@ -323,8 +325,8 @@ class _Construction:
     def of(
         cls, definition: ast.AST | None, tree: ast.Module, configs: frozenset[str]
     ) -> _Construction:
-        """Return the construction of a definition of a file; that of a function, or of None, is
-        empty."""
+        """Return the construction of a class of a file, from its own constructor and those of its
+        bases in the file; that of a function, or of None, is empty."""
         classes = [definition, *_base_classes(definition, tree)]
         attributes = {
             name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
@@ -413,8 +415,9 @@ def _constructor_lines(node: ast.AST | None) -> range:
 
 
 def _parameter_names(node: ast.AST | None, configs: frozenset[str]) -> frozenset[str]:
-    """Return the names of the parameters of a class's own constructor without `self`,
-    configurations, *args and **kwargs."""
+    """Return the names of the parameters of the `__init__` that a class defines itself, without
+    `self`, configurations, *args and **kwargs; none where it defines no `__init__`, and for a
+    function or None."""
     function = _constructor(node)
     if function is None:
         return frozenset()

@@ -112,7 +112,8 @@ def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, Code
 
 @contextmanager
 def code_swapped(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
-    """Let functions run other code in the body, in place, and restore their own code at its end."""
+    """Replace, in the body, the code of each function that is a key of `edited` by the code that is
+    its value, in place; restore it at the end."""
     original_codes = {function: function.__code__ for function in edited}
     for function, code in edited.items():
         function.__code__ = code

@@ -168,8 +168,8 @@ class LateValues:
     def _hook(
         self, definition: str, stores: Mapping[str, LateStore], initial: Mapping[str, str]
     ) -> Any:
-        """Return a hook that adds to `varied` the attributes of a module that differ from their
-        initial repr."""
+        """Return a hook for modules that adds to `varied` each attribute, as (definition, name),
+        whose repr then differs from its initial one."""
 
         def note(part: Any, *_: Any) -> None:
             """Add to `varied` the attributes whose repr is not the initial repr; change nothing

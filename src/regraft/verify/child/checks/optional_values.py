@@ -221,7 +221,8 @@ def _masks_like(
 
 
 def _integers_like(rows: int, length: int) -> list[tuple[str, Any]]:
-    """Return integers for each position and for each row, each after its description."""
+    """Return two tensors of integers, each after its description: one of shape (rows, length)
+    that counts up from 0 and starts again halfway, and one of shape (rows,), its first column."""
     restarting = torch.arange(length).remainder(max(2, length // 2)).expand(rows, length).clone()
     return [
         ("whole numbers that start again", restarting),

@@ -77,7 +77,8 @@ def _shared_sizes(call_tensors: list[Any]) -> list[_Size]:
     sizes = [_Size(size, tuple(axes)) for size, axes in axes_by_size.items() if len(axes) > 1]
 
     def sort_key(size: _Size) -> tuple[bool, bool, int]:
-        """Return the place of a size in the order of the trials."""
+        """Return a key that puts sizes of widths of features alone last, then those of batches
+        alone, and among the others those that few axes share first."""
         has_features_only = all(
             is_feature_width(call_tensors[number], dim) for number, dim in size.axes
         )

@@ -122,7 +122,8 @@ def _is_image(tensor: Any) -> bool:
 
 
 def _count_elements(tensors: list[Any], size: int, target: int) -> float:
-    """Return the number of elements of all tensors after one size is changed to another."""
+    """Return the number of elements that the tensors would have together if every dimension of size
+    `size` became `target`."""
     return float(
         sum(
             tensor.numel() * (target / size) ** list(tensor.shape).count(size)
@@ -152,7 +153,8 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
         orders[size] = torch.cat([torch.arange(min(size, target)), random_rows])[:target]
 
     def resize_leaf(leaf: Any) -> Any:
-        """Return an argument with the new sizes."""
+        """Return a tensor with the new sizes in its dimensions, an integer above 2 as its new size,
+        and any other argument as it is."""
         if type(leaf) is int and leaf > 2 and not features:
             return sizes.get(leaf, leaf)
         if not isinstance(leaf, torch.Tensor) or (features and not leaf.is_floating_point()):
@@ -166,8 +168,8 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
 
 
 def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
-    """Return whether the tensors of a call have at most `_ELEMENTS` elements together with other
-    sizes."""
+    """Return whether the tensors of a call would have at most `_ELEMENTS` elements together if each
+    dimension whose size is a key of `sizes` got the new size."""
     elements = (
         math.prod(sizes.get(size, size) for size in tensor.shape)
         for tensor in _non_scalar_tensors(call)

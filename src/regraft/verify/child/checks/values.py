@@ -139,8 +139,8 @@ def _clear_first_rows(call: Call) -> Call:
     """
 
     def clear_leaf(leaf: Any) -> Any:
-        """Return a copy of a floating point tensor with its first row zero, any other argument as
-        it is."""
+        """Return a copy of a floating point tensor of at least two dimensions with its first
+        row zero, any other argument as it is."""
         if not _has_real_numbers(leaf) or leaf.dim() < 2:
             return leaf
         cleared = leaf.clone()
@@ -181,7 +181,9 @@ def _replace_integers(
     """
 
     def replace_in_leaf(leaf: Any) -> Any:
-        """Return a copy of an integer tensor with numbers replaced, any other argument as it is."""
+        """Return a copy of an integer tensor in which `values` replace every fifth number, from as
+        many first places on; as it is any other argument and, with `tokens`, a tensor whose largest
+        number is below the largest value."""
         if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)

@@ -284,8 +284,8 @@ def _longer_calls(
 
 
 def _decoding_subject(subject: Subject, together: bool) -> Subject:
-    """Return the subject continuing from its cache, with its last tokens `together` or one by
-    one."""
+    """Return a subject whose model runs on all tokens but the last three, then goes on from its
+    cache with these: `together`, or one by one."""
 
     def build(module: ModuleType) -> Any:
         """Return the subject's model of a module, wrapped to continue from its cache."""

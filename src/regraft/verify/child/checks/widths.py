@@ -43,8 +43,9 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
 
 
 def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> list[int]:
-    """Return at most `_TARGETS` widths to try in the place of a width: the large one, those that
-    give results of the sizes around constants, then these sizes."""
+    """Return at most `_TARGETS` widths to try in the place of `width`: first an odd multiple of it
+    above `WIDE`, then those that scale one of `result_widths` to one of `sizes_around`, then
+    `sizes_around` themselves."""
     large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
     widths_for_results = [
         size * width // result_width
@@ -137,7 +138,9 @@ def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
 
 
 def _resize_part(part: Part, sizes: dict[int, int], features: bool) -> Part:
-    """Return a part with other sizes in its constructor's arguments and its calls."""
+    """Return a part in which sizes that are keys of `sizes` have their new values, in the
+    constructor's arguments and in the calls; with `features` only last dimensions of the calls
+    change."""
     arguments = {
         name: _resize_argument(name, value, sizes) for name, value in part.arguments.items()
     }

@@ -71,7 +71,8 @@ def config_names(source: str) -> frozenset[str]:
 
 @functools.cache
 def _reads_of_configs(source: str) -> tuple[frozenset[str], _Reads]:
-    """Return the names that hold configurations in a source, and all that is read of them."""
+    """Return the names of parameters that hold configurations in a source, and all attributes that
+    are read of them together."""
     tree = ast.parse(source)
     called_names = _called_names(tree)
     reads_by_name: dict[str, _Reads] = {}
@@ -119,7 +120,9 @@ def _reads_of_parameters(
 
 
 def _reads_of_names(tree: ast.AST, names: frozenset[str]) -> dict[str, _Reads]:
-    """Return by name what a tree reads of some names, as variables and as attributes of `self`."""
+    """Return, by name, which attributes a tree reads of each of the names, as variables
+    (`config.size`) and as attributes of `self` (`self.config.size`); names without a read are
+    missing."""
     reads_by_name: dict[str, _Reads] = {}
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -212,7 +215,8 @@ def _configs_in_variables(module: ModuleType) -> Iterator[Any]:
 
 
 def _annotated_class(parameter: inspect.Parameter, module: ModuleType) -> Any:
-    """Return the class of configurations that a parameter's annotation names; None for none."""
+    """Return the class that a parameter's annotation names if it is a class of configurations, but
+    not of a library (with `from_dict`); else None."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         annotation = vars(module).get(annotation.strip("\"' ").rpartition(".")[2])

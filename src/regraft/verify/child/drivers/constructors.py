@@ -130,8 +130,8 @@ def _values_of_parameters(
 
 
 def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the values shrunk by each scale, where they differ from each other and from the
-    values."""
+    """Return the values shrunk by each scale of `config_shrinking.SCALES`, without repetitions and
+    without results equal to `values`."""
     distinct_values = [values]
     for scale in config_shrinking.SCALES:
         small_values = shrink_values(values, scale)
@@ -206,8 +206,8 @@ def _is_text(parameter: inspect.Parameter) -> bool:
 
 
 def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
-    """Return the configuration's value under the name of a parameter, or what the name suggests;
-    None for neither."""
+    """Return the configuration's number, boolean or string under the name of a parameter, else what
+    the name and annotation suggest; None for neither."""
     config_value = getattr(config, parameter.name, None)
     if isinstance(config_value, bool | int | float | str):
         return config_value

@@ -91,8 +91,8 @@ class _Exploration:
         self._has_postponed_only = False
 
     def variations(self) -> Iterator[Candidate]:
-        """Yield the variations that are of use, until no search is left, no run is missing or the
-        time is over."""
+        """Yield the variations of all models that reach new changed lines or contain wanted
+        definitions, until no search is left, no run is missing or the time is over."""
         while (self._turns or self._postponed) and not self._is_over:
             if not self._turns:
                 self._turns, self._postponed = self._postponed, self._turns

@@ -130,9 +130,9 @@ def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
 
 
 def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield tuples of an integer, two and then four times, for each field that the error names,
-    since it may have to be a list; then for all these fields together. The same follows for the
-    fields that the line of the error names."""
+    """Yield the configuration with the integer of a field that the error names as a tuple of two,
+    then of four such integers, since it may have to be a list: for each such field, then for all of
+    them together. Then do so for the fields that the line of the error names."""
     small = problem.small
     for text in (problem.text, problem.line):
         names = [

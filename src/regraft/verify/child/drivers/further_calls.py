@@ -180,6 +180,7 @@ def _without_mask(calls: Calls) -> Calls:
     """Return a function that makes the calls of `calls` without their masks (`MASK_INPUTS`)."""
 
     def unmasked_calls(seed: int) -> tuple[Call, ...]:
+        """Return the calls of a seed without their masks."""
         return tuple(
             Call(
                 call.args,

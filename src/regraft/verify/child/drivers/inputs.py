@@ -89,6 +89,7 @@ class AcceptedInputs:
         one with labels of each kind. Labels depend on the configuration of `model`."""
 
         def make_calls(seed: int) -> tuple[Call, ...]:
+            """Return a call of each size for a seed, and calls at the last size with labels."""
             plain_calls = tuple(make_call(self.spec, size, seed) for size in self.sizes)
             with_labels = (
                 labels.add_labels(plain_calls[-1], model, self.sizes[-1], kind, seed)

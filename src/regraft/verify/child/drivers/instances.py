@@ -160,7 +160,9 @@ def subject_of(instance: Instance) -> Subject:
 
 
 def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description from which a reproducer calls a class or a function of the file."""
+    """Return the description from which a reproducer calls the class or function `name` of the
+    file: its arguments in `values`, configurations apart under "configs", each as a description of
+    its own."""
     plain = {key: value for key, value in values.items() if not is_config(value)}
     configs = {
         key: configuration_objects.recipe_of(value)

@@ -116,7 +116,8 @@ class Flagged(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 @contextmanager
 def flags_set(module: ModuleType, flags: Mapping[str, bool]) -> Iterator[None]:
-    """Set flags of a file's classes and variables within the context."""
+    """Set flags of a file's classes ("Class.NAME") and variables ("NAME") in the body, and restore
+    their values at its end."""
     places = [
         (getattr(module, owner) if owner else module, name, value)
         for flag, value in flags.items()

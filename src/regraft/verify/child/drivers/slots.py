@@ -265,6 +265,7 @@ def with_places(spec: Spec, token: int, count: int) -> Spec:
     places, added = tuple({**counts, token: count}.items()), count - counts.get(token, 0)
 
     def lengthen(slot: Slot) -> Slot:
+        """Return a slot with longer lengths, and with the new places if it has any."""
         dims = (
             dim._replace(extra=dim.extra + added) if dim.of == "length" else dim
             for dim in slot.dims

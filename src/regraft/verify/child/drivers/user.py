@@ -93,9 +93,9 @@ class UserDriver:
 
 
 def _call(entry: Any, number: int) -> Call:
-    """Return the recorded call for one entry of the caller's calls: keywords, positional arguments,
-    or a single argument.
-    """
+    """Return an entry of the caller's list of calls as a recorded call with the label "call
+    NUMBER": a mapping as keywords, a tuple or list as positional arguments, any other value as the
+    only argument."""
     label = f"call {number}"
     if isinstance(entry, Mapping):
         return tree.snapshot((), entry, None, label)
