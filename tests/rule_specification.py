@@ -84,6 +84,8 @@ STRUCTURAL = frozenset(
         "vocabulary",
         "pairwise",
         "expanded_pairwise",
+        "loop_step",
+        "known_tensor",
     }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
@@ -213,10 +215,13 @@ def nodes_of(fragment: Fragment) -> tuple[Node, ...]:
 
 
 def run_target(
-    target: Node, case: Case, values: Mapping[str, Any], several: bool
+    target: tuple[Node, ...], case: Case, values: Mapping[str, Any], several: bool
 ) -> tuple[Any, ...]:
-    """Return the outputs of the target for the values."""
-    result = evaluate(target.apply, {**values, **case.layers})
+    """Return the outputs of the target's last node for the values."""
+    env = {**values, **case.layers}
+    for node in target[:-1]:
+        env[output_of(node)] = evaluate(node.apply, env)
+    result = evaluate(target[-1].apply, env)
     return tuple(result) if several else (result,)
 
 
@@ -496,8 +501,8 @@ def check_rule(
         for transformation in rule.forward
         for alternative in alternatives(transformation)
     ):
-        source, target = nodes_of(forward.source), nodes_of(forward.target)[0]
-        outputs = tuple(map(name_of, target.outputs)) or (output_of(source[-1]),)
+        source, target = nodes_of(forward.source), nodes_of(forward.target)
+        outputs = tuple(map(name_of, target[-1].outputs)) or (output_of(source[-1]),)
         accepted_cases: list[Case] = []
         for nodes in selections(source):
             cases = list(
@@ -547,7 +552,7 @@ def accepted(
 
 def compare(
     rule: RuleSyntax,
-    target: Node,
+    target: tuple[Node, ...],
     case: Case,
     outputs: tuple[str, ...],
     dtypes: tuple[torch.dtype, ...],
@@ -582,7 +587,9 @@ def compare(
             agree(rule, before, after, exact, describe)
 
 
-def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
+def compare_chance(
+    rule: RuleSyntax, target: tuple[Node, ...], case: Case, outputs: tuple[str, ...]
+) -> None:
     """Assert that with dropout in training every value has one mean and spread on both sides."""
     drops = [layer for layer in case.layers.values() if isinstance(layer, nn.Dropout)]
     if not drops and "p" not in case.values:

@@ -120,6 +120,11 @@ SEQUENCE: Drawn = {
     "x": lambda shape: torch.randn(2, 3, shape[-1], requires_grad=True),
     "position": lambda _: CHANCE.choice((-1, 0, 2)),
 }
+STEPS: Drawn = {
+    "x": lambda _: torch.randn(CHANCE.choice(((2, 3, 4, 5), (4, 2, 6, 3))), requires_grad=True),
+    "rows": lambda _: torch.randn(CHANCE.choice(((3, 4), (2, 3, 4))), requires_grad=True),
+    "step": lambda _: CHANCE.choice((-1, 0, 1)),
+}
 MATRICES: Drawn = {
     "scales": lambda _: torch.randn(4, requires_grad=True),
     "matrix": lambda _: torch.randn(4, 4, requires_grad=True),
@@ -138,6 +143,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/sorted-head": SORTED,
     "idioms/last-position": SEQUENCE,
     "idioms/diagonal-algebra": MATRICES,
+    "idioms/unbind-in-loop": STEPS,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
@@ -186,6 +192,11 @@ WRONG = {
         "idioms/sorted-head",
         "descending=$descending) -> $head\n# along the f",
         "descending=False) -> $head\n# along the f",
+    ),
+    "slices along another dimension": (
+        "idioms/unbind-in-loop",
+        "slices_along($x, 2)",
+        "slices_along($x, 1)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
     "another position": ("idioms/last-position", "$head, $position)", "$head, 1)"),

@@ -362,6 +362,11 @@ def linear_at(batch: int, length: int, width: int) -> Calls:
     )
 
 
+def slices_along(batch: int, length: int, width: int) -> Calls:
+    x = torch.randn(batch, length, width)
+    return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
+
+
 def one_hot_matmul(rows: int, classes: int, width: int) -> Calls:
     index, weight = torch.randint(classes, (rows,)), torch.randn(classes, width)
 
@@ -528,6 +533,7 @@ CASES = [
     case("rotated_pairs", torch_subjects.HEADS, rotated_pairs),
     case("rounded_softmax", adopter.SCORES, rounded_softmax),
     case("sequential", adopter.LAYERS, sequential),
+    case("slices_along", idioms.STEPS, slices_along, batch=8, length=8, width=64),
     case("softmax", adopter.SCORES, softmax),
     case("sorted_head", HEAD_COUNTS, sorted_head),
     case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),

@@ -233,8 +233,9 @@ def entry_of(name: str, mode: str, options: argparse.Namespace, cache: Path) -> 
         return Entry(name, mode, (), (), "not measured yet")
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, __file__, "--child", str(path), "--only", name, "--modes", mode]
-    command += ["--device", options.device, "--rounds", str(options.rounds)]
+    # Inductor takes the value of `--only` for a name, and writes it unescaped into what it compiles
+    command = [sys.executable, __file__, "--child", str(path), "--subject", name]
+    command += ["--modes", mode, "--device", options.device, "--rounds", str(options.rounds)]
     if options.repositories:
         command += ["--repositories", str(options.repositories)]
     try:
@@ -293,14 +294,16 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure again what is in the cache")
     parser.add_argument("--known", action="store_true", help="measure nothing")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--subject", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def run_child(options: argparse.Namespace) -> int:
     """Measure the model that is named, in the mode that is named, and write the result."""
     torch.set_num_threads(1)
-    folder = folder_of(options.only, options.repositories)
-    entry = measure(options.only, options.modes, options.device, options.rounds, folder)
+    name = options.subject
+    folder = folder_of(name, options.repositories)
+    entry = measure(name, options.modes, options.device, options.rounds, folder)
     write(options.child, entry)
     return 0
 

@@ -100,6 +100,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "rounded_softmax": lambda m, x: ops.rounded_softmax(x, -1, torch.float32),
     "row_softmax": lambda m, x: ops.row_softmax(x),
     "sequential": lambda m, x: ops.sequential(x, m.container),
+    "slices_along": lambda m, x: ops.slices_along(x, 1)[2] + ops.slices_along(x, -1)[0][:, :1],
     "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
     "sorted_head": lambda m, x: ops.sorted_head(x, 3, -1),
     "squared_distances": lambda m, x: ops.squared_distances(x[:, :, None], x[:, None], -1),

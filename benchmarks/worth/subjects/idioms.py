@@ -32,6 +32,12 @@ BATCHES = scaled(
     {"rows": 512, "classes": 50_257},
 )
 BATCHES_SHAPE = "{rows} x {classes}"
+STEPS = scaled(
+    {"batch": 4, "length": 16, "width": 32},
+    {"batch": 8, "length": 128, "width": 256},
+    {"batch": 8, "length": 512, "width": 256},
+)
+STEPS_SHAPE = "{batch} x {length} x {width}"
 
 
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
@@ -282,5 +288,58 @@ class Subject(nn.Module):
 def inputs(rows, classes):
     return (torch.randn(rows, classes),)
 """,
+    ),
+    Subject(
+        "idioms/unbind-in-loop",
+        STEPS_SHAPE,
+        STEPS,
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x):
+        decay, state = torch.sigmoid(self.gate(x)), torch.zeros_like(x[:, 0])
+        states = []
+        for t in range(x.shape[1]):
+            state = decay[:, t] * state + x[:, t]
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+def inputs(batch, length, width):
+    return (torch.randn(batch, length, width),)
+""",
+        name="scan",
+    ),
+    Subject(
+        "idioms/unbind-in-loop",
+        STEPS_SHAPE,
+        STEPS,
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.GRUCell(width, width)
+
+    def forward(self, x, state):
+        for t in range(x.size(1)):
+            state = self.cell(x[:, t, :], state)
+        return state
+
+
+def inputs(batch, length, width):
+    return torch.randn(batch, length, width), torch.randn(batch, width)
+""",
+        name="GRU cell",
     ),
 ]

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regraft.dsl.syntax import (
+    SUBSCRIPT,
     Apply,
     Const,
     Node,
@@ -122,7 +123,7 @@ def _compile_alternative(
     """Return the pattern of a transformation without `alt` nodes, whose source is `nodes`; raise
     PatternProblem."""
     producers = {node.output: node for node in nodes}
-    target, outputs = _kernel_target(transformation, nodes)
+    target, outputs, index = _kernel_target(transformation, nodes)
     _check_connected(nodes, producers, outputs, transformation.at)
     passed_whole = frozenset(
         operand.name
@@ -132,9 +133,8 @@ def _compile_alternative(
     _check_passed_whole(nodes, passed_whole, transformation.at)
     required_nodes = (node for node in nodes if node.is_required and node.layer not in passed_whole)
     ops = frozenset(node.op for node in required_nodes) - {"call", *RUN_TIME_TESTS}
-    return Pattern(
-        nodes, producers, layers, target, outputs, passed_whole, ops, _decorator(transformation)
-    )
+    decorator = _decorator(transformation)
+    return Pattern(nodes, producers, layers, target, outputs, passed_whole, ops, decorator, index)
 
 
 def _compile_nodes(
@@ -245,16 +245,19 @@ def _caller_decorator(nodes: Sequence[Node], at: Position | None) -> str:
 
 def _kernel_target(
     transformation: Transformation, nodes: tuple[PatternNode, ...]
-) -> tuple[Apply, tuple[str, ...]]:
-    """Return the kernel call and its output variables: those after its arrow, else the last node's
-    output."""
-    target, *caller_nodes = transformation.target
-    if isinstance(target, Wildcard) or len(caller_nodes) > int(target.layer):
-        raise_problem("`forward` needs exactly one kernel call as its target", transformation.at)
-    names = tuple(output.name for output in target.outputs if isinstance(output, Var))
+) -> tuple[Apply, tuple[str, ...], str]:
+    """Return the kernel call, its output variables (those after its arrow, else the last node's
+    output), and the variable by which its result is indexed; "" for a result that is the output."""
+    target, *further_nodes = transformation.target
+    if isinstance(target, Wildcard):
+        raise_problem("`forward` needs a kernel call as its target", transformation.at)
+    index, result = "", target
+    if further_nodes and not target.layer:
+        index, result = _indexed_result(target, further_nodes, transformation.at)
+    names = tuple(output.name for output in result.outputs if isinstance(output, Var))
     outputs = names or (nodes[-1].output,)
     at = target.at or transformation.at
-    if len(outputs) < len(target.outputs) or not _are_outputs(outputs, nodes):
+    if len(outputs) < len(result.outputs) or not _are_outputs(outputs, nodes):
         raise_problem(
             f"the target must give ${nodes[-1].output}, the output of the last node; several"
             " outputs come in the order of their nodes",
@@ -262,7 +265,26 @@ def _kernel_target(
         )
     if any(node.skip and node.output in outputs for node in nodes):
         raise_problem("what `skip` passes over cannot be the output", at)
-    return target.apply, outputs
+    return target.apply, outputs, index
+
+
+def _indexed_result(
+    target: Node, further_nodes: Sequence[Node | Wildcard], at: Position | None
+) -> tuple[str, Node]:
+    """Return the variable that indexes the result of a kernel, which is called before a loop, and
+    the node that does so: `kernel($x) -> $all`, then `$all[$index] -> $output`. Raise
+    PatternProblem for another target."""
+    node = further_nodes[0]
+    operands = node.apply.args if isinstance(node, Node) and node.apply.callee == SUBSCRIPT else ()
+    if len(further_nodes) == 1 and isinstance(node, Node) and len(operands) == 2:
+        all_results, index = operands
+        if (all_results,) == target.outputs and isinstance(index, Var):
+            return index.name, node
+    raise_problem(
+        "`forward` needs exactly one kernel call as its target; what is called before a loop is"
+        " followed by $result[$index] alone",
+        at,
+    )
 
 
 def _are_outputs(outputs: tuple[str, ...], nodes: tuple[PatternNode, ...]) -> bool:

@@ -108,6 +108,8 @@ class Pattern:
     ops           operations without which a body has no match
     decorator     the mark on the definition, in rules that mark instead of calling a kernel; then
                   `target` is written nowhere
+    index         the variable by which the kernel's result is indexed, in rules that call the
+                  kernel before the loop of the match; "" for others
     """
 
     nodes: tuple[PatternNode, ...]
@@ -118,6 +120,7 @@ class Pattern:
     passed_whole: frozenset[str] = field(default=frozenset())
     ops: frozenset[str] = field(default=frozenset())
     decorator: Decorator | None = None
+    index: str = ""
 
     @property
     def anchor(self) -> PatternNode:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from regraft.dsl.syntax import Operand, Predicate, Var
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
+from regraft.matching.loops import is_before, step_node
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
 from regraft.structure.calls import own_op
+from regraft.structure.containers import NUMBERED_STEP
 from regraft.structure.model import MISSING, Layer, Node, Structure, Value
 from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
@@ -412,8 +414,27 @@ def _variable_text(operand: Operand) -> str:
     return f"${operand.name}" if isinstance(operand, Var) else operand_text(operand)
 
 
+def _loop_step(args: Arguments, scope: Scope) -> str:
+    """Require that the first value is computed from the number of a loop's step, and that the
+    second is computed before the loop."""
+    number, before = scope.value(args[0]), scope.value(args[1])
+    step = step_node(number) if number is not None else None
+    if step is None:
+        return f"{_variable_text(args[0])} is not the number of a step of a loop"
+    if before is not None and not is_before(before, step):
+        return f"{_variable_text(args[1])} is computed inside the loop"
+    return ""
+
+
+def _known_tensor(args: Arguments, scope: Scope) -> str:
+    """Require that the value is certainly a tensor."""
+    value = scope.value(args[0])
+    is_tensor = value is not None and value.kind == "tensor"
+    return "" if is_tensor else f"{_variable_text(args[0])} is not known to be a tensor"
+
+
 # Operations that a body must contain for a condition to hold.
-REQUIRED_OPERATIONS = {"attends": ("softmax",)}
+REQUIRED_OPERATIONS = {"attends": ("softmax",), "loop_step": (NUMBERED_STEP,)}
 # Kinds of layers of the model's own classes that it must call.
 REQUIRED_CLASSES = {"rms_norm": ("rms_norm",)}
 
@@ -434,6 +455,8 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "feeds": (2, 2, _feeds),
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
+    "loop_step": (2, 2, _loop_step),
+    "known_tensor": (1, 1, _known_tensor),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

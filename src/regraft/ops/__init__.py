@@ -70,6 +70,7 @@ from regraft.ops.rotated_pairs import rotated_pairs as rotated_pairs
 from regraft.ops.rounded_softmax import rounded_softmax as rounded_softmax
 from regraft.ops.row_softmax import row_softmax as row_softmax
 from regraft.ops.sequential import sequential as sequential
+from regraft.ops.slices_along import slices_along as slices_along
 from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
 

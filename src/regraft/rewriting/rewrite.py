@@ -5,6 +5,7 @@ from __future__ import annotations
 from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorate import decorate
 from regraft.rewriting.guarded import GuardedRewriter
+from regraft.rewriting.hoisted import HoistedRewriter
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.sequential import SequentialRewriter, is_inside_sequential
@@ -26,6 +27,8 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
             raise Withheld(assumption, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
             return decorate(match, imports)
+        if match.pattern.index:
+            return HoistedRewriter(match, imports).patch()
         if len(match.roots) > 1:
             return MultipleOutputRewriter(match, imports).patch()
         if is_inside_sequential(match):

@@ -29,7 +29,7 @@ from regraft.source.layout import Layout, indent_unit, indentation, without_pare
 from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement
 
-Mode = Literal["substitute", "sink", "version", "decorate"]
+Mode = Literal["substitute", "sink", "version", "decorate", "hoist"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

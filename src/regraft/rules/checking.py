@@ -93,11 +93,14 @@ def _check_transformation(
         constructed_values | bound_variables(alternative, certainly=True)
         for alternative in alternatives(transformation)
     ]
+    results: set[str] = set()  # of earlier nodes of the target
     for node in transformation.target:
         if isinstance(node, Wildcard):
             continue
-        for message in _check_target(node.apply, bound_names, names_by_alternative):
+        names = [names | results for names in names_by_alternative]
+        for message in _check_target(node.apply, bound_names | results, names):
             yield message, node.at or transformation.at
+        results.update(output_variables(node))
 
 
 def _check_target(

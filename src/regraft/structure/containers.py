@@ -52,7 +52,7 @@ def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
     if source.layers and source.layers[0].type in CONTAINERS:
         return element(frame, source, expr)
     kind: Kind = "tensor" if source.kind == "tensor" else "unknown"
-    value = frame.node("py.next", {"source": source}, expr, kind).output
+    value = frame.node(NUMBERED_STEP, {"source": source}, expr, kind).output
     call = source.node
     if call is not None and call.op == "py.call":
         describe_step = _STEPS.get(call.spelling)
@@ -63,7 +63,8 @@ def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
 
 def _describe_enumerated(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
     """Set the parts of a step of `enumerate`: a number and an element."""
-    step.items = (frame.value("unknown", "int"), loop_element(frame, call.args["0"], expr))
+    number = frame.node(NUMBERED_STEP, {"source": call.output}, expr, "int").output
+    step.items = (number, loop_element(frame, call.args["0"], expr))
 
 
 def _describe_zipped(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
@@ -76,11 +77,22 @@ def _describe_number(frame: Frame, step: Value, call: Node, expr: ast.AST) -> No
     step.kind = "int"
 
 
+def _describe_reversed(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
+    """Set the kind of a step of `reversed`: that of a step of its argument."""
+    inner = call.args["0"].node if "0" in call.args else None
+    if inner is not None and inner.op == "py.call" and inner.spelling == "range":
+        step.kind = "int"
+
+
+# The operation that gives the step of a loop, and functions whose steps are or have numbers.
+NUMBERED_STEP = "py.next"
+COUNTING_FUNCTIONS = ("enumerate", "range")
 # What is known of the steps of a loop over a call of a built-in function, by its name.
 _STEPS: Mapping[str, Callable[[Frame, Value, Node, ast.AST], None]] = {
     "enumerate": _describe_enumerated,
     "zip": _describe_zipped,
     "range": _describe_number,
+    "reversed": _describe_reversed,
 }
 
 

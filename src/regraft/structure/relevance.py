@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
+from regraft.structure.containers import COUNTING_FUNCTIONS, NUMBERED_STEP
 from regraft.structure.function_words import Calls, find_calls, read_words
 from regraft.structure.last_dimension import SPELLINGS
 from regraft.structure.layers import computed_op
@@ -319,6 +320,8 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
     build its layer."""
     if need.op == "class":
         return frozenset(), frozenset()
+    if need.op == NUMBERED_STEP:
+        return frozenset(COUNTING_FUNCTIONS), frozenset()
     if need.op == "call":
         is_layer = table().layer(need.name) is not None
         return frozenset({need.name}), frozenset({need.name}) if is_layer else frozenset()
