@@ -85,7 +85,6 @@ STRUCTURAL = frozenset(
         "pairwise",
         "expanded_pairwise",
         "loop_step",
-        "known_tensor",
     }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}

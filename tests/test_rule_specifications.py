@@ -122,7 +122,6 @@ SEQUENCE: Drawn = {
 }
 STEPS: Drawn = {
     "x": lambda _: torch.randn(CHANCE.choice(((2, 3, 4, 5), (4, 2, 6, 3))), requires_grad=True),
-    "rows": lambda _: torch.randn(CHANCE.choice(((3, 4), (2, 3, 4))), requires_grad=True),
     "step": lambda _: CHANCE.choice((-1, 0, 1)),
 }
 MATRICES: Drawn = {

@@ -426,13 +426,6 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
     return ""
 
 
-def _known_tensor(args: Arguments, scope: Scope) -> str:
-    """Require that the value is certainly a tensor."""
-    value = scope.value(args[0])
-    is_tensor = value is not None and value.kind == "tensor"
-    return "" if is_tensor else f"{_variable_text(args[0])} is not known to be a tensor"
-
-
 # Operations that a body must contain for a condition to hold.
 REQUIRED_OPERATIONS = {"attends": ("softmax",), "loop_step": (NUMBERED_STEP,)}
 # Kinds of layers of the model's own classes that it must call.
@@ -456,7 +449,6 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
     "loop_step": (2, 2, _loop_step),
-    "known_tensor": (1, 1, _known_tensor),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

@@ -213,6 +213,8 @@ def _required_mode(match: Match) -> Mode:
     return (
         "decorate"
         if match.pattern.decorator is not None
+        else "hoist"
+        if match.pattern.index
         else "version"
         if match.tests
         else "substitute"
