@@ -165,16 +165,22 @@ def _replay_until_refuted(
         is_late = time.process_time() > deadline
         if is_late and entry.definition in replayed_names:
             continue
-        form = _kind_of_call(entry, setting, with_sizes=False)
-        is_repetition = session.forms[form] >= _SIZES
+        is_repetition = _count_form(entry, setting, session) > _SIZES
         is_light = setting.subject.light or kind in kinds or is_late or is_repetition
-        session.forms[form] += 1
         _replay_all(entry, setting, session, light=is_light)
         kinds.add(kind)
         replayed_names.add(entry.definition)
         if entry.definition not in session.ledger.unrefuted() and session.ledger.unrefuted():
             return False
     return True
+
+
+def _count_form(entry: Recorded, setting: Setting, session: Session) -> int:
+    """Count an entry in `session.forms`, and return how many entries so far are like it but for
+    their sizes, itself included."""
+    form = _kind_of_call(entry, setting, with_sizes=False)
+    session.forms[form] += 1
+    return session.forms[form]
 
 
 def _element_count(call: Call) -> int:
