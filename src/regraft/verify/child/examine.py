@@ -158,21 +158,25 @@ def _replay_until_refuted(
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
-        if (kind in session.replayed and session.is_complete(entry.definition)) or (
-            kind in kinds and setting.brief
-        ):
+        if _is_covered(entry.definition, kind, session) or (kind in kinds and setting.brief):
             continue
         is_late = time.process_time() > deadline
         if is_late and entry.definition in replayed_names:
             continue
-        is_repetition = _count_form(entry, setting, session) > _SIZES
-        is_light = setting.subject.light or kind in kinds or is_late or is_repetition
+        is_repetition = kind in kinds or _count_form(entry, setting, session) > _SIZES
+        is_light = setting.subject.light or is_late or is_repetition
         _replay_all(entry, setting, session, light=is_light)
         kinds.add(kind)
         replayed_names.add(entry.definition)
         if entry.definition not in session.ledger.unrefuted() and session.ledger.unrefuted():
             return False
     return True
+
+
+def _is_covered(definition: str, kind: str, session: Session) -> bool:
+    """Return whether an earlier subject has replayed calls of this kind of a complete
+    definition."""
+    return kind in session.replayed and session.is_complete(definition)
 
 
 def _count_form(entry: Recorded, setting: Setting, session: Session) -> int:
