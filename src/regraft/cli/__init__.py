@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
@@ -15,6 +16,7 @@ from regraft.cli.config import config_command
 from regraft.cli.driver import driver_command
 from regraft.cli.profile import profile_command
 from regraft.cli.rules import rules_command
+from regraft.cli.shared import INTERRUPTED
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
 from regraft.cli.verify import verify_command
@@ -46,9 +48,20 @@ for command in (
 
 
 def entry() -> None:
-    """Run the command `regraft`; output that cannot be written is an error like any other."""
+    """Run the command `regraft`, and exit with its code: 2 for a mistake of the caller and for
+    output that cannot be written, INTERRUPTED after Ctrl-C."""
     try:
-        main()
+        code = main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo(
+            "interrupted: files that were written are whole; run the command again to go on",
+            err=True,
+        )
+        sys.exit(INTERRUPTED)
     except OSError as error:
         click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
         os._exit(2)  # the interpreter would try to flush the broken stream once more
+    sys.exit(code)

@@ -14,6 +14,7 @@ from regraft.cli.progress import Progress
 from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
+    INTERRUPTED,
     PATH,
     TEXT_OR_JSON,
     join_values,
@@ -25,8 +26,6 @@ from regraft.cli.subject import THREADS, import_bench, load_subject, stop_for_pr
 
 if TYPE_CHECKING:
     from regraft.rules.lock import Lock
-
-INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
 
 
 @click.command("bench")

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from regraft.verify.types import Terms
 
 
+INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
+
+
 class PathType(click.Path):
     """A path that is not empty: an empty one (an unset shell variable) would mean the current
     directory."""
