@@ -11,7 +11,7 @@ import pytest
 from command_line import regraft
 from conftest import source_of
 from regraft.source.names import module_names
-from regraft.source.replacements import replaced_names
+from regraft.source.replacements import attribute_stores
 
 HEAD = """
 import torch
@@ -156,7 +156,8 @@ def test_names_and_lines_of_replacements() -> None:
         """
         from torch import nn as layers
         class Norm(layers.Module):
-            def patch(self, F):
+            def patch(self, layer):
+                layer.p = 0
                 self.weight.data = 1
                 layers.GELU.forward = 2
         Norm.forward = 3
@@ -164,8 +165,10 @@ def test_names_and_lines_of_replacements() -> None:
         """
     )
     names = module_names(source.tree, "")
-    replaced = replaced_names(source.tree, source.text, names, "")
-    assert replaced == {"torch.nn.GELU.forward": 6, "Norm.forward": 7}
+    stores = attribute_stores(source.tree, source.text, names, "")
+    assert stores.lines == {"torch.nn.GELU.forward": 7, "Norm.forward": 8}
+    assert stores.paths == {"weight.data", "GELU.forward"}
+    assert stores.names == {"p"}
 
 
 def test_a_whole_body_with_a_replaced_function_is_withheld(tmp_path: Path) -> None:

@@ -9,33 +9,54 @@ from dataclasses import dataclass, field
 
 from regraft.source.names import Names, import_bindings, statements, walk
 
-# Roots of places that are no module and no class.
-_INSTANCES = frozenset({"self", "cls", ""})
+_INSTANCES = frozenset({"self", "cls"})
 _SETTERS = frozenset({"setattr", "delattr"})
 # Every statement that replaces an attribute by another expression than a target has one of these.
 _CALL_WORDS = (b"setattr", b"delattr", b"__dict__", b"vars(")
 
 
-def replaced_names(tree: ast.Module, text: bytes, names: Names, package: str) -> Mapping[str, int]:
-    """Return the qualified names that a file replaces anywhere, also in functions, with the line of
-    each.
+@dataclass(frozen=True, slots=True)
+class AttributeStores:
+    """The attributes that a file assigns anywhere, also in functions, but for those of the instance
+    itself (`self.x = x`).
 
-    An attribute whose name is computed stands for all of its object: the name is the object's.
-    Names of the file's own classes are not qualified.
+    lines  qualified names of attributes of modules and classes, with the line of each. An attribute
+           whose name is computed stands for all of its object: the name is the object's. Names of
+           the file's own classes are not qualified.
+    paths  the last two parts of each path of three or more: `norm.eps` of `self.norm.eps`
+    names  the names of attributes of any other object, such as a local variable
     """
+
+    lines: Mapping[str, int]
+    paths: frozenset[str]
+    names: frozenset[str]
+
+
+def attribute_stores(tree: ast.Module, text: bytes, names: Names, package: str) -> AttributeStores:
+    """Return the attributes that a file assigns or deletes, given its names and package."""
     collected = _collect(tree)
     places = [place for target in collected.targets for place in _assigned_places(target)]
     if any(word in text for word in _CALL_WORDS):
         places += _places_of_calls(tree)
-    if all(_root(place) in _INSTANCES for place, _ in places):
-        return {}
-    objects = _objects_by_name(collected, names, package)
+    places = [place for place in places if not _is_instance(place[0])]
     lines: dict[str, int] = {}
+    paths, other_names = set(), set()
+    objects = _objects_by_name(collected, names, package) if places else {}
     for place, attribute in places:
-        for name in _qualified_names(place, objects):
+        qualified_names = _qualified_names(place, objects)
+        for name in qualified_names:
             replaced = f"{name}.{attribute}" if attribute else name
             lines[replaced] = min(place.lineno, lines.get(replaced, place.lineno))
-    return lines
+        if isinstance(place, ast.Attribute):
+            paths.add(f"{place.attr}.{attribute}")
+        elif not qualified_names:
+            other_names.add(attribute)
+    return AttributeStores(lines, frozenset(paths), frozenset(other_names))
+
+
+def _is_instance(expr: ast.expr) -> bool:
+    """Return whether an expression is the instance or the class of a method."""
+    return isinstance(expr, ast.Name) and expr.id in _INSTANCES
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from regraft.source.names import Names, module_names, package_of, statements
-from regraft.source.replacements import replaced_names
+from regraft.source.replacements import AttributeStores, attribute_stores
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import class_variables, local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
@@ -60,8 +60,13 @@ class Module:
     def replacements(self) -> Replacements | None:
         """The functions, classes and methods that the file replaces by assigning their names; None
         for nearly every file."""
-        lines = replaced_names(self.source.tree, self.source.text, self.names, self.package)
+        lines = self.attribute_stores.lines
         return Replacements.of(lines) if lines else None
+
+    @cached_property
+    def attribute_stores(self) -> AttributeStores:
+        """The attributes that the file assigns, but for those of the instance itself."""
+        return attribute_stores(self.source.tree, self.source.text, self.names, self.package)
 
     @cached_property
     def classes(self) -> Mapping[str, ast.ClassDef]:
@@ -218,6 +223,7 @@ class Module:
                 inlinable=self._inlinable,
                 imported=self._imported_function,
                 returned=self.class_layers.returned_layers,
+                late_attributes=self.attribute_stores.names,
                 replacements=self.replacements,
             )
         methods = self.all_methods(cls)
@@ -226,6 +232,7 @@ class Module:
             for subclass in self.subclasses.get(cls.name, ())
             for name in self.methods(subclass)
         }
+        late_attributes = (self.owner(base).attribute_stores.names for base in self.bases(cls))
         customs = (self.owner(base).custom_operations for base in self.bases(cls))
         return Scope(
             self.source,
@@ -239,6 +246,7 @@ class Module:
             self._inlinable,
             self._imported_function,
             self.class_layers.returned_layers,
+            late_attributes=self.attribute_stores.names.union(*late_attributes),
             replacements=self.replacements,
         )
 
@@ -260,6 +268,7 @@ class Module:
             inlinable=home._inlinable,
             imported=self._imported_function,
             home=home.dotted,
+            late_attributes=home.attribute_stores.names,
             replacements=self._replacements_with(home),
         )
         return scope, function
