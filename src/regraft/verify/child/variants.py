@@ -13,9 +13,10 @@ from regraft.verify.child.tree import Call
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
 # Labels of calls during which the parameters have other values: see
-# `checks.parameters.ALTERATIONS`.
+# `checks.parameters.alteration_of`.
 ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
 LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
+BIASES = "parameters that are zero, biases of "  # followed by a number
 ALTERED = (SMALL, ZERO, LARGE, TINY, LOW, HALF)
 STRIDED = "inputs not contiguous"
 SINGLE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"

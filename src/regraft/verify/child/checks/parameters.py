@@ -3,7 +3,7 @@ layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.tree import Call, map_tensors, tensors
-from regraft.verify.child.variants import HALF, LARGE, LOW, TINY, ZERO
+from regraft.verify.child.variants import BIASES, HALF, LARGE, LOW, TINY, ZERO
 
 Alteration = Callable[[str, Any], Any]
 ALTERATIONS: Mapping[str, Alteration] = {
@@ -23,14 +23,27 @@ ALTERATIONS: Mapping[str, Alteration] = {
 }
 
 
-def altered_calls(call: Call) -> Iterator[Call]:
-    """Yield a call for each of ALTERATIONS; `weights.change_parameters` applies the alteration
-    while the call runs.
+def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Iterator[Call]:
+    """Yield a call for each of ALTERATIONS, and one in which all biases are a number with which
+    changed lines compare, and all other parameters zero; `weights.change_parameters` applies the
+    alteration while the call runs.
 
-    Where every result is zero, or a softmax is saturated, gradients are those of ties and rounding.
+    Layers give that number itself then, so that `>` and `>=` differ. Where every result is zero or
+    the same, or a softmax is saturated, gradients are those of ties and rounding.
     """
     for label in ALTERATIONS:
         yield replace(call, label=label, beyond=EXTREME if label in (ZERO, LARGE) else VALUES)
+    for number in compared_numbers:
+        label = f"{BIASES}{number!r}"
+        yield replace(call, label=label, beyond=EXTREME, exact_values=(number,))
+
+
+def alteration_of(label: str) -> Alteration | None:
+    """Return what a call with a label does to parameters while it runs; None for nothing."""
+    if not label.startswith(BIASES):
+        return ALTERATIONS.get(label)
+    number = float(label.removeprefix(BIASES))
+    return lambda name, value: torch.full_like(value, number if name.endswith("bias") else 0.0)
 
 
 def laid_out_calls(call: Call) -> Iterator[Call]:
