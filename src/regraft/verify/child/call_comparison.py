@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.alterations import BIASES, alteration_of
 from regraft.verify.child.checks.attributes import ATTRIBUTES
-from regraft.verify.child.checks.parameters import alteration_of
 from regraft.verify.child.checks.sizes import SIZES
 from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.compare import (
@@ -41,7 +41,6 @@ from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import (
     ALTERED,
     AS_RECORDED,
-    BIASES,
     LAID_OUT,
     inputs_off_by_rounding,
 )

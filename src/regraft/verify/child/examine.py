@@ -13,6 +13,7 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.verify.child import tree, weights
+from regraft.verify.child.alterations import alteration_of
 from regraft.verify.child.call_comparison import (
     Sides,
     compare_runs,
@@ -25,7 +26,6 @@ from regraft.verify.child.checks.attributes import (
     set_labelled_attribute,
 )
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
-from regraft.verify.child.checks.parameters import alteration_of
 from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference, describe_differences

@@ -9,18 +9,9 @@ from typing import Any
 
 import torch
 
+from regraft.verify.child.alterations import ALTERATIONS, BIASES, LARGE, ZERO
 from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.tree import Call, map_tensors, tensors
-from regraft.verify.child.variants import BIASES, HALF, LARGE, LOW, TINY, ZERO
-
-Alteration = Callable[[str, Any], Any]
-ALTERATIONS: Mapping[str, Alteration] = {
-    ZERO: lambda name, value: torch.zeros_like(value),
-    LARGE: lambda name, value: value * 1e3,
-    TINY: lambda name, value: value * 1e-6,
-    LOW: lambda name, value: torch.full_like(value, -100.0) if name.endswith("bias") else None,
-    HALF: lambda name, value: value.to(torch.bfloat16),
-}
 
 
 def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Iterator[Call]:
@@ -36,14 +27,6 @@ def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Itera
     for number in compared_numbers:
         label = f"{BIASES}{number!r}"
         yield replace(call, label=label, beyond=EXTREME, exact_values=(number,))
-
-
-def alteration_of(label: str) -> Alteration | None:
-    """Return what a call with a label does to parameters while it runs; None for nothing."""
-    if not label.startswith(BIASES):
-        return ALTERATIONS.get(label)
-    number = float(label.removeprefix(BIASES))
-    return lambda name, value: torch.full_like(value, number if name.endswith("bias") else 0.0)
 
 
 def laid_out_calls(call: Call) -> Iterator[Call]:
