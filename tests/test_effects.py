@@ -20,7 +20,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(16, 9000)
-        self.table = nn.Embedding(9000, 16, max_norm={max_norm})
+        self.table = nn.{layer}(9000, 16, max_norm={max_norm})
         self.table.weight = self.head.weight
 
     def forward(self, x, target, y):
@@ -31,10 +31,13 @@ class Model(nn.Module):
 SELECT = ("--no-cache", "--select", "torch/linear-cross-entropy")
 
 
-def result_of(folder: Path, statement: str, max_norm: str = "None") -> tuple[int, str]:
-    """Return the exit code and the output for a model with a statement between head and loss."""
+def result_of(
+    folder: Path, statement: str, max_norm: str = "None", layer: str = "Embedding"
+) -> tuple[int, str]:
+    """Return the exit code and the output for a model with a statement between head and loss, and
+    a layer that looks up rows of the head."""
     path = folder / "model.py"
-    path.write_text(CODE.format(statement=statement, max_norm=max_norm))
+    path.write_text(CODE.format(statement=statement, max_norm=max_norm, layer=layer))
     result = regraft("check", *SELECT, path)
     return result.returncode, result.stdout
 
@@ -49,6 +52,8 @@ def result_of(folder: Path, statement: str, max_norm: str = "None") -> tuple[int
         "F.embedding(target, self.head.weight, max_norm=1.0)",
         "F.embedding(target, self.head.weight, None, 1.0)",
         "F.embedding_bag(y, self.head.weight, max_norm=1.0)",
+        "F.embedding_bag(y, self.head.weight, None, 1.0)",
+        "nn.Sequential(nn.EmbeddingBag(9000, 16, None, 1.0))(y)",
         "F.instance_norm(y, x[0], x[1])",
         "F.batch_norm(y, x[0], x[1], training=True)",
         "operator.imul(x, 2)",
@@ -65,9 +70,30 @@ def test_an_embedding_that_renormalises_its_rows_writes(tmp_path: Path) -> None:
     assert "(withheld)" not in result_of(tmp_path, "self.table(target)")[1]
 
 
+def test_a_bag_of_embeddings_that_renormalises_its_rows_writes(tmp_path: Path) -> None:
+    assert "(withheld)" in result_of(tmp_path, "self.table(y)", "1.0", "EmbeddingBag")[1]
+
+
+@pytest.mark.parametrize("target", ["self.table", "table"])
+def test_a_norm_that_is_set_after_construction_counts(tmp_path: Path, target: str) -> None:
+    layer = "Embedding(9000, 16)\n        table = self.table"
+    path = tmp_path / "model.py"
+    code = CODE.replace(
+        "{layer}(9000, 16, max_norm={max_norm})", f"{layer}\n        {target}.max_norm = 1.0"
+    )
+    path.write_text(code.format(statement="self.table(target)", layer="Embedding"))
+    assert "(withheld)" in regraft("check", *SELECT, path).stdout
+
+
 @pytest.mark.parametrize(
     "statement",
-    ["x.mul(2)", "F.normalize(x)", "F.embedding(target, self.head.weight)", "operator.mul(x, 2)"],
+    [
+        "x.mul(2)",
+        "F.normalize(x)",
+        "F.embedding(target, self.head.weight)",
+        "F.embedding_bag(y, self.head.weight)",
+        "operator.mul(x, 2)",
+    ],
 )
 def test_a_layer_is_moved_past_what_only_reads(tmp_path: Path, statement: str) -> None:
     code, output = result_of(tmp_path, statement)

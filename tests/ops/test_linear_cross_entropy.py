@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from conftest import DEVICE
 from regraft.bench.measure import Call, peak, step
 from regraft.ops import REFERENCES, implementation, linear_cross_entropy
 from regraft.ops.linear_cross_entropy import CHUNK
@@ -248,3 +249,40 @@ def test_training_takes_less_memory() -> None:
         for function in (reference, linear_cross_entropy)
     )
     assert after < 0.4 * before
+
+
+@pytest.mark.skipif(DEVICE not in ("", "cpu"), reason="documented for CPU")
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("number", [float("inf"), -float("inf"), float("nan")])
+def test_a_gradient_of_the_loss_that_is_not_finite(number: float, reduction: str) -> None:
+    x, target, linear = case()
+    inputs = (x, *linear.parameters())
+    results = []
+    for function in (linear_cross_entropy, reference):
+        loss = function(x, target.reshape(-1), linear, flat=True, reduction=reduction)
+        results.append(torch.autograd.grad(loss, inputs, torch.tensor(number)))
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("changed", ["weight", "bias"])
+def test_a_change_of_a_parameter_is_no_error_where_the_composition_does_not_keep_it(
+    changed: str,
+) -> None:
+    results = []
+    for function in (linear_cross_entropy, reference):
+        x, target, linear = case()
+        loss = function(x.detach(), target.reshape(-1), linear, flat=True)
+        with torch.no_grad():
+            getattr(linear, changed).mul_(2)
+        results.append(torch.autograd.grad(loss, [*linear.parameters()]))
+    torch.testing.assert_close(*results)
+
+
+def test_a_change_of_a_parameter_is_an_error_for_second_derivatives() -> None:
+    x, target, linear = case()
+    loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+    with torch.no_grad():
+        linear.bias.mul_(2)
+    with pytest.raises(RuntimeError, match="second derivatives need it unchanged"):
+        torch.autograd.grad(loss, x, create_graph=True)

@@ -314,3 +314,13 @@ def test_time_is_linear_in_the_number_of_branches() -> None:
         return best
 
     assert seconds(400) < 8 * seconds(100)
+
+
+@pytest.mark.parametrize(
+    "statement", ["self.soft.dim = 0", "soft = self.soft\nsoft.dim = 0", 'setattr(soft, "dim", 0)']
+)
+def test_an_argument_of_a_layer_is_unknown_where_its_attribute_is_set_later(statement: str) -> None:
+    body = forward("return self.soft(x)", f"self.soft = nn.Softmax(dim=-1)\n{statement}")
+    assert last(body, "softmax").args["dim"].const is MISSING
+    body = forward("return self.soft(x)", "self.soft = nn.Softmax(dim=-1)\nself.other.dim = 0")
+    assert last(body, "softmax").args["dim"].const == -1

@@ -237,3 +237,49 @@ def test_stores_after_construction() -> None:
     }
     assert "size" in late_stores(ast.parse(STORES), "Net", frozenset({"size"}), frozenset())
     assert late_stores(ast.parse(STORES), "absent", names, frozenset()) == {}
+
+
+SCALED = """\
+import torch
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.scale = 2.0
+        self.wide = False
+
+    def set_scale(self, scale):
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor, bias=None, flag: bool = False):
+        s = self.linear(x)
+        if TEST:
+            s = s + s * self.scale
+        return s
+"""
+LEADING = {
+    "an optional input": "bias is not None",
+    "a flag": "flag",
+    "a size": "x.shape[1] > 8",
+    "a value": "x.min() < -50.0",
+}
+
+
+@pytest.mark.parametrize("case", LEADING)
+def test_an_attribute_takes_a_second_value_where_a_line_reads_it(case: str, tmp_path: Path) -> None:
+    text = SCALED.replace("TEST", LEADING[case])
+    verdict = verdict_on(tmp_path, text, "s * self.scale", "s * 2.0")
+    words = "self.scale = 1.25"
+    assert (verdict.status, words in verdict.reason) == ("refuted", True), verdict
+    verdict = verdict_on(tmp_path, text, "s * self.scale", "self.scale * s")
+    assert verdict.status == "proved", verdict
+
+
+def test_a_second_value_that_no_line_reads_does_not_count(tmp_path: Path) -> None:
+    text = SCALED.replace("TEST", "self.wide")
+    verdict = verdict_on(tmp_path, text, "s * self.scale", "s * 2.0")
+    words = "`self.scale` never took a second value"
+    assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict

@@ -16,14 +16,13 @@ pytest.importorskip("torch")
 
 import torch
 
+from regraft.verify.child.alterations import ALTERATIONS, HALF, ZERO
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls
-from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.repeated_calls import Generating, InTurn
 from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes
 from regraft.verify.child.drivers.config_variations import second_values
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import HALF, ZERO
 from regraft.verify.child.weights import change_parameters
 
 pytestmark = pytest.mark.usefixtures("here")

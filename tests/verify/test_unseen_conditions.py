@@ -4,6 +4,8 @@ values."""
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -338,3 +340,44 @@ class Weights(nn.Module):
 def test_a_number_that_callers_leave_out_is_given(after: str, status: str, tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, CAPPED, "torch.tanh(scores / softcap) * softcap", after)
     assert verdict.status == status, verdict
+
+
+MARGIN = """\
+import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self, width: int = 16, margin: float = 0.3):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.margin = margin
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        s = self.linear(x)
+        return torch.where(s >= self.margin, s, 0.0)
+"""
+BRANCH = MARGIN.replace(
+    "return torch.where(s >= self.margin, s, 0.0)",
+    "if s.mean() >= self.margin:\n            return s\n        return s * 0.5",
+)
+
+
+@pytest.mark.parametrize("margin", ["self.margin", "0.3"])
+def test_results_of_layers_are_made_equal_to_numbers_that_code_compares_with(
+    margin: str, tmp_path: Path
+) -> None:
+    text = MARGIN.replace("s >= self.margin", f"s >= {margin}")
+    verdict = verdict_on(tmp_path, text, f"s >= {margin}", f"s > {margin}")
+    assert (verdict.status, "biases of 0.3" in verdict.reason) == ("refuted", True), verdict
+    script = [sys.executable, str(verdict.evidence["reproducer"])]
+    run = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (run.returncode, "differs" in run.stdout) == (1, True), run
+    verdict = verdict_on(tmp_path, text, f"s >= {margin}", f"{margin} <= s")
+    assert verdict.status == "proved", verdict
+
+
+def test_another_operator_between_operands_that_never_are_equal_is_unproven(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, BRANCH, "s.mean() >= self.margin", "s.mean() > self.margin")
+    words = "`s.mean() > self.margin` never compared equal numbers"
+    assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict

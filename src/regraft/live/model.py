@@ -48,11 +48,13 @@ def optimize(
     child process, proves it. The process runs a copy of this model on `example_inputs`, a call or a
     list of calls (a call is a tuple of positional arguments, a dictionary of keywords or a single
     tensor), and on inputs made of them; the proof is for this model. Without `example_inputs` it
-    builds small models of the file on its own. `packs`, `select` and `ignore` choose rules as on
-    the command line, `lock` names a file that `regraft bench --select` wrote. Without any of them
-    these are the rules of `regraft.lock.toml` in the working directory or its project, if there is
-    one (False: never), else those that need nothing but PyTorch and are measured to pay on the
-    model's device (`docs/bench.md`). `unsafe` adds rules that change what callers see.
+    builds small models of the file on its own. `packs` and `select` choose rules as on the
+    command line, whatever these gain; `lock` names a file that `regraft bench --select` wrote.
+    Without any of the three the rules are those that need nothing but PyTorch and are measured to
+    pay on the model's device (`docs/bench.md`); without `ignore`, too, those of
+    `regraft.lock.toml` in the working directory or its project take their place, if there is one
+    (`lock=False`: never). `ignore` leaves rules out, and does not go with a lock file. `unsafe`
+    adds rules that change what callers see.
 
     A copy of the model (`copy.copy`, `copy.deepcopy`) is rewritten as the model is. A pickle of it
     (`pickle.dumps`, `torch.save(model)`) holds the original classes, so it loads where Regraft is

@@ -22,6 +22,7 @@ from regraft.ops.plain import (
     are_overridden,
     are_tensors,
     can_read,
+    is_batched,
     is_plain,
     linear_operands,
 )
@@ -51,10 +52,12 @@ def linear_cross_entropy(
     `(-1, C)`. `target` is `(N)` for the resulting N rows of logits; the result has no dimensions,
     or is `(N)` without reduction. `linear` and `layer` (a `torch.nn.CrossEntropyLoss`, with its
     settings) are the model's own modules. Where gradients are needed, they are computed together
-    with the loss, in the forward pass; for second derivatives the backward pass computes all
-    logits. Arguments that the chunks do not take, or not faster, run as the original does: other
-    dtypes than float32, class weights, label smoothing, no reduction, no more rows than CHUNK, no
-    more classes than `H`, modules that are not plain, and tracing.
+    with the loss, in the forward pass; for second derivatives, and on CPU for an infinite gradient
+    of the loss, the backward pass computes all logits. On other devices an infinite gradient of the
+    loss gives infinite gradients where the composition may give NaN. Arguments that the chunks do
+    not take, or not faster, run as the original does: other dtypes than float32, class weights,
+    label smoothing, no reduction, no more rows than CHUNK, no more classes than `H`, modules that
+    are not plain, and tracing.
     """
     settings: dict[str, Any] = {"shift": shift, "flat": flat, "classes": classes, "layer": layer}
     settings |= {"ignore_index": ignore_index, "reduction": reduction}
@@ -190,13 +193,25 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
                 probabilities = scores[:count].exp_()
                 turn_into_gradients(probabilities, target[chunk], scales[chunk])
                 _add_gradients(gradients, chunk, rows, weight, probabilities)
-        ctx.save_for_backward(*operands, target, *gradients)
+        # the composition keeps its input, and the weight if the input has a gradient: a change of
+        # what it does not keep may be no error here, either
+        kept_weight = weight if ctx.needs_input_grad[0] else None
+        ctx.parameters = weight, bias
+        ctx.versions = _versions(ctx.parameters)
+        ctx.save_for_backward(rows, kept_weight, target, *gradients)
         return loss_of_rows(torch.cat(losses), target, ignore_index, is_mean)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        rows, weight, bias, target, *gradients = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        rows, _, target, *gradients = ctx.saved_tensors
+        if torch.is_grad_enabled() or _is_infinite(gradient):
+            weight, bias = ctx.parameters
+            if ctx.versions != _versions(ctx.parameters):
+                raise RuntimeError(
+                    "the weight or bias was changed in place after"
+                    " regraft.ops.linear_cross_entropy computed the loss; second derivatives need"
+                    " it unchanged"
+                )
             scales = row_scales(gradient, target, ctx.ignore_index, ctx.is_mean)
             probabilities = torch.softmax(functional.linear(rows, weight, bias), 1)
             of_logits = gradients_of_logits(probabilities, target, scales)
@@ -208,6 +223,21 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
         else:  # new tensors: what is kept has to stay for a further backward pass
             gradients = _scaled(gradients, target != ctx.ignore_index, gradient)
         return *gradients, None, None, None, None
+
+
+def _versions(parameters: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
+    """Return the version counters of parameters, 0 for one that has none."""
+    return tuple(
+        0 if parameter is None or parameter.is_inference() else parameter._version
+        for parameter in parameters
+    )
+
+
+def _is_infinite(gradient: torch.Tensor) -> bool:
+    """Return whether the gradient of a loss on CPU is infinite: times it, finished gradients are
+    not what the gradients of logits, infinite or NaN, give."""
+    is_readable = gradient.is_cpu and can_read() and not is_batched(gradient)
+    return is_readable and bool(gradient.isinf())
 
 
 def _rows_per_chunk(weight: torch.Tensor) -> int:

@@ -7,12 +7,13 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
 
 from regraft.matching.bodies import find_bodies
 from regraft.matching.matcher import find
+from regraft.matching.replacements import body_replacement, match_replacement
 from regraft.matching.result import Match, NoMatch
 from regraft.rules import Rule
 from regraft.scanning.findings import (
@@ -29,7 +30,7 @@ from regraft.source import text
 from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import Module, Structure
-from regraft.structure.model import Body, Node, Opaque
+from regraft.structure.model import Body, Node, Opaque, Replacement
 from regraft.structure.relevance import Relevance
 
 MAX_GARBAGE = 250_000  # objects that are allocated between two collections
@@ -186,14 +187,27 @@ def _findings(
 ) -> list[Finding]:
     """Return the findings of the matches, then those of whole bodies; those of a rule that is
     withheld have no patch."""
-    findings = [finding_of(rule, match, imports) for rule, match in _without_repeats(matches)]
+    findings = [
+        _unless_replaced(finding_of(rule, match, imports), match_replacement(match, module))
+        for rule, match in _without_repeats(matches)
+    ]
     findings += [
-        body_finding_of(rule.rule, match, imports)
+        _unless_replaced(
+            body_finding_of(rule.rule, match, imports), body_replacement(match, module)
+        )
         for rule in rules
         for match in find_bodies(rule.bodies, module)
     ]
     reasons = {rule.rule.id: rule.withheld for rule in rules}
     return [withhold(finding, reasons[finding.rule.id]) for finding in findings]
+
+
+def _unless_replaced(finding: Finding, replacement: Replacement | None) -> Finding:
+    """Return a finding, withheld for that reason alone where the file replaces a function that the
+    place, or the kernel there, runs."""
+    if replacement is None:
+        return finding
+    return withhold(replace(finding, reason=""), replacement.reason)
 
 
 def _without_repeats(rule_matches: Sequence[tuple[Rule, Match]]) -> Iterator[tuple[Rule, Match]]:

@@ -285,6 +285,12 @@ def walk(root: ast.AST) -> Iterator[ast.AST]:
                 pending += [child for child in value if isinstance(child, ast.AST)]
 
 
+# the statements of which most code consists
+_WITHOUT_BLOCKS = frozenset(
+    {ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Import}
+)
+
+
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield every statement of a block and of the blocks nested in it, also in functions and
     classes."""
@@ -292,6 +298,8 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     while pending:
         statement = pending.pop()
         yield statement
+        if type(statement) in _WITHOUT_BLOCKS:
+            continue
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
             for child in getattr(statement, block, ()):
                 if isinstance(child, ast.stmt):

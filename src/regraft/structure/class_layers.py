@@ -121,6 +121,9 @@ class ClassLayers:
             pending += self._called_methods(owner, order, function, body)
             for store in body.stores:
                 stored_layers = (*_stored_layers(*store), *self._factory_layers(home, *store))
+                stored_layers = tuple(
+                    home.class_layers.without_late_arguments(store[0], stored_layers)
+                )
                 if home is not module:  # lines of another file
                     stored_layers = tuple(replace(layer, lines=(0, 0)) for layer in stored_layers)
                 layers.setdefault(store[0], []).extend(stored_layers)
@@ -146,6 +149,21 @@ class ClassLayers:
                     if layer_types
                 )
 
+    def without_late_arguments(self, path: str, layers: Iterable[Layer]) -> Iterator[Layer]:
+        """Yield the layers at a path, without the arguments of attributes that this file assigns
+        later (`self.norm.eps = 1e-3`)."""
+        late_paths = self.module.attribute_stores.paths
+        name = path.rpartition(".")[2]
+        for layer in layers:
+            layer_type = table().layer(layer.type) if late_paths else None
+            attributes = layer_type.attributes if layer_type is not None else ()
+            late = {
+                attribute: Value(0, "unknown")
+                for attribute in attributes
+                if f"{name}.{attribute}" in late_paths
+            }
+            yield replace(layer, args={**layer.args, **late}) if late else layer
+
     def constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
         """Return the body of a constructor or a method that it calls, from the cache if
         possible."""
@@ -160,6 +178,8 @@ class ClassLayers:
                 module.methods(owner),
                 module.custom_operations,
                 returned=self.returned_layers,
+                late_attributes=module.attribute_stores.names,
+                replacements=module.replacements,
             )
             body = self._constructors[function] = lower_function(
                 scope, function, function.name, method=True
@@ -183,7 +203,15 @@ class ClassLayers:
         module = self.module
         if module.owner(function) is not module or b"Sequential" not in module.words(function):
             return ()
-        scope = Scope(module.source, module.names, table(), {}, returned=self.returned_layers)
+        scope = Scope(
+            module.source,
+            module.names,
+            table(),
+            {},
+            returned=self.returned_layers,
+            late_attributes=module.attribute_stores.names,
+            replacements=module.replacements,
+        )
         body = lower_function(scope, function, function.name, method=False)
         self._returning.append(body)
         values = [value for node in body.index.get("py.return", ()) for value in node.args.values()]

@@ -193,6 +193,8 @@ class Frame:
         if self.site is not None:
             node.inner, node.in_other_file = expr, bool(self.scope.home)
         node.loop, node.possible, node.member = self.loop, self.possible, self.member
+        if self.scope.replacements is not None:
+            node.replacement = self.scope.replacements.of_node(node)
         output.node = node
         for value in dict.fromkeys(args.values()):
             value.uses.append(node)

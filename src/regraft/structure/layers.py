@@ -44,6 +44,8 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
         **{name: value for name, value in keywords.items() if name not in bound},
     }
     value = frame.node("py.construct", all_arguments, expr, "module", spelling=qualified).output
+    for name in frame.scope.late_attributes.intersection(layer_type.attributes):
+        bound[name] = frame.value("unknown")  # not what the constructor is given
     value.layers = (Layer(qualified, args=bound, guard=frame.guard, lines=lines, items=items),)
     return value
 

@@ -133,6 +133,25 @@ class Statement:
     entry: Guard = TRUE
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A function, class or method that a file replaces by assigning its name.
+
+    name  the qualified name
+    line  the line of the assignment
+    file  the name of the file; "" for the one that is scanned
+    """
+
+    name: str
+    line: int
+    file: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is certain about what the name stands for, with the place."""
+        return f"{self.name} is replaced in {self.file or 'this file'} (line {self.line})"
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One computation: a tensor operation, a layer's call, or Python glue (`py.*`, `call`).
@@ -154,6 +173,8 @@ class Node:
     possible       a module may compute the node if it is a `Sequential`, which is not certain; the
                    call of the module is a node after it
     member         the call of a `Sequential` computes the node, by calling its module
+    replacement    what the node calls that a file replaces, so that the node may do anything; no
+                   place in a function with such a node is rewritten
     """
 
     op: str
@@ -173,6 +194,7 @@ class Node:
     in_other_file: bool = False
     possible: bool = False
     member: bool = False
+    replacement: Replacement | None = None
 
     @property
     def may_change_attributes(self) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from regraft.source.names import Names, module_names, package_of, statements
+from regraft.source.replacements import AttributeStores, attribute_stores
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import class_variables, local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
@@ -16,6 +17,7 @@ from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Structure
 from regraft.structure.optable import table
 from regraft.structure.package import Package, is_class_name
+from regraft.structure.replaced import Replacements
 from regraft.structure.scope import Function, Scope
 
 _OPERATORS = re.compile(
@@ -53,6 +55,18 @@ class Module:
     @cached_property
     def names(self) -> Names:
         return module_names(self.source.tree, self.package, b"global " in self.source.text)
+
+    @cached_property
+    def replacements(self) -> Replacements | None:
+        """The functions, classes and methods that the file replaces by assigning their names; None
+        for nearly every file."""
+        lines = self.attribute_stores.lines
+        return Replacements.of(lines) if lines else None
+
+    @cached_property
+    def attribute_stores(self) -> AttributeStores:
+        """The attributes that the file assigns, but for those of the instance itself."""
+        return attribute_stores(self.source.tree, self.source.text, self.names, self.package)
 
     @cached_property
     def classes(self) -> Mapping[str, ast.ClassDef]:
@@ -209,6 +223,8 @@ class Module:
                 inlinable=self._inlinable,
                 imported=self._imported_function,
                 returned=self.class_layers.returned_layers,
+                late_attributes=self.attribute_stores.names,
+                replacements=self.replacements,
             )
         methods = self.all_methods(cls)
         overridden = {
@@ -216,6 +232,7 @@ class Module:
             for subclass in self.subclasses.get(cls.name, ())
             for name in self.methods(subclass)
         }
+        late_attributes = (self.owner(base).attribute_stores.names for base in self.bases(cls))
         customs = (self.owner(base).custom_operations for base in self.bases(cls))
         return Scope(
             self.source,
@@ -229,6 +246,8 @@ class Module:
             self._inlinable,
             self._imported_function,
             self.class_layers.returned_layers,
+            late_attributes=self.attribute_stores.names.union(*late_attributes),
+            replacements=self.replacements,
         )
 
     def _imported_function(self, qualified: str) -> tuple[Scope, Function] | None:
@@ -249,8 +268,17 @@ class Module:
             inlinable=home._inlinable,
             imported=self._imported_function,
             home=home.dotted,
+            late_attributes=home.attribute_stores.names,
+            replacements=self._replacements_with(home),
         )
         return scope, function
+
+    def _replacements_with(self, home: Module) -> Replacements | None:
+        """Return the replacements of this file and of another one, whose function is inlined."""
+        if home.replacements is None:
+            return self.replacements
+        other = home.replacements.in_file(Path(home.source.path).name)
+        return other if self.replacements is None else self.replacements.merged(other)
 
     def _is_final(self, cls: ast.ClassDef, name: str) -> bool:
         """Return whether `self.name` is certainly a method found in this file, one that nothing

@@ -103,9 +103,10 @@ def _instance(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> 
 
 def _imported_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value | None:
     """Return the value of a call of a function of another file of the package; None where it cannot
-    be inlined."""
+    be inlined or the file replaces it."""
     definition = frame.scope.imported(name) if "." in name else None
-    if definition is None:
+    replacements = frame.scope.replacements
+    if definition is None or (replacements is not None and replacements.of_name(name)):
         return None
     scope, function = definition
     return inline_call(frame, expr, function, name, arguments, scope=scope)

@@ -52,6 +52,8 @@ def _has_rms_forward(module: Module, name: str) -> bool:
 def _contains_rms_norm(body: Body) -> bool:
     """Return whether a body computes a reciprocal root of a mean of squares, or calls the op of
     Regraft for it."""
+    if any(node.replacement is not None for node in body.nodes):
+        return False
     roots = (node.args["input"] for node in body.index.get("rsqrt", ()))
     ops = (node for node in body.index.get("call", ()) if node.spelling == _KERNEL)
     return any(_is_mean_square(root) for root in roots) or any(ops)

@@ -10,6 +10,7 @@ from regraft.source.names import Names
 from regraft.source.text import SourceFile
 from regraft.structure.model import Layer
 from regraft.structure.optable import OpTable
+from regraft.structure.replaced import Replacements
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -32,6 +33,8 @@ class Scope:
                        `Sequential`; () for any other function
     home               the qualified name of that other file's module when the scope is one of its
                        functions, else ""
+    late_attributes    names of attributes that the file assigns on objects in local variables
+    replacements       the functions and classes that the file replaces; None for nearly every file
     """
 
     source: SourceFile
@@ -46,3 +49,5 @@ class Scope:
     imported: Callable[[str], tuple[Scope, Function] | None] = lambda qualified: None
     returned: Callable[[Function], tuple[Layer, ...]] = lambda function: ()
     home: str = ""
+    late_attributes: frozenset[str] = frozenset()
+    replacements: Replacements | None = None

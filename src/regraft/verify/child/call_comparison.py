@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.alterations import BIASES, alteration_of
 from regraft.verify.child.checks.attributes import ATTRIBUTES
 from regraft.verify.child.checks.sizes import SIZES
 from regraft.verify.child.checks.values import EXTREME, VALUES
@@ -36,7 +38,12 @@ from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import ALTERED, AS_RECORDED, LAID_OUT, inputs_off_by_rounding
+from regraft.verify.child.variants import (
+    ALTERED,
+    AS_RECORDED,
+    LAID_OUT,
+    inputs_off_by_rounding,
+)
 from regraft.verify.types import ORDER
 
 _SLOW_RUN = 1.5  # seconds of processor time; slower runs are left out, or run without mutants
@@ -91,7 +98,8 @@ def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
 
 def is_altered(call: Call) -> bool:
     """Return whether the models have other parameters or attributes while a call runs."""
-    return call.label in ALTERED or call.beyond == ATTRIBUTES
+    has_other_parameters = call.label in ALTERED or call.label.startswith(BIASES)
+    return has_other_parameters or call.beyond == ATTRIBUTES
 
 
 def compare_runs(
@@ -178,6 +186,11 @@ class _Comparison:
         is_plain = self.call.label == AS_RECORDED and not self.call.beyond and not self.plan.mode
         return is_plain and not self.session.by_rules
 
+    @property
+    def has_exact_biases(self) -> bool:
+        """Return whether biases are a number with which code compares, which no rounding moves."""
+        return self.call.label.startswith(BIASES)
+
     def judge(
         self,
         changed_outcome: Outcome,
@@ -214,7 +227,12 @@ class _Comparison:
         if self._exact_outcome is None:
             with self.session.ledger.step("truth", self.sides.definition, self.call.label):
                 target = self.sides.exact_original(is_altered(self.call))
-                self._exact_outcome = execute(target, self.call, self.plan.exact())
+                with ExitStack() as stack:
+                    alteration = alteration_of(self.call.label) if self.has_exact_biases else None
+                    if alteration is not None and target.module is not None:
+                        # the copies have the numbers rounded to float32
+                        stack.enter_context(weights.change_parameters(target.module, alteration))
+                    self._exact_outcome = execute(target, self.call, self.plan.exact())
         return self._exact_outcome
 
     def jittered(self) -> Outcome:
@@ -229,7 +247,7 @@ class _Comparison:
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
         is_half = dtype is not None or _is_half_precision(self.original_outcome)
-        is_rounded = is_half or is_altered(self.call)
+        is_rounded = is_half or (is_altered(self.call) and not self.has_exact_biases)
         if original.module is None or not is_rounded:
             return farthest
         for seed in range(_JITTERED):

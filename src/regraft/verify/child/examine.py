@@ -13,6 +13,7 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.verify.child import tree, weights
+from regraft.verify.child.alterations import alteration_of
 from regraft.verify.child.call_comparison import (
     Sides,
     compare_runs,
@@ -25,7 +26,6 @@ from regraft.verify.child.checks.attributes import (
     set_labelled_attribute,
 )
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
-from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference, describe_differences
@@ -327,10 +327,10 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             for target in targets:
                 if target.module is not None:
                     stack.enter_context(weights.shrink_parameters(target.module))
-        for target in (
-            targets if call.label in ALTERATIONS and targets[0].module is not None else ()
-        ):
-            stack.enter_context(weights.change_parameters(target.module, ALTERATIONS[call.label]))
+        alteration = alteration_of(call.label)
+        if alteration is not None and targets[0].module is not None:
+            for target in targets:
+                stack.enter_context(weights.change_parameters(target.module, alteration))
         if call.beyond == ATTRIBUTES:
             stack.enter_context(
                 set_labelled_attribute(tuple(target.module for target in targets), call.label)

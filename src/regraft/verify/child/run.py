@@ -19,7 +19,7 @@ from regraft.verify.child.checks.attributes import ATTRIBUTES
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.constructor_options import unvaried_options
 from regraft.verify.child.checks.declarations import is_bound_to_own_class, undecided_declarations
-from regraft.verify.child.checks.domain import domain_of
+from regraft.verify.child.checks.domain import domain_of, late_attributes
 from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.process_reads import reads_of_surroundings
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
@@ -213,9 +213,10 @@ def _start_session(
     session.by_rules = request["by rules"]
     session.model_classes = frozenset(request["model classes"])
     if session.beyond:
+        late = {} if session.by_rules or session.model_classes else late_attributes(session)
         session.conditions = (
-            Conditions(changed, changes, original),
-            Conditions(original, session.older.changes, changed),
+            Conditions(changed, changes, original, late),
+            Conditions(original, session.older.changes, changed, late),
         )
         session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
     _refute_replaced_functions(session, functions.replaced_names())

@@ -8,15 +8,13 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
+from regraft.verify.child.alterations import ALTERATIONS
 from regraft.verify.child.tree import Call
 
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
-# Labels of calls during which the parameters have other values: see
-# `checks.parameters.ALTERATIONS`.
-ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
-LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
-ALTERED = (SMALL, ZERO, LARGE, TINY, LOW, HALF)
+# labels of calls during which the parameters have other values
+ALTERED = (SMALL, *ALTERATIONS)
 STRIDED = "inputs not contiguous"
 SINGLE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
 ROWS, ALL = slice(0, 1), slice(None)  # dimensions

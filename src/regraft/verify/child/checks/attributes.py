@@ -91,3 +91,22 @@ def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[Non
                 delattr(module, assignment[1])
             else:
                 setattr(module, assignment[1], value)
+
+
+@contextmanager
+def watched_reads(module: Any) -> Iterator[set[str]]:
+    """Yield a set to which the names of the attributes are added that anything reads from a module
+    in the body, where the module has a subclass of its class."""
+    cls: Any = type(module)
+    names: set[str] = set()
+
+    def read(instance: Any, name: str) -> Any:
+        """Return an attribute of the module, and note its name."""
+        names.add(name)
+        return cls.__getattribute__(instance, name)
+
+    module.__class__ = type(cls.__name__, (cls,), {"__getattribute__": read})
+    try:
+        yield names
+    finally:
+        module.__class__ = cls

@@ -18,6 +18,7 @@ VARIED, PRESENT = ("took a second value",), ("was given",)
 UNLIKE_FIRST, UNLIKE_SECOND = (
     f"was another number than its {place} operand" for place in ("first", "second")
 )
+TIED = ("compared equal numbers",)
 WRAPPED = ("took a second value", UNLIKE_FIRST)
 _PREDICATES = frozenset(
     {
@@ -210,6 +211,18 @@ def mask_position(node: ast.Call) -> int | None:
     if position is None or len(node.args) <= position + 1 or _has_starred(node):
         return None
     return position
+
+
+def order_operands(node: ast.expr) -> frozenset[str]:
+    """Return the anonymous forms of the two operands of a comparison by `<`, `<=`, `>` or `>=`; an
+    empty set for another expression.
+
+    Comparisons of the same operands by different operators differ where the operands are equal.
+    """
+    match node:
+        case ast.Compare(left, [ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()], [right]):
+            return frozenset((anonymous_form(left), anonymous_form(right)))
+    return frozenset()
 
 
 def anonymous_form(node: ast.expr) -> str:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regraft.verify.changes import Change
+from regraft.verify.child.checks.attributes import read_attributes
 from regraft.verify.child.checks.condition_kinds import (
     PRESENT,
+    TIED,
     TRUTH,
     VARIED,
     anonymous_form,
@@ -16,6 +18,7 @@ from regraft.verify.child.checks.condition_kinds import (
     is_step,
     is_truth_call,
     mask_position,
+    order_operands,
     required_of_operands,
     required_results,
 )
@@ -23,6 +26,7 @@ from regraft.verify.child.checks.deciding_parameters import deciding_parameters
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
+COMPARE = "__regraft_compare__"
 _TEXT = 80  # the most characters of a condition that a message shows
 
 
@@ -59,12 +63,20 @@ class ReportingTransformer(ast.NodeTransformer):
 
     Tests of `if`, `while` and conditional expressions are left out, because both of their sides
     have to run anyway. The operands of `and` and `or` in a test are conditions like others. `forms`
-    are the anonymous forms of new conditions.
+    are the anonymous forms of new conditions, `ordered` the operands of comparisons by order in the
+    counterpart: a new comparison of these has to see equal operands, also in a test. `late` are
+    attributes of the instance of which changed lines have to read a second value.
     """
 
-    def __init__(self, change: Change, forms: frozenset[str]) -> None:
+    def __init__(
+        self,
+        change: Change,
+        forms: frozenset[str],
+        ordered: frozenset[frozenset[str]] = frozenset(),
+        late: frozenset[str] = frozenset(),
+    ) -> None:
         self.conditions: list[Condition] = []
-        self._change, self._forms = change, forms
+        self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Report at the start of the body whether parameters are given that default to None and
@@ -99,8 +111,12 @@ class ReportingTransformer(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """Let a new comparison report its truth value."""
-        return self._visit_predicate(node)
+        """Let a new comparison report its truth value, and whether its operands were equal where
+        the counterpart compares them by another operator."""
+        if not self._is_reordered(node):
+            return self._visit_predicate(node)
+        text = ast.unparse(node)
+        return self._wrap_value(self._visit_order(node), text)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         """Let a new negation by `not` report its truth value; visit the operand of any other
@@ -139,6 +155,14 @@ class ReportingTransformer(ast.NodeTransformer):
         """Let a new lookup in a dictionary display report its value; visit the parts of any other
         subscript."""
         return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """Let an attribute of the instance that code assigns late report its value; visit the parts
+        of any other one."""
+        names = read_attributes((node,)) if isinstance(node.ctx, ast.Load) else frozenset()
+        if self._is_changed(node) and not names.isdisjoint(self._late):
+            return self._wrap_value(node, ast.unparse(node), VARIED)
+        return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Visit the parts of a call; wrap it, if it is new and tests, rounds, bounds or chooses,
@@ -180,8 +204,27 @@ class ReportingTransformer(ast.NodeTransformer):
         test = node.test
         node.test = ast.Constant(True)
         self.generic_visit(node)
-        node.test = self.visit(test) if isinstance(test, ast.BoolOp) else test
+        node.test = self.visit(test) if isinstance(test, ast.BoolOp) else self._visit_order(test)
         return node
+
+    def _visit_order(self, node: ast.expr) -> ast.expr:
+        """Return a test that is a new comparison by order, perhaps under `not`, so that it reports
+        equal operands; any other test as it is."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node.operand = self._visit_order(node.operand)
+        if not self._is_reordered(node):
+            return node
+        assert isinstance(node, ast.Compare)
+        number = self._add_condition(node.lineno, ast.unparse(node), TIED)
+        self.generic_visit(node)
+        arguments = [
+            ast.Constant(self._change.definition),
+            ast.Constant(number),
+            ast.Constant(type(node.ops[0]).__name__),
+            node.left,
+            *node.comparators,
+        ]
+        return ast.copy_location(ast.Call(ast.Name(COMPARE, ast.Load()), arguments, []), node)
 
     def _visit_predicate(self, node: ast.expr) -> ast.AST:
         """Return a new condition or step so that it reports its value; others with their parts
@@ -215,10 +258,18 @@ class ReportingTransformer(ast.NodeTransformer):
         self.conditions.append(Condition(line, text[:_TEXT], wanted))
         return len(self.conditions) - 1
 
+    def _is_reordered(self, node: ast.expr) -> bool:
+        """Return whether an expression is a new comparison of operands that the counterpart
+        compares by order, too."""
+        return bool(self._ordered) and order_operands(node) in self._ordered and self._is_new(node)
+
     def _is_new(self, node: ast.expr) -> bool:
         """Return whether an expression is in a changed line and its form is new."""
-        is_changed = any(start <= node.lineno <= end for start, end in self._change.statements)
-        return is_changed and anonymous_form(node) in self._forms
+        return self._is_changed(node) and anonymous_form(node) in self._forms
+
+    def _is_changed(self, node: ast.expr) -> bool:
+        """Return whether an expression is in a changed line."""
+        return any(start <= node.lineno <= end for start, end in self._change.statements)
 
 
 def _is_reported_when_visited(node: ast.expr) -> bool:

@@ -11,7 +11,7 @@ import ast
 import copy
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,16 +22,20 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.condition_kinds import (
     CHOICE,
     PRESENT,
+    TIED,
+    TRUTH,
     UNLIKE_FIRST,
     UNLIKE_SECOND,
     VARIED,
     WRAPPED,
     anonymous_form,
     conditions_of,
+    order_operands,
 )
 from regraft.verify.child.checks.condition_reports import (
     BINARY,
     CALL,
+    COMPARE,
     RECORD,
     Condition,
     ReportingTransformer,
@@ -60,6 +64,12 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "Mult": operator.mul,
     "Div": operator.truediv,
 }
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+}
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)  # the numbers of a run with symbolic sizes
 
 
@@ -69,11 +79,18 @@ class Conditions:
     times."""
 
     def __init__(
-        self, module: ModuleType, changes: tuple[Change, ...], counterpart: ModuleType
+        self,
+        module: ModuleType,
+        changes: tuple[Change, ...],
+        counterpart: ModuleType,
+        late: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         """Prepare the conditions of `module` that `counterpart`, the second version, lacks, and add
-        the functions that report results to the variables of `module`."""
-        self._module = module
+        the functions that report results to the variables of `module`.
+
+        late: by definition, the attributes of which changed lines have to read a second value.
+        """
+        self._module, self._late = module, late or {}
         self._conditions: dict[str, list[Condition]] = {}
         self._edited: dict[str, Definition] = {}
         self._codes: dict[tuple[str, int], dict[FunctionType, CodeType]] = {}
@@ -85,6 +102,7 @@ class Conditions:
                 RECORD: self._record_result,
                 CALL: self._record_call,
                 BINARY: self._record_operation,
+                COMPARE: self._record_comparison,
             }
         )
 
@@ -149,9 +167,13 @@ class Conditions:
             else Counter[str]()
         )
         own_counts = Counter(map(anonymous_form, conditions_of(node)))
+        expressions = ast.walk(counterpart_node) if counterpart_node is not None else ()
+        ordered = {order_operands(node) for node in expressions if isinstance(node, ast.expr)}
         transformer = ReportingTransformer(
             change,
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),
+            frozenset(ordered - {frozenset()}),
+            self._late.get(name, frozenset()),
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)
@@ -208,6 +230,22 @@ class Conditions:
             condition.results.add(UNLIKE_FIRST)
         if isinstance(first, torch.Tensor) or first != neutral:
             condition.results.add(UNLIKE_SECOND)
+        return result
+
+    def _record_comparison(
+        self, name: str, number: int, operation: str, first: Any, second: Any
+    ) -> Any:
+        """Return the result of a comparison by order, and note whether an element of one operand is
+        equal to its counterpart. Symbolic numbers, and tensors that cannot be read, only note that
+        the condition ran, operands that are no numbers all results."""
+        result = _ORDERS[operation](first, second)
+        condition = self._conditions[name][number]
+        condition.results.add(RAN)
+        if isinstance(first, _SYMBOLS) or isinstance(second, _SYMBOLS):
+            return result
+        are_numbers = isinstance(first, NUMBERS) and isinstance(second, NUMBERS)
+        if not are_numbers or TRUTH[0] in truth_results(first == second):
+            condition.results.update(TIED)
         return result
 
     def _record_call(

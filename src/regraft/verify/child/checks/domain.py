@@ -27,9 +27,15 @@ from regraft.verify.child.checks.attributes import (
     attribute_calls,
     read_attributes,
     set_labelled_attribute,
+    watched_reads,
 )
+from regraft.verify.child.checks.condition_kinds import is_predicate
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
-from regraft.verify.child.checks.late_attributes import late_calls, late_stores_of_file
+from regraft.verify.child.checks.late_attributes import (
+    is_set_otherwise,
+    late_calls,
+    late_stores_of_file,
+)
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls, masked_calls
 from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
@@ -45,6 +51,7 @@ from regraft.verify.syntax import name_of
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
 _HEADS = 2  # the most numbers of heads for which masks are made
+_COMPARED = 4  # the most numbers with which results are made equal
 _OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
 
 
@@ -55,7 +62,7 @@ class Domain:
 
     `not_finite` are the numbers, with names, that are not finite and are tried: none where the
     definition calls an op that takes finite numbers only. `late` tells which of the attributes code
-    of either version assigns after construction.
+    of either version assigns after construction, `compares` whether changed lines compare.
     """
 
     constants: Constants
@@ -63,6 +70,7 @@ class Domain:
     attributes: frozenset[str]
     not_finite: tuple[tuple[str, float], ...]
     late: Mapping[str, LateStore]
+    compares: bool = False
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -90,9 +98,22 @@ def domain_of(definition: str, session: Session) -> Domain:
         not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
         attributes = read_attributes(nodes)
         late = _late_stores(versions, attributes)
-        domain = Domain(constants_of(tuple(versions)), names, attributes, not_finite, late)
+        compares = any(map(is_predicate, nodes))
+        constants = constants_of(tuple(versions))
+        domain = Domain(constants, names, attributes, not_finite, late, compares)
         session.domains[definition] = domain
     return domain
+
+
+def late_attributes(session: Session) -> dict[str, frozenset[str]]:
+    """Return, by changed definition, the attributes that its changed lines read and that code
+    assigns after construction, less those of modes and dropout."""
+    definitions = dict.fromkeys(change.definition for change in session.changes)
+    late = {name: domain_of(name, session).late for name in definitions}
+    return {
+        name: frozenset(attribute for attribute in stores if not is_set_otherwise(attribute))
+        for name, stores in late.items()
+    }
 
 
 def _called_names(versions: list[tuple[Change, ModuleType]], module: ModuleType) -> set[str]:
@@ -166,9 +187,58 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from attribute_calls(tenth_of(call), target.module, domain.attributes)
     yield from _opposite_calls(call, target, domain)
     yield from late_calls(call, target.module, domain.late, target.scope)
+    yield from _reading_calls(call, target, domain)
     yield from laid_out_calls(call)
     if has_parameters:
-        yield from altered_calls(call)
+        yield from altered_calls(call, _compared_numbers(target.module, domain))
+
+
+def _compared_numbers(module: Any, domain: Domain) -> tuple[float, ...]:
+    """Return at most `_COMPARED` numbers with which changed lines may compare results of a module:
+    their constants and the module's plain attributes; () where they do not compare, or the module
+    has no biases."""
+    has_biases = any(name.endswith("bias") for name, _ in module.named_parameters())
+    if not domain.compares or not has_biases:
+        return ()
+    values = (vars(module).get(name) for name in sorted(domain.attributes))
+    attributes = (float(value) for value in values if type(value) in (int, float))
+    numbers = dict.fromkeys((*attributes, *map(float, domain.constants.values)))
+    return tuple(number for number in numbers if math.isfinite(number))[:_COMPARED]
+
+
+def _reading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls with other values of the attributes that changed lines read and that the original
+    does not read in a recorded call, made of the first other call in which it does.
+
+    Such an attribute stands where only an optional input, a flag, a size or a value leads.
+    """
+    names = domain.attributes | domain.late.keys()
+    unread = names - _attributes_read(call, target) if target.module is not None else frozenset()
+    for candidate in _leading_calls(call, target, domain) if unread else ():
+        read = unread & _attributes_read(candidate, target)
+        yield from attribute_calls(candidate, target.module, read)
+        late = {name: store for name, store in domain.late.items() if name in read}
+        yield from late_calls(candidate, target.module, late, target.scope)
+        unread -= read
+        if not unread:
+            return
+
+
+def _leading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls that may lead to lines which a recorded call does not reach: with optional
+    inputs, other plain arguments, sizes and values."""
+    yield from optional_value_calls(call, target)
+    yield from varied_argument_calls(call, target.callable)
+    yield from resized_calls(call, domain.constants, features=False)
+    yield from valued_calls(call, domain.constants, target.module, not_finite=())
+
+
+def _attributes_read(call: Call, target: Target) -> frozenset[str]:
+    """Return the attributes of the instance itself that the original reads in a call; none where it
+    raises."""
+    with watched_reads(target.module) as names:
+        outcome = execute(target, call, Plan(gradients=False))
+    return frozenset(names) if outcome.error is None else frozenset()
 
 
 def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:

@@ -64,8 +64,13 @@ def _plain_values(module: Any, names: Collection[str]) -> dict[str, Any]:
     return {
         name: value
         for name, value in values.items()
-        if isinstance(value, _PLAIN) and (isinstance(value, str) or not _SET_OTHERWISE.search(name))
+        if isinstance(value, _PLAIN) and (isinstance(value, str) or not is_set_otherwise(name))
     }
+
+
+def is_set_otherwise(name: str) -> bool:
+    """Return whether an attribute is a mode or a rate of dropout by its name."""
+    return _SET_OTHERWISE.search(name) is not None
 
 
 def _other_values(name: str, value: Any, module: Any, scope: ModuleType | None) -> tuple[Any, ...]:

@@ -3,34 +3,30 @@ layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from regraft.verify.child.alterations import ALTERATIONS, BIASES, LARGE, ZERO
 from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.tree import Call, map_tensors, tensors
-from regraft.verify.child.variants import HALF, LARGE, LOW, TINY, ZERO
-
-Alteration = Callable[[str, Any], Any]
-ALTERATIONS: Mapping[str, Alteration] = {
-    ZERO: lambda name, value: torch.zeros_like(value),
-    LARGE: lambda name, value: value * 1e3,
-    TINY: lambda name, value: value * 1e-6,
-    LOW: lambda name, value: torch.full_like(value, -100.0) if name.endswith("bias") else None,
-    HALF: lambda name, value: value.to(torch.bfloat16),
-}
 
 
-def altered_calls(call: Call) -> Iterator[Call]:
-    """Yield a call for each of ALTERATIONS; `weights.change_parameters` applies the alteration
-    while the call runs.
+def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Iterator[Call]:
+    """Yield a call for each of ALTERATIONS, and one in which all biases are a number with which
+    changed lines compare, and all other parameters zero; `weights.change_parameters` applies the
+    alteration while the call runs.
 
-    Where every result is zero, or a softmax is saturated, gradients are those of ties and rounding.
+    Layers give that number itself then, so that `>` and `>=` differ. Where every result is zero or
+    the same, or a softmax is saturated, gradients are those of ties and rounding.
     """
     for label in ALTERATIONS:
         yield replace(call, label=label, beyond=EXTREME if label in (ZERO, LARGE) else VALUES)
+    for number in compared_numbers:
+        label = f"{BIASES}{number!r}"
+        yield replace(call, label=label, beyond=EXTREME, exact_values=(number,))
 
 
 def laid_out_calls(call: Call) -> Iterator[Call]:

@@ -1,0 +1,29 @@
+"""Other parameters that a model has while a call runs, by the label of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
+LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
+BIASES = "parameters that are zero, biases of "  # followed by a number
+# by label, the new value of a parameter by its name and value; None leaves it alone
+ALTERATIONS: dict[str, Callable[[str, Any], Any]] = {
+    ZERO: lambda name, value: torch.zeros_like(value),
+    LARGE: lambda name, value: value * 1e3,
+    TINY: lambda name, value: value * 1e-6,
+    LOW: lambda name, value: torch.full_like(value, -100.0) if name.endswith("bias") else None,
+    HALF: lambda name, value: value.to(torch.bfloat16),
+}
+
+
+def alteration_of(label: str) -> Callable[[str, Any], Any] | None:
+    """Return what a call with a label does to floating parameters while it runs, by their names and
+    values; None for nothing."""
+    if not label.startswith(BIASES):
+        return ALTERATIONS.get(label)
+    number = float(label.removeprefix(BIASES))
+    return lambda name, value: torch.full_like(value, number if name.endswith("bias") else 0.0)
