@@ -95,7 +95,7 @@ def _examine_setting(
     setting its constructors' mutants. Definitions that are refuted are restored, and the comparison
     starts again.
 
-    A slow model whose own calls were replayed is not compared as a whole again. What was replayed
+    A slow model whose only call was replayed is not compared as a whole again. What was replayed
     and ran is added to `session.replayed` and `session.ran`, and the ledger saved. Return False
     where no model can be built, or where the original does not run in float32, so that further
     settings are in vain; else True.
@@ -118,7 +118,7 @@ def _examine_setting(
             if _replay_until_refuted(recorder.calls, replayed_entries, kinds, setting, session):
                 break
         session.restore(session.ledger.refuted())
-    if not (subject.slow and any(entry.path == "" for entry in recorder.calls)):
+    if not _compares_as_whole(recorder, setting, session):
         compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:
         challenge_constructors(setting, session)
@@ -127,6 +127,18 @@ def _examine_setting(
         session.ran.setdefault(name, set()).add(setting.mode)
     session.ledger.save()
     return True
+
+
+def _compares_as_whole(recorder: Recorder, setting: Setting, session: Session) -> bool:
+    """Return whether the replays of the recorded calls compare a slow model on all of its calls:
+    its class is changed and not refuted, and it has one call, since of calls with equal shapes only
+    the first is recorded."""
+    names = session.ledger.unrefuted()
+    return (
+        setting.subject.slow
+        and any(entry.path == "" and entry.definition in names for entry in recorder.calls)
+        and len(setting.subject.calls(setting.seed)) == 1
+    )
 
 
 def _replay_until_refuted(
@@ -147,7 +159,8 @@ def _replay_until_refuted(
     of refuted definitions, and those that an earlier subject has replayed where the definition is
     complete: the heads of a family contain the same model. After `_SETTING_SECONDS` in a setting
     that is not the first (convolutions in float16 are slow on CPUs), one more entry of each
-    definition without an entry is replayed, as recorded.
+    definition without an entry is replayed, as recorded. Calls of a slow model itself are always
+    replayed.
     """
     deadline = math.inf if setting.first else time.process_time() + _SETTING_SECONDS
     replayed_names: set[str] = set()
@@ -158,10 +171,13 @@ def _replay_until_refuted(
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
-        if _is_covered(entry.definition, kind, session) or (kind in kinds and setting.brief):
-            continue
         is_late = time.process_time() > deadline
-        if is_late and entry.definition in replayed_names:
+        may_be_skipped = not (setting.subject.slow and entry.path == "")
+        if may_be_skipped and (
+            _is_covered(entry.definition, kind, session)
+            or (kind in kinds and setting.brief)
+            or (is_late and entry.definition in replayed_names)
+        ):
             continue
         is_repetition = kind in kinds or _count_form(entry, setting, session) > _SIZES
         is_light = setting.subject.light or is_late or is_repetition

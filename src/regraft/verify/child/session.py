@@ -305,8 +305,13 @@ class Session:
         )
 
     def lacks_evidence(self, change: Change) -> bool:
-        """Return whether a change still needs a run, or a relative for which nothing stands in."""
-        return self._lacks_runs(change) or bool(self.relatives_not_run(change))
+        """Return whether a change still needs a run, also on the user's slow model, or a relative
+        for which nothing stands in."""
+        return (
+            self.ledger.is_own_model_pending
+            or self._lacks_runs(change)
+            or bool(self.relatives_not_run(change))
+        )
 
     def _unrefuted_changes(self) -> tuple[Change, ...]:
         """Return the changes that are not refuted and whose definition still exists."""
