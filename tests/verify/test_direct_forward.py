@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,10 +88,11 @@ class Patched(nn.Module):  # type: ignore[misc]
         self.leaf = Leaf()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        own_forward = self.leaf.forward
-        self.leaf.forward = lambda x: 2 * own_forward(x)
-        result: torch.Tensor = self.leaf(x)
-        del self.leaf.forward
+        leaf: Any = self.leaf
+        own_forward = leaf.forward
+        leaf.forward = lambda x: 2 * own_forward(x)
+        result: torch.Tensor = leaf(x)
+        del leaf.forward
         return result
 
 
