@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -154,8 +155,8 @@ def _replay_until_refuted(
 
     Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
     as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
-    rows needs more than one. Of calls that are alike but for their sizes, such as the steps that
-    generate tokens, all but the first `_SIZES` are replayed as recorded only. Skipped are entries
+    rows needs more than one. Of calls of one form, such as the steps that generate tokens, all but
+    the first `_SIZES` are replayed as recorded only. Skipped are entries
     of refuted definitions, and those that an earlier subject has replayed where the definition is
     complete: the heads of a family contain the same model. After `_SETTING_SECONDS` in a setting
     that is not the first (convolutions in float16 are slow on CPUs), one more entry of each
@@ -196,9 +197,9 @@ def _is_covered(definition: str, kind: str, session: Session) -> bool:
 
 
 def _count_form(entry: Recorded, setting: Setting, session: Session) -> int:
-    """Count an entry in `session.forms`, and return how many entries so far are like it but for
-    their sizes, itself included."""
-    form = _kind_of_call(entry, setting, with_sizes=False)
+    """Count an entry in `session.forms`, and return how many entries so far have its form, itself
+    included."""
+    form = _form_of_call(entry, setting, session)
     session.forms[form] += 1
     return session.forms[form]
 
@@ -208,11 +209,27 @@ def _element_count(call: Call) -> int:
     return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
-def _kind_of_call(entry: Recorded, setting: Setting, *, with_sizes: bool = True) -> str:
+def _form_of_call(entry: Recorded, setting: Setting, session: Session) -> str:
+    """Return a text that is equal for recorded calls which count as alike but for their sizes, and
+    whose sizes compare alike: with each other, with 1 and 2, and with the constants in the changed
+    lines."""
+    constants = domain_of(entry.definition, session).constants.sizes if session.beyond else ()
+    limits = sorted({1, 2, *constants})
+    sizes = sorted({size for tensor in tree.tensors(entry.call) for size in tensor.shape})
+    places = {
+        size: (rank, bisect_left(limits, size), bisect_right(limits, size))
+        for rank, size in enumerate(sizes)
+    }
+    return _kind_of_call(entry, setting, places)
+
+
+def _kind_of_call(
+    entry: Recorded, setting: Setting, places: Mapping[int, object] | None = None
+) -> str:
     """Return a text that is equal for recorded calls of a definition which count as alike.
 
-    It has the printed layers, their plain attributes and configurations, the shapes, or without
-    sizes the numbers of dimensions, all other arguments, and the conditions.
+    It has the printed layers, their plain attributes and configurations, the shapes, with `places`
+    in the place of their sizes, all other arguments, and the conditions.
     """
     modules = dict(setting.pair.original.named_modules())
     module = modules.get(entry.path) if entry.path is not None else None
@@ -226,18 +243,18 @@ def _kind_of_call(entry: Recorded, setting: Setting, *, with_sizes: bool = True)
                 configs[id(value)] = value
     settings = [str(config.to_dict()) for config in configs.values()]
     arguments = map_leaves(
-        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: _describe_leaf(leaf, with_sizes)
+        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: _describe_leaf(leaf, places)
     )
     conditions = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
     return f"{entry.definition} {module} {plain} {settings} {arguments} {conditions}"
 
 
-def _describe_leaf(leaf: Any, with_sizes: bool) -> Any:
-    """Return the properties of an argument that distinguish calls: shape (without sizes, the number
-    of dimensions), format and whether it is a mask for a tensor, a plain value as it is, the class
-    name of any other object."""
+def _describe_leaf(leaf: Any, places: Mapping[int, object] | None) -> Any:
+    """Return the properties of an argument that distinguish calls: shape (or the `places` of its
+    sizes), format and whether it is a mask for a tensor, a plain value as it is, the class name of
+    any other object."""
     if isinstance(leaf, torch.Tensor):
-        shape = tuple(leaf.shape) if with_sizes else leaf.dim()
+        shape = tuple(size if places is None else places[size] for size in leaf.shape)
         return f"{shape} {leaf.dtype} {tree.is_mask(leaf)}"
     return (
         leaf

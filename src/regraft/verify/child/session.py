@@ -41,7 +41,7 @@ class Session:
 
     `older` traces the lines of the original that the changed version no longer has: their effect
     must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
-    `forms` counts the calls of each kind but for their sizes, `ran`, by the name of a class of the
+    `forms` counts the replayed calls of each form, `ran`, by the name of a class of the
     file, the modes in which models with a called instance were compared, `subjects_not_run` the
     names of subjects that the original does not run in some mode. `restored` holds the original's
     definitions that stand in the changed module. `domains` holds, by definition, the properties of
