@@ -156,12 +156,11 @@ def _replay_until_refuted(
     Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
     as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
     rows needs more than one. Of calls of one form, such as the steps that generate tokens, all but
-    the first `_SIZES` are replayed as recorded only. Skipped are entries
-    of refuted definitions, and those that an earlier subject has replayed where the definition is
-    complete: the heads of a family contain the same model. After `_SETTING_SECONDS` in a setting
-    that is not the first (convolutions in float16 are slow on CPUs), one more entry of each
-    definition without an entry is replayed, as recorded. Calls of a slow model itself are always
-    replayed.
+    the first `_SIZES` are replayed as recorded only. Skipped are entries of refuted definitions,
+    and those that an earlier subject has replayed where the definition is complete: the heads of a
+    family contain the same model. After `_SETTING_SECONDS` in a setting that is not the first
+    (convolutions in float16 are slow on CPUs), one more entry of each definition without an entry
+    is replayed, as recorded. Calls of a slow model itself are always replayed.
     """
     deadline = math.inf if setting.first else time.process_time() + _SETTING_SECONDS
     replayed_names: set[str] = set()
@@ -172,13 +171,10 @@ def _replay_until_refuted(
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
+        is_required = setting.subject.slow and entry.path == ""
         is_late = time.process_time() > deadline
-        may_be_skipped = not (setting.subject.slow and entry.path == "")
-        if may_be_skipped and (
-            _is_covered(entry.definition, kind, session)
-            or (kind in kinds and setting.brief)
-            or (is_late and entry.definition in replayed_names)
-        ):
+        is_covered = _is_covered(entry.definition, kind, kinds, setting, session)
+        if not is_required and (is_covered or (is_late and entry.definition in replayed_names)):
             continue
         is_repetition = kind in kinds or _count_form(entry, setting, session) > _SIZES
         is_light = setting.subject.light or is_late or is_repetition
@@ -190,10 +186,13 @@ def _replay_until_refuted(
     return True
 
 
-def _is_covered(definition: str, kind: str, session: Session) -> bool:
-    """Return whether an earlier subject has replayed calls of this kind of a complete
-    definition."""
-    return kind in session.replayed and session.is_complete(definition)
+def _is_covered(
+    definition: str, kind: str, kinds: set[str], setting: Setting, session: Session
+) -> bool:
+    """Return whether an earlier subject has replayed calls of this kind of a complete definition,
+    or this subject has in a brief setting; `kinds` are the kinds that it has replayed here."""
+    was_replayed = kind in session.replayed and session.is_complete(definition)
+    return was_replayed or (kind in kinds and setting.brief)
 
 
 def _count_form(entry: Recorded, setting: Setting, session: Session) -> int:
