@@ -157,11 +157,28 @@ def test_definitions_that_were_proved_beside_others_are_confirmed_and_keep_their
         changed = (verdict("Attention", "unproven", 0, ()),) if is_changed else ()
         return (*changed, verdict("Other", "proved", replays=100 if is_changed else 1))
 
-    fix = proved_fix(report_of(CODE, rules), rules, verify)
+    tested_rules = rules[:1]
+    fix = proved_fix(report_of(CODE, tested_rules), tested_rules, verify)
     assert runs == [(True, frozenset()), (False, {"Other"})]
     assert [(entry.definition, entry.evidence["replays"]) for entry in fix.verdicts] == [
         ("Other", 100)
     ]
+
+
+def test_what_untested_rules_rewrite_is_proved_anew_without_the_others(
+    rules: list[CompiledRule],
+) -> None:
+    runs: list[Collection[str]] = []
+
+    def verify(code: bytes, confirmed: Collection[str]) -> tuple[Verdict, ...]:
+        is_changed = attention_in(code.decode()) != attention_in(CODE)
+        runs.append(confirmed)
+        changed = (verdict("Attention", "unproven", 0, ()),) if is_changed else ()
+        return (*changed, verdict("Other", "proved", replays=100 if is_changed else 50))
+
+    fix = proved_fix(report_of(CODE, rules), rules, verify)
+    assert runs == [frozenset(), frozenset()]
+    assert [entry.evidence["replays"] for entry in fix.verdicts] == [50]
 
 
 def test_a_definition_that_differs_without_the_others_is_left_out(

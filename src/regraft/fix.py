@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
+from regraft.scanning.rules import are_tested
 from regraft.verify import Verdict
 from regraft.verify.definitions import definitions_by_name
 
@@ -53,7 +54,7 @@ def proved_fix(
     allowed = ("proved", "unproven") if unproven else ("proved",)
     left_out: dict[str, Verdict] = {}
     searches: dict[str, _RuleSearch] = {}
-    proofs = _Proofs(verify)
+    proofs = _Proofs(verify, are_tested(rules))
     while True:
         rejected_rules = frozenset(
             (name, rule) for name, search in searches.items() for rule in search.rejected
@@ -80,22 +81,25 @@ def proved_fix(
 class _Proofs:
     """The verdicts on the rewrites of a file, of which each leaves away more than the one before.
 
+    tested  whether every rule is tested to compute the same by itself; else a rewrite may be right
+            only beside another one, and has to be proved anew without it
     proved  the verdicts on proved definitions, by their names, with the syntax tree as text
     """
 
     verify: Verify
+    tested: bool
     proved: dict[str, tuple[str, Verdict]] = field(default_factory=dict)
 
     def verdicts_on(self, rewritten: bytes) -> tuple[Verdict, ...]:
-        """Verify a rewrite. Definitions that were proved beside others keep their evidence where
-        they are all that is left, and nothing differs now."""
+        """Verify a rewrite. Definitions that tested rules rewrote, and that were proved beside
+        others, keep their evidence where they are all that is left, and nothing differs now."""
         trees = {
             name: ast.dump(node) for name, node in definitions_by_name(ast.parse(rewritten)).items()
         }
         confirmed = {
             name: verdict
             for name, (tree, verdict) in self.proved.items()
-            if trees.get(name) == tree
+            if self.tested and trees.get(name) == tree
         }
         verdicts = self.verify(rewritten, frozenset(confirmed))
         if confirmed.keys() >= {verdict.definition for verdict in verdicts}:

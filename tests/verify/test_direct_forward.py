@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,3 +78,57 @@ def test_each_call_is_recorded_once_and_the_model_is_as_before() -> None:
         assert torch.equal(model(torch.zeros(3)), torch.full((3,), 3.0))
     assert [sorted(entry.call.kwargs) for entry in recorder.calls] == [[], ["number"], []]
     assert vars(model.leaf) == state and not model.leaf._forward_pre_hooks
+
+
+class Patched(nn.Module):  # type: ignore[misc]
+    """Replaces the `forward` of its leaf for a call, as some libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaf = Leaf()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        leaf: Any = self.leaf
+        own_forward = leaf.forward
+        leaf.forward = lambda x: 2 * own_forward(x)
+        result: torch.Tensor = leaf(x)
+        del leaf.forward
+        return result
+
+
+def test_a_call_may_replace_and_delete_the_forward_of_a_module() -> None:
+    model = Patched()
+    with recording(sys.modules[__name__], ("Leaf",), model) as recorder:
+        assert torch.equal(model(torch.zeros(2)), torch.full((2,), 2.0))
+    assert [entry.path for entry in recorder.calls] == ["leaf"]
+    assert "forward" not in vars(model.leaf)
+
+
+class Scale(nn.Module):  # type: ignore[misc]
+    """Multiplies by its parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class Copied(nn.Module):  # type: ignore[misc]
+    """Runs a copy of its submodule with another parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = Scale()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        copied = copy.deepcopy(self.scale)
+        copied.factor.data.fill_(3.0)
+        return copied.forward(copied(x))
+
+
+def test_a_copy_of_a_recorded_module_runs_with_its_own_parameters() -> None:
+    with recording(sys.modules[__name__], ("Scale",), model := Copied()) as recorder:
+        assert torch.equal(model(torch.ones(2)), torch.full((2,), 9.0))
+    assert len(recorder.calls) == 1

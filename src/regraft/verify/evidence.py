@@ -96,6 +96,17 @@ def _absent_runs(findings: _Findings) -> str:
     return f"nothing ran its changed lines{findings.skipped}{findings.next_step}"
 
 
+def _unrun_own_model(findings: _Findings) -> str:
+    """Return a sentence where the definition was not compared on the user's slow model, or not in
+    all ways before the time limit; "" where it was, or where no such model is required."""
+    name = findings.result.get("own model", "")
+    if name and findings.result["own model pending"]:
+        return f"the time limit was reached before all comparisons on {name}"
+    if name and name not in findings.record["models"]:
+        return f"it was not compared on {name}{findings.skipped}"
+    return ""
+
+
 def _unrun_lines(findings: _Findings) -> str:
     """Return the lines and conditions of both versions that did not run, as text, or ""."""
     gaps = [*findings.entries("gaps"), *findings.entries("gaps before")]
@@ -178,6 +189,7 @@ def _missing_condition(findings: _Findings) -> str:
 _CHECKS = (
     _early_end,
     _absent_runs,
+    _unrun_own_model,
     _unrun_lines,
     _uncontrolled_parts,
     _unrun_relatives,

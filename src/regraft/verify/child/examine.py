@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -95,7 +96,7 @@ def _examine_setting(
     setting its constructors' mutants. Definitions that are refuted are restored, and the comparison
     starts again.
 
-    A slow model whose own calls were replayed is not compared as a whole again. What was replayed
+    A slow model whose only call was replayed is not compared as a whole again. What was replayed
     and ran is added to `session.replayed` and `session.ran`, and the ledger saved. Return False
     where no model can be built, or where the original does not run in float32, so that further
     settings are in vain; else True.
@@ -118,7 +119,7 @@ def _examine_setting(
             if _replay_until_refuted(recorder.calls, replayed_entries, kinds, setting, session):
                 break
         session.restore(session.ledger.refuted())
-    if not (subject.slow and any(entry.path == "" for entry in recorder.calls)):
+    if not _compares_as_whole(recorder, setting, session):
         compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:
         challenge_constructors(setting, session)
@@ -127,6 +128,18 @@ def _examine_setting(
         session.ran.setdefault(name, set()).add(setting.mode)
     session.ledger.save()
     return True
+
+
+def _compares_as_whole(recorder: Recorder, setting: Setting, session: Session) -> bool:
+    """Return whether the replays of the recorded calls compare a slow model on all of its calls:
+    its class is changed and not refuted, and it has one call, since of calls with equal shapes only
+    the first is recorded."""
+    names = session.ledger.unrefuted()
+    return (
+        setting.subject.slow
+        and any(entry.path == "" and entry.definition in names for entry in recorder.calls)
+        and len(setting.subject.calls(setting.seed)) == 1
+    )
 
 
 def _replay_until_refuted(
@@ -142,12 +155,12 @@ def _replay_until_refuted(
 
     Of calls that count as alike (`kinds`, to which they are added) all but the first are replayed
     as recorded only, and not at all in a brief setting; a large call comes first, as a mix-up of
-    rows needs more than one. Of calls that are alike but for their sizes, such as the steps that
-    generate tokens, all but the first `_SIZES` are replayed as recorded only. Skipped are entries
-    of refuted definitions, and those that an earlier subject has replayed where the definition is
-    complete: the heads of a family contain the same model. After `_SETTING_SECONDS` in a setting
-    that is not the first (convolutions in float16 are slow on CPUs), one more entry of each
-    definition without an entry is replayed, as recorded.
+    rows needs more than one. Of calls of one form, such as the steps that generate tokens, all but
+    the first `_SIZES` are replayed as recorded only. Skipped are entries of refuted definitions,
+    and those that an earlier subject has replayed where the definition is complete: the heads of a
+    family contain the same model. After `_SETTING_SECONDS` in a setting that is not the first
+    (convolutions in float16 are slow on CPUs), one more entry of each definition without an entry
+    is replayed, as recorded. Calls of a slow model itself are always replayed.
     """
     deadline = math.inf if setting.first else time.process_time() + _SETTING_SECONDS
     replayed_names: set[str] = set()
@@ -158,10 +171,10 @@ def _replay_until_refuted(
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
-        if _is_covered(entry.definition, kind, session) or (kind in kinds and setting.brief):
-            continue
+        is_required = setting.subject.slow and entry.path == ""
         is_late = time.process_time() > deadline
-        if is_late and entry.definition in replayed_names:
+        is_covered = _is_covered(entry.definition, kind, kinds, setting, session)
+        if not is_required and (is_covered or (is_late and entry.definition in replayed_names)):
             continue
         is_repetition = kind in kinds or _count_form(entry, setting, session) > _SIZES
         is_light = setting.subject.light or is_late or is_repetition
@@ -173,16 +186,19 @@ def _replay_until_refuted(
     return True
 
 
-def _is_covered(definition: str, kind: str, session: Session) -> bool:
-    """Return whether an earlier subject has replayed calls of this kind of a complete
-    definition."""
-    return kind in session.replayed and session.is_complete(definition)
+def _is_covered(
+    definition: str, kind: str, kinds: set[str], setting: Setting, session: Session
+) -> bool:
+    """Return whether an earlier subject has replayed calls of this kind of a complete definition,
+    or this subject has in a brief setting; `kinds` are the kinds that it has replayed here."""
+    was_replayed = kind in session.replayed and session.is_complete(definition)
+    return was_replayed or (kind in kinds and setting.brief)
 
 
 def _count_form(entry: Recorded, setting: Setting, session: Session) -> int:
-    """Count an entry in `session.forms`, and return how many entries so far are like it but for
-    their sizes, itself included."""
-    form = _kind_of_call(entry, setting, with_sizes=False)
+    """Count an entry in `session.forms`, and return how many entries so far have its form, itself
+    included."""
+    form = _form_of_call(entry, setting, session)
     session.forms[form] += 1
     return session.forms[form]
 
@@ -192,11 +208,27 @@ def _element_count(call: Call) -> int:
     return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
-def _kind_of_call(entry: Recorded, setting: Setting, *, with_sizes: bool = True) -> str:
+def _form_of_call(entry: Recorded, setting: Setting, session: Session) -> str:
+    """Return a text that is equal for recorded calls which count as alike but for their sizes, and
+    whose sizes compare alike: with each other, with 1 and 2, and with the constants in the changed
+    lines."""
+    constants = domain_of(entry.definition, session).constants.sizes if session.beyond else ()
+    limits = sorted({1, 2, *constants})
+    sizes = sorted({size for tensor in tree.tensors(entry.call) for size in tensor.shape})
+    places = {
+        size: (rank, bisect_left(limits, size), bisect_right(limits, size))
+        for rank, size in enumerate(sizes)
+    }
+    return _kind_of_call(entry, setting, places)
+
+
+def _kind_of_call(
+    entry: Recorded, setting: Setting, places: Mapping[int, object] | None = None
+) -> str:
     """Return a text that is equal for recorded calls of a definition which count as alike.
 
-    It has the printed layers, their plain attributes and configurations, the shapes, or without
-    sizes the numbers of dimensions, all other arguments, and the conditions.
+    It has the printed layers, their plain attributes and configurations, the shapes, with `places`
+    in the place of their sizes, all other arguments, and the conditions.
     """
     modules = dict(setting.pair.original.named_modules())
     module = modules.get(entry.path) if entry.path is not None else None
@@ -210,18 +242,18 @@ def _kind_of_call(entry: Recorded, setting: Setting, *, with_sizes: bool = True)
                 configs[id(value)] = value
     settings = [str(config.to_dict()) for config in configs.values()]
     arguments = map_leaves(
-        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: _describe_leaf(leaf, with_sizes)
+        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: _describe_leaf(leaf, places)
     )
     conditions = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
     return f"{entry.definition} {module} {plain} {settings} {arguments} {conditions}"
 
 
-def _describe_leaf(leaf: Any, with_sizes: bool) -> Any:
-    """Return the properties of an argument that distinguish calls: shape (without sizes, the number
-    of dimensions), format and whether it is a mask for a tensor, a plain value as it is, the class
-    name of any other object."""
+def _describe_leaf(leaf: Any, places: Mapping[int, object] | None) -> Any:
+    """Return the properties of an argument that distinguish calls: shape (or the `places` of its
+    sizes), format and whether it is a mask for a tensor, a plain value as it is, the class name of
+    any other object."""
     if isinstance(leaf, torch.Tensor):
-        shape = tuple(leaf.shape) if with_sizes else leaf.dim()
+        shape = tuple(size if places is None else places[size] for size in leaf.shape)
         return f"{shape} {leaf.dtype} {tree.is_mask(leaf)}"
     return (
         leaf

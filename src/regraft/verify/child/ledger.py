@@ -112,6 +112,8 @@ class Ledger:
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
+        self.own_model = ""  # the user's slow model, on which every change has to be compared
+        self.is_own_model_pending = False
         self.returned_classes: frozenset[str] = frozenset()
         self._seconds: dict[str, float] = {}
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
@@ -195,6 +197,8 @@ class Ledger:
             "constant fields": self.constant_fields,
             "uncontrolled": self.uncontrolled,
             "complete": sorted(self.complete),
+            "own model": self.own_model,
+            "own model pending": self.is_own_model_pending,
             "returned classes": sorted(self.returned_classes),
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -110,35 +110,63 @@ def _watch_calls(
 ) -> Iterator[None]:
     """Call `note` with the arguments of each call of a module in the body, before the call runs.
 
-    Code may call the module itself, or its `forward` directly, which runs no hooks.
+    Code may call the module itself, or its `forward` directly, which runs no hooks. A copy of the
+    module that the call makes runs its own `forward`; calls of the copy itself are noted as well.
     """
     forward, own_forward = module.forward, vars(module).get("forward")
     is_noted = False  # in this call, by the hook
 
-    def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def hook(called_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a call of the module itself; its arguments stay as they are."""
         nonlocal is_noted
         note(args, kwargs)
-        is_noted = True
+        is_noted = called_module is module
 
-    @functools.wraps(forward)
-    def watched_forward(*args: Any, **kwargs: Any) -> Any:
-        """Note a call of `forward` alone, then return its result."""
+    def note_forward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note a call of `forward`, unless the hook has noted it."""
         nonlocal is_noted
         if not is_noted:
             note(args, kwargs)
         is_noted = False
-        return forward(*args, **kwargs)
 
     handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-    vars(module)["forward"] = watched_forward
+    vars(module)["forward"] = _watched_forward(forward, module, note_forward)
     try:
         yield
     finally:
         handle.remove()
-        del vars(module)["forward"]
+        vars(module).pop("forward", None)  # the call may have deleted it
         if own_forward is not None:
             vars(module)["forward"] = own_forward
+
+
+def _watched_forward(
+    forward: Any, module: Any, note: Callable[[tuple[Any, ...], dict[str, Any]], None]
+) -> Any:
+    """Return a callable like the `forward` of a module that calls `note` with its arguments first.
+
+    A method of the module becomes a method: a deep copy of the module binds it to the copy, whose
+    calls are not noted.
+    """
+    if not (isinstance(forward, MethodType) and forward.__self__ is module):
+
+        @functools.wraps(forward)
+        def watched_function(*args: Any, **kwargs: Any) -> Any:
+            """Note a call, then return its result."""
+            note(args, kwargs)
+            return forward(*args, **kwargs)
+
+        return watched_function
+    function = forward.__func__
+
+    @functools.wraps(function)
+    def watched_method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Note a call on the module, then return its result."""
+        if self is module:
+            note(args, kwargs)
+        return function(self, *args, **kwargs)
+
+    return MethodType(watched_method, module)
 
 
 def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:

@@ -76,11 +76,16 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
 
 def _examine_slow_model(own_driver: user.UserDriver, task: Task) -> None:
     """Compare both versions on small models of the file's classes, and in a few runs on the user's
-    model, if a call of that model takes too long for a proof; else do nothing."""
-    slow_subject = own_driver.slow_subject(task)
+    model, if a call of that model takes too long for a proof; else do nothing.
+
+    The ledger names the user's model, and no change is complete before the runs on it are over.
+    """
+    slow_subject, ledger = own_driver.slow_subject(task), task.session.ledger
     if slow_subject is not None:
+        ledger.own_model, ledger.is_own_model_pending = slow_subject.name, True
         _examine_subjects(_subjects(_builders(), task), task.session)
         examine(slow_subject, task.session, brief=True)
+        ledger.is_own_model_pending = ledger.is_late()
 
 
 def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:

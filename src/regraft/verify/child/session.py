@@ -41,7 +41,7 @@ class Session:
 
     `older` traces the lines of the original that the changed version no longer has: their effect
     must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
-    `forms` counts the calls of each kind but for their sizes, `ran`, by the name of a class of the
+    `forms` counts the replayed calls of each form, `ran`, by the name of a class of the
     file, the modes in which models with a called instance were compared, `subjects_not_run` the
     names of subjects that the original does not run in some mode. `restored` holds the original's
     definitions that stand in the changed module. `domains` holds, by definition, the properties of
@@ -305,8 +305,13 @@ class Session:
         )
 
     def lacks_evidence(self, change: Change) -> bool:
-        """Return whether a change still needs a run, or a relative for which nothing stands in."""
-        return self._lacks_runs(change) or bool(self.relatives_not_run(change))
+        """Return whether a change still needs a run, also on the user's slow model, or a relative
+        for which nothing stands in."""
+        return (
+            self.ledger.is_own_model_pending
+            or self._lacks_runs(change)
+            or bool(self.relatives_not_run(change))
+        )
 
     def _unrefuted_changes(self) -> tuple[Change, ...]:
         """Return the changes that are not refuted and whose definition still exists."""

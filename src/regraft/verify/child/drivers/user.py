@@ -70,11 +70,14 @@ class UserDriver:
 
     def slow_subject(self, task: Task) -> Subject | None:
         """Return the subject that the function builds, to be run in the plain way, where its
-        calls take the original longer than `LONGEST_CALL` on average; None where they are faster or
-        one fails."""
-        model, entries = build_seeded(0, self.function, task.session.original)
-        calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
-        target = Target(switch_mode(model, False))
+        calls take the original longer than `LONGEST_CALL` on average; None where they are faster,
+        or where the function or a call fails."""
+        try:
+            model, entries = build_seeded(0, self.function, task.session.original)
+            calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
+            target = Target(switch_mode(model, False))
+        except Exception:  # noqa: BLE001 - the user's code; `subjects` fails alike, which is noted
+            return None
         for _ in range(2):  # the first call may load code
             started = time.process_time()
             outcomes = [execute(target, call, Plan(gradients=False)) for call in calls]
