@@ -48,6 +48,7 @@ class Module:
         self._owners: dict[ast.AST, Module] = {}
         self._bases: dict[tuple[ast.ClassDef, bool], tuple[ast.ClassDef, ...]] = {}
         self._imported: dict[str, tuple[Module, ast.ClassDef | Function] | None] = {}
+        self._methods: dict[ast.ClassDef, Mapping[str, Function]] = {}
         self._word_sets: dict[ast.AST, frozenset[bytes]] = {}
         self._lowered_bodies: list[Body] = []
         self.rms_norm_by_name: dict[str, bool] = {}  # filled in by `norms.is_rms_norm`
@@ -186,12 +187,16 @@ class Module:
             names.update(function.name for function in functions if _is_active_property(function))
         return frozenset(names)
 
-    def methods(self, cls: ast.ClassDef) -> dict[str, Function]:
-        return {
-            member.name: member
-            for member in cls.body
-            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
+    def methods(self, cls: ast.ClassDef) -> Mapping[str, Function]:
+        """Return the methods that a class defines itself, by name."""
+        methods = self._methods.get(cls)
+        if methods is None:
+            methods = self._methods[cls] = {
+                member.name: member
+                for member in cls.body
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+        return methods
 
     def all_methods(self, cls: ast.ClassDef) -> dict[str, Function]:
         """Return the methods of a class and its bases by name, overridden ones left out."""

@@ -65,6 +65,26 @@ class _Words:
     makers: frozenset[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """The modules that an attribute may be, with those inside them: their operations and types,
+    whether a configuration chooses the type of one, and whether one is an RMSNorm of the package.
+    """
+
+    ops: frozenset[str | None]
+    types: frozenset[str]
+    is_chosen: bool
+    is_norm: bool
+
+    def meets(self, need: Need) -> bool:
+        """Return whether one of the modules may meet a need."""
+        if self.is_chosen and need.chosen:
+            return True
+        if need.op == "call":
+            return need.name in self.types
+        return self.is_norm if need.op == "class" else need.op in self.ops
+
+
 class Relevance:
     """A test of the functions of one module for whether any of the patterns may match in them."""
 
@@ -161,30 +181,32 @@ class Relevance:
 
     def _find_attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]]:
         """Return the last names of the attributes whose layers may meet each need."""
-        layers = self.module.layers(cls)
+        contents = [
+            (path.rpartition(".")[2].encode(), self._contents_of(alternatives))
+            for path, alternatives in self.module.layers(cls).items()
+        ]
         return {
-            need: frozenset(
-                path.rpartition(".")[2].encode()
-                for path, alternatives in layers.items()
-                if any(self._may_meet(layer, need) for layer in alternatives)
-            )
+            need: frozenset(name for name, content in contents if content.meets(need))
             for need in self._vocabulary
         }
 
-    def _may_meet(self, layer: Layer, need: Need) -> bool:
-        """Return whether a layer, or a module inside it, may meet a need."""
-        if layer.choice and need.chosen:
-            return True
-        if need.op in ("call", "class"):
-            is_needed = (
-                layer.type == need.name
-                if need.op == "call"
-                else is_rms_norm(self.module, layer.type)
-            )
-        else:
-            is_needed = computed_op(layer.type) == need.op
-        modules = (module for item in layer.items for module in item)
-        return is_needed or any(self._may_meet(module, need) for module in modules)
+    def _contents_of(self, alternatives: Iterable[Layer]) -> _Contents:
+        """Return the contents of an attribute with these alternatives."""
+        ops: set[str | None] = set()
+        types: set[str] = set()
+        is_chosen = False
+        pending = list(alternatives)
+        while pending:
+            layer = pending.pop()
+            is_chosen |= layer.choice
+            types.add(layer.type)
+            ops.add(computed_op(layer.type))
+            pending += [module for modules in layer.items for module in modules]
+        asks_for_norms = any(need.op == "class" for need in self._vocabulary)
+        is_norm = asks_for_norms and any(
+            is_rms_norm(self.module, layer_type) for layer_type in types
+        )
+        return _Contents(frozenset(ops), frozenset(types), is_chosen, is_norm)
 
     # words
 
