@@ -142,3 +142,30 @@ for t in range(4):
         pass
 """
     assert "x_slices_2 = slices_along(x, 1)" in rewritten(rules, body)[0]
+
+
+def test_a_result_that_is_written_into_is_not_the_tensor(rules: tuple[CompiledRule, ...]) -> None:
+    body = """
+total, out, other = x.sum(), torch.empty_like(x), torch.zeros(x.shape)
+for t in range(4):
+    out[:, t] = torch.tanh(x[:, t])
+    other[:, t] = torch.sigmoid(x[:, t])
+    total += out.sum()
+"""
+    text, reasons = rewritten(rules, body)
+    assert text.count("x_slices[t]") == 2
+    assert not reasons
+
+
+def test_a_name_that_the_loop_binds_again_does_not_have_the_slices(
+    rules: tuple[CompiledRule, ...],
+) -> None:
+    body = """
+from regraft.ops import slices_along
+parts = slices_along(x, 1)
+for t in range(4):
+    parts = parts[1:]
+    y = y + torch.tanh(x[:, t])
+"""
+    text, _ = rewritten(rules, body)
+    assert "y + torch.tanh(x_slices[t])" in text

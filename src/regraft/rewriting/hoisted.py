@@ -120,7 +120,9 @@ class HoistedRewriter(HoistingChecks):
                 node = self._kernel_node(value)
                 if name is None or node is None:
                     break
-                if ast.dump(node.expr) == ast.dump(wanted) and self._still_fits(node, place):
+                is_bound = self.match.body.reaching(name, self.root.time) is node.output
+                is_same = ast.dump(node.expr) == ast.dump(wanted)
+                if is_same and is_bound and self._still_fits(node, place):
                     return name
         return None
 

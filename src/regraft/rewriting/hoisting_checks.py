@@ -7,11 +7,12 @@ import ast
 from collections.abc import Iterator
 
 from regraft.matching.loops import start_of
+from regraft.matching.uses import METADATA
 from regraft.rewriting.checks import SHARING_OPS
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.statements import StatementRewriter
 from regraft.structure import guards
-from regraft.structure.calls import writes
+from regraft.structure.calls import PURE_FUNCTIONS, changes_input, writes
 from regraft.structure.model import Node, Value
 
 # Methods by which a list keeps what it is given: a slice that stays there may be written into.
@@ -26,6 +27,13 @@ _GRADIENT_ATTRIBUTES = frozenset(
     {"grad", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"}
 )
 _DIFFERENTIATING = frozenset({"backward", "grad"})  # what computes or holds gradients
+# Operations whose result is new, so that writing into it changes no argument.
+_MAKING_OPS = frozenset(
+    {"add", "cat", "clone", "div", "empty_like", "full_like", "matmul", "mean", "mul", "neg"}
+    | {"new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like"}
+    | {"stack", "sub", "sum", "zeros_like"}
+)
+_WRAPPING = frozenset({"torch.as_tensor", "torch.from_numpy"})
 # Functions that only show what they are given.
 _SHOWING = frozenset({"print", "repr", "str"})
 
@@ -210,5 +218,14 @@ def _targets(writer: Node) -> Iterator[Value]:
         visited.add(current)
         yield current
         pending += [option for _, option in current.options]
-        if current.node is not None:
+        if current.node is not None and not _makes_memory(current.node):
             pending += list(current.node.args.values())[:1]
+
+
+def _makes_memory(node: Node) -> bool:
+    """Return whether the result of a node shares no memory with its arguments."""
+    if node.op == "py.attr":
+        return node.spelling in METADATA
+    if node.op == "py.call":
+        return node.spelling in PURE_FUNCTIONS - _WRAPPING
+    return node.op in _MAKING_OPS and not changes_input(node.op, node.args)
