@@ -94,3 +94,26 @@ def test_a_change_in_place_is_an_error_and_never_a_wrong_gradient() -> None:
     z[:, 1] = 5.0
     with pytest.raises(RuntimeError, match="view"):
         (slices[1] * 2).sum().backward()
+
+
+def first_two(x: Any) -> Any:
+    """Return the sum of two slices, of however many there are."""
+    slices = slices_along(x, 1)
+    return torch.tanh(slices[0]) + slices[1]
+
+
+def test_graphs_of_a_few_slices_are_not_those_of_one_size() -> None:
+    small, large = torch.randn(2, 4, 3), torch.randn(2, 9, 3)
+    traced = torch.jit.trace(first_two, (small,))
+    assert torch.equal(traced(large), first_two(large))
+    sizes: list[Any] = []
+
+    def count(graph: Any, _: Any) -> Any:
+        sizes.append(graph)
+        return graph
+
+    compiled = torch.compile(first_two, backend=count, fullgraph=True)
+    for size in (4, 5, 6, 7):
+        x = torch.randn(2, size, 3)
+        assert torch.equal(compiled(x), first_two(x))
+    assert len(sizes) <= 2

@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+import ast
+
 from regraft.structure.containers import NUMBERED_STEP
 from regraft.structure.model import Node, Value
 
-_ARITHMETIC = frozenset({"py.binary", "add", "sub", "mul", "neg", "floor_divide", "remainder"})
+_ARITHMETIC = frozenset(
+    {"py.binary", "py.unary", "add", "sub", "mul", "neg", "floor_divide", "remainder"}
+)
+_CALLS = frozenset({"call", "py.call"})
 
 
-def step_node(value: Value) -> Node | None:
-    """Return the node that gives the number of a step, of a loop over `range` or `enumerate`, from
-    which a value is computed by arithmetic of numbers; None for any other value.
-
-    Of several such loops it is that of the innermost.
-    """
+def step_nodes(value: Value) -> tuple[Node, ...]:
+    """Return the nodes that give the numbers of steps, of loops over `range` or `enumerate`, from
+    which a value is computed by arithmetic of numbers, that of the outermost loop first; () for
+    any other value."""
     node = value.node
     if node is None:
-        return None
+        return ()
     if node.op == NUMBERED_STEP:
-        return node if value.kind == "int" else None
-    if node.op not in _ARITHMETIC or any(
-        argument.kind == "tensor" for argument in node.args.values()
-    ):
-        return None
-    steps = [step for argument in node.args.values() if (step := step_node(argument)) is not None]
-    return max(steps, key=lambda step: step.time, default=None)
+        return (node,) if value.kind == "int" else ()
+    if node.op not in _ARITHMETIC or not all(map(_may_be_number, node.args.values())):
+        return ()
+    if isinstance(node.expr, ast.UnaryOp) and not isinstance(node.expr.op, ast.USub):
+        return ()
+    steps = {step for argument in node.args.values() for step in step_nodes(argument)}
+    return tuple(sorted(steps, key=lambda step: step.time))
+
+
+def _may_be_number(value: Value) -> bool:
+    """Return whether nothing says that a value is a tensor, an array or a list: the result of a
+    call is a number only where the function is known to return one."""
+    if value.kind in ("int", "scalar"):
+        return True
+    is_result = value.node is not None and value.node.op in _CALLS
+    return value.kind not in ("tensor", "tuple", "module") and not is_result
 
 
 def start_of(step: Node) -> int:
-    """Return the time at which a loop starts whose steps a node numbers: before the first step,
-    after what it goes over is computed."""
-    source = step.args["source"].node
-    return source.time if source is not None else step.time
+    """Return the time before the statement that holds a loop whose steps a node numbers: the loop,
+    or a simple statement with a comprehension. What the loop goes over is computed later."""
+    return step.statement.time
 
 
 def is_before(value: Value, step: Node) -> bool:
-    """Return whether a value is computed before a loop, and is the same in all of its steps."""
+    """Return whether a value is computed before the statement of a loop, and is the same in all of
+    its steps."""
     return value.born < start_of(step)

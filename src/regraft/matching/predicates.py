@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from regraft.dsl.syntax import Operand, Predicate, Var
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
-from regraft.matching.loops import is_before, step_node
+from regraft.matching.loops import is_before, step_nodes
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
 from regraft.structure.calls import own_op
@@ -418,10 +418,10 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
     """Require that the first value is computed from the number of a loop's step, and that the
     second is computed before the loop."""
     number, before = scope.value(args[0]), scope.value(args[1])
-    step = step_node(number) if number is not None else None
-    if step is None:
+    steps = step_nodes(number) if number is not None else ()
+    if not steps:
         return f"{_variable_text(args[0])} is not the number of a step of a loop"
-    if before is not None and not is_before(before, step):
+    if before is not None and not is_before(before, steps[-1]):
         return f"{_variable_text(args[1])} is computed inside the loop"
     return ""
 

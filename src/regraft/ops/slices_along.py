@@ -11,6 +11,7 @@ from regraft.ops.plain import are_tensors
 
 # making a slice takes less than a microsecond; a loop may take a few of many slices
 _MOST_SLICES = 1 << 14
+_ASKS_DYNAMO = torch.__version__ >= (2, 13)
 
 
 def slices_along(x: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
@@ -20,7 +21,9 @@ def slices_along(x: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
     writes a gradient of the size of `x`, for each `i` anew; that of the slices writes it once.
     They are views of `x`, which PyTorch does not let anyone change in place where gradients are
     recorded. An `x` that is no plain tensor, lacks the dimension, or has more than 16,384 slices,
-    of which the loop may take a few only, gives them one by one, as the subscript does.
+    of which the loop may take a few only, gives them one by one, as the subscript does. So does
+    any `x` in `torch.jit.trace`, and in a compiler one of a size that may change: a graph with all
+    slices would be that of one size.
     """
     if slices_along_implementation(x, dim) == "torch-native":
         slices: tuple[torch.Tensor, ...] = x.unbind(dim)
@@ -57,4 +60,20 @@ def slices_along_implementation(x: torch.Tensor, dim: int) -> str:
         return "reference"
     if not -x.dim() <= dim < x.dim():
         return "reference"
+    if torch.jit.is_tracing() or not _is_static(x.shape[dim]):
+        return "reference"
     return "torch-native" if x.shape[dim] <= _MOST_SLICES else "reference"
+
+
+def _is_static(size: int) -> bool:
+    """Return whether a size is the same in all runs of a graph that is being made, if any.
+
+    The answer is False in a compiler before PyTorch 2.13, which may not follow the question.
+    """
+    if not torch.compiler.is_compiling():
+        return isinstance(size, int)  # no symbol of `make_fx` or of an export
+    if not _ASKS_DYNAMO:
+        return False
+    from torch.fx.experimental.symbolic_shapes import has_static_value
+
+    return bool(has_static_value(size))

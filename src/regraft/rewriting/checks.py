@@ -19,7 +19,7 @@ _HOOK_REGISTRATION = re.compile(
 )
 # Operations whose result may share the memory of their input: views, and those that return their
 # input itself in evaluation, or where its format or layout already fits.
-_SHARING_OPS = SPLITTING_OPS | frozenset(
+SHARING_OPS = SPLITTING_OPS | frozenset(
     [
         "alpha_dropout",
         "atleast_1d",
@@ -142,7 +142,7 @@ class MatchChecks:
             for use in value.every_use():
                 if writes(use) and _has_as_target(use, value):
                     raise self._withholding("the result is changed in place afterwards", use)
-                if use.op in _SHARING_OPS and use.output not in visited:
+                if use.op in SHARING_OPS and use.output not in visited:
                     visited.add(use.output)
                     pending.append(use.output)
 

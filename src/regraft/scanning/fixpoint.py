@@ -13,7 +13,7 @@ from regraft.source.imports import Imports
 from regraft.source.text import Edit, SourceError, SourceFile
 from regraft.structure import Module
 
-MAX_ROUNDS = 10
+MORE_ROUNDS = 10  # for what rewriting brings up, besides a round for each of the first findings
 
 
 class RuleDefect(Exception):
@@ -78,7 +78,7 @@ def rewrite_file(
     assert report.source is not None
     source = report.source
     applied: list[Finding] = []
-    for _ in range(MAX_ROUNDS):
+    for _ in range(len(report.findings) + MORE_ROUNDS):
         chosen = choose(
             [
                 finding

@@ -111,6 +111,7 @@ def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
         frame.block = frame.blocks
     exit_guard: Guard = FALSE
     for statement in body:
+        frame.time += 1  # between what was bound before the statement, and what it computes
         record = Statement(statement, frame.block, frame.loop, frame.time, 0, outer_guard)
         if frame.site is None:
             frame.statement = record

@@ -1,0 +1,231 @@
+"""The checks of a match in a loop whose kernel is called before the loop: what makes the slices of
+a tensor others than those that the loop takes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from regraft.matching.loops import start_of
+from regraft.matching.uses import METADATA
+from regraft.rewriting.checks import SHARING_OPS
+from regraft.rewriting.render import Withheld
+from regraft.rewriting.statements import StatementRewriter
+from regraft.structure import guards
+from regraft.structure.calls import PURE_FUNCTIONS, changes_input, writes
+from regraft.structure.model import Node, Value
+
+# Methods by which a list keeps what it is given: a slice that stays there may be written into.
+_COLLECTORS = frozenset({"append", "appendleft", "extend", "insert", "put", "setdefault", "update"})
+_MODES = frozenset({"set_grad_enabled", "inference_mode", "no_grad", "enable_grad"})
+_WITHOUT_GRADIENTS = frozenset({"inference_mode", "no_grad"})
+_KEEPING = frozenset({"py.return", "py.store", "py.comprehension"})
+_DISPLAYS = frozenset({"py.tuple", "py.dict"})
+_CONTAINERS = frozenset({"dict", "list", "tuple"})
+# Attributes of a slice that tell the gradient of this tensor from that of another slice.
+_GRADIENT_ATTRIBUTES = frozenset(
+    {"grad", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"}
+)
+_DIFFERENTIATING = frozenset({"backward", "grad"})  # what computes or holds gradients
+# Operations whose result is new, so that writing into it changes no argument.
+_MAKING_OPS = frozenset(
+    {"add", "cat", "clone", "div", "empty_like", "full_like", "matmul", "mean", "mul", "neg"}
+    | {"new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like"}
+    | {"stack", "sub", "sum", "zeros_like"}
+)
+_WRAPPING = frozenset({"torch.as_tensor", "torch.from_numpy"})
+# Functions that only show what they are given.
+_SHOWING = frozenset({"print", "repr", "str"})
+
+
+class HoistingChecks(StatementRewriter):
+    """The checks of one match in a loop, which raise Withheld where its kernel must not be called
+    before the loop."""
+
+    def _looped_value(self) -> Value:
+        """Return the value of the kernel's first operand, the tensor of which the loop takes
+        slices."""
+        variable = self.match.pattern.target.args[0]
+        return self.match.bindings[variable.name]  # type: ignore[union-attr]
+
+    def _check_effects_before(self, step: Node) -> None:
+        """Raise Withheld where another part of the statement with a comprehension, which runs
+        before it, may have effects."""
+        source = step.args["source"].node
+        end = source.time if source is not None else step.time
+        for node in self.match.between(start_of(step), end):
+            if node.effect:
+                raise self._withholding("a call before the loop may have effects", node)
+
+    def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
+        """Raise Withheld where no gradients are recorded, which alone the kernel makes faster, and
+        where the steps of the loop compute gradients: those of one slice each."""
+        function = self.match.body.node
+        contexts = list(function.decorator_list)
+        for outer in ast.walk(function):
+            if isinstance(outer, ast.With) and any(inner is loop for inner in ast.walk(outer)):
+                contexts += [item.context_expr for item in outer.items]
+        for context in contexts:
+            if _names_in(context) & _WITHOUT_GRADIENTS:
+                raise Withheld("no gradients are recorded here", context.lineno)
+        for node in self.match.between(step.statement.time, step.statement.end + 1):
+            if node.spelling.rpartition(".")[2] in _DIFFERENTIATING:
+                raise self._withholding("the loop computes gradients in its steps", node)
+        source = self._looped_value().node
+        if source is not None and source.spelling.startswith("numpy."):
+            raise self._withholding("the slices are those of an array of NumPy", source)
+
+    def _check_modes(self, loop: ast.stmt) -> None:
+        """Raise Withheld where the loop may change the mode of autograd: a slice that is taken
+        without gradients in a step has some before the loop."""
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
+                raise Withheld("other code runs between the steps of the loop", node.lineno)
+            is_context = isinstance(node, ast.With | ast.AsyncWith) and any(
+                inner is self.root.expr for inner in ast.walk(node)
+            )
+            if is_context or _name_of(node) in _MODES:
+                line = getattr(node, "lineno", loop.lineno)
+                raise Withheld("the loop may change the mode in which the slice is taken", line)
+
+    def _check_uses(self) -> None:
+        """Raise Withheld where the slice, or a view of it, is returned, stored or collected in a
+        list, since whoever has it then could not change it in place. Also raise it where the slice
+        has no gradient, and where its gradient is looked at: the slices that several subscripts
+        take of one place are one tensor."""
+        uses = self.root.output.every_use()
+        if uses and all(_takes_no_gradient(use, self.root.output) for use in uses):
+            raise self._withholding(
+                "the slice is an index, or is compared, and has no gradient", uses[0]
+            )
+        visited, pending = {self.root.output}, [self.root.output]
+        while pending:
+            value = pending.pop()
+            for use in value.every_use():
+                if _keeps(use, value):
+                    raise self._withholding("the slice itself is returned or stored", use)
+                if use.spelling.rpartition(".")[2] in _GRADIENT_ATTRIBUTES:
+                    raise self._withholding("the gradient of the slice is looked at", use)
+                is_same = use.op in SHARING_OPS or _displays(use)
+                if is_same and use.output not in visited:
+                    visited.add(use.output)
+                    pending.append(use.output)
+
+    def _check_bound(self, value: Value, loop: ast.stmt) -> None:
+        """Raise Withheld where the name of the tensor may have no value before the loop."""
+        pending, visited = [(self.match.body.entered[loop], value)], {value}
+        while pending:
+            guard, current = pending.pop()
+            for condition, option in current.options:
+                option_guard = guards.conjoin(guard, condition)
+                if option in visited or not guards.satisfiable(option_guard):
+                    continue
+                if option.origin == "unknown":
+                    raise self._withholding(
+                        "the tensor may not be bound before the loop", self.root
+                    )
+                visited.add(option)
+                pending.append((option_guard, option))
+
+    def _check_rebinding(self, name: str) -> None:
+        """Raise Withheld where another function may bind the name of the tensor during the loop."""
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Nonlocal | ast.Global) and name in node.names:
+                raise Withheld(f"another function may bind {name}", node.lineno)
+
+    def _check_unchanged(self, value: Value, start: int, end: int) -> None:
+        """Raise Withheld where a statement after `start` may write into the tensor, or where until
+        `end` its attributes are set or a statement only calls a function that is given it."""
+        for writer in self.match.body.writers:
+            if writer.time > start and writes(writer) and value in _targets(writer):
+                raise self._withholding("the tensor is changed in place", writer)
+        uses = set(value.every_use())
+        for use in self.match.between(start, end):
+            if use in uses and use.op == "py.store" and use.args.get("base") is value:
+                raise self._withholding("an attribute of the tensor is set", use)
+            if use in uses and _is_call_for_effect(use):
+                raise self._withholding("a call in the loop may change the tensor in place", use)
+
+
+def _displays(node: Node) -> bool:
+    """Return whether a node makes a tuple, list or dictionary of its arguments."""
+    return node.op in _DISPLAYS or (node.op == "py.call" and node.spelling in _CONTAINERS)
+
+
+def _keeps(use: Node, value: Value) -> bool:
+    """Return whether a node returns or stores a value, or calls a method by which a list keeps its
+    argument."""
+    if use.op == "py.setitem":  # of a list or a dictionary; a tensor copies what is set
+        base, index = use.args["base"], use.args["index"]
+        has_dimensions = index.node is not None and index.node.op == "py.tuple"
+        is_tensor = base.kind == "tensor" or has_dimensions
+        return use.args.get("value") is value and not is_tensor and not _is_made_by_torch(base)
+    is_list = value.node is not None and _displays(value.node)
+    if use.op in _KEEPING or (is_list and use.op == "py.binary"):
+        return True
+    callee = use.args.get("callee")
+    attribute = callee.attribute() if callee is not None else None
+    return attribute is not None and attribute[1] in _COLLECTORS
+
+
+def _is_made_by_torch(value: Value) -> bool:
+    """Return whether every alternative of a value is the result of a function of PyTorch."""
+    alternatives = [option for option in value.alternatives() if option.node is not None]
+    return bool(alternatives) and all(
+        option.node is not None and option.node.spelling.startswith("torch.")
+        for option in alternatives
+    )
+
+
+def _takes_no_gradient(use: Node, value: Value) -> bool:
+    """Return whether a node uses a value as an index, alone or beside others, or compares it."""
+    if use.op in ("embedding", "py.compare"):
+        return True
+    if use.op == "py.tuple":
+        inner_uses = use.output.every_use()
+        return bool(inner_uses) and all(
+            inner.args.get("index") is use.output for inner in inner_uses
+        )
+    return use.args.get("index") is value
+
+
+def _name_of(node: ast.AST) -> str:
+    """Return the last part of a name; "" for a node that is none."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    """Return the last parts of the names in an expression."""
+    return {_name_of(inner) for inner in ast.walk(node)}
+
+
+def _is_call_for_effect(node: Node) -> bool:
+    """Return whether a node is a statement that only calls something, whose result is not used."""
+    statement = node.statement.node
+    is_statement = isinstance(statement, ast.Expr) and statement.value is node.expr
+    return node.op == "call" and is_statement and node.spelling not in _SHOWING
+
+
+def _targets(writer: Node) -> Iterator[Value]:
+    """Yield the value that a node writes into, and those of which it is a part or a view."""
+    value = next(iter(writer.args.values()), None)
+    visited: set[Value] = set()
+    pending = [value] if value is not None else []
+    while pending:
+        current = pending.pop()
+        if current in visited:
+            continue
+        visited.add(current)
+        yield current
+        pending += [option for _, option in current.options]
+        if current.node is not None and not _makes_memory(current.node):
+            pending += list(current.node.args.values())[:1]
+
+
+def _makes_memory(node: Node) -> bool:
+    """Return whether the result of a node shares no memory with its arguments."""
+    if node.op == "py.attr":
+        return node.spelling in METADATA
+    if node.op == "py.call":
+        return node.spelling in PURE_FUNCTIONS - _WRAPPING
+    return node.op in _MAKING_OPS and not changes_input(node.op, node.args)
