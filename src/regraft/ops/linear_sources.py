@@ -26,12 +26,12 @@ class LinearSources:
     bit_sums: list[torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
-        self.versions = _versions(self.tensors)
+        self.versions = _versions_of_tensors(self.tensors)
 
     def are_current(self) -> bool:
         """Return whether the version counters are those at the time when the output was
         postponed."""
-        return self.versions == _versions(self.tensors)
+        return self.versions == _versions_of_tensors(self.tensors)
 
     def remember_bits(self) -> None:
         """Keep the checksums of the tensors, at the first call."""
@@ -82,7 +82,7 @@ def source_gradients(
     return tuple(next(gradients) if is_needed else None for is_needed in needed)
 
 
-def _versions(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
+def _versions_of_tensors(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
     """Return the version counters of the tensors, without those that are None."""
     return tuple(tensor._version for tensor in tensors if tensor is not None)
 
