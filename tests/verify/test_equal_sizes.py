@@ -165,3 +165,24 @@ def test_a_single_head_becomes_several() -> None:
 def test_calls_that_the_original_refuses_are_no_calls() -> None:
     call = Call((torch.zeros(2, 5), torch.zeros(2, 5)), {})
     assert list(single_axis_calls(call, lambda _: False)) == []
+
+
+ONE_KEY = """\
+import torch
+from torch import nn
+
+
+class Weights(nn.Module):
+    def forward(self, x: torch.Tensor):
+        scores = x.flatten(1)[:, :1].unsqueeze(-1)
+        return scores.softmax(dim=-1)
+"""
+
+
+def test_a_dimension_that_always_has_one_element_decides_nothing(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, ONE_KEY, "dim=-1", "dim=-2")
+    assert verdict.status == "unproven"
+    assert "had more than one element along the dimension" in verdict.reason
+    other = ONE_KEY.replace("[:, :1].unsqueeze(-1)", "")
+    assert verdict_on(tmp_path, other, "dim=-1", "dim=1").status == "proved"
+    assert verdict_on(tmp_path, other, "dim=-1", "dim=0").status == "refuted"

@@ -219,9 +219,10 @@ def _start_session(
     session.model_classes = frozenset(request["model classes"])
     if session.beyond:
         late = {} if session.by_rules or session.model_classes else late_attributes(session)
+        by_hand = not session.by_rules
         session.conditions = (
-            Conditions(changed, changes, original, late),
-            Conditions(original, session.older.changes, changed, late),
+            Conditions(changed, changes, original, late, sees_dimensions=by_hand),
+            Conditions(original, session.older.changes, changed, late, sees_dimensions=by_hand),
         )
         session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
     _refute_replaced_functions(session, functions.replaced_names())

@@ -18,6 +18,7 @@ VARIED, PRESENT = ("took a second value",), ("was given",)
 UNLIKE_FIRST, UNLIKE_SECOND = (
     f"was another number than its {place} operand" for place in ("first", "second")
 )
+SPANNED = ("had more than one element along the dimension",)
 TIED = ("compared equal numbers",)
 WRAPPED = ("took a second value", UNLIKE_FIRST)
 _PREDICATES = frozenset(
@@ -67,14 +68,66 @@ _STEPS = frozenset(
         "searchsorted",
     }
 )
+_ALONG_DIMENSIONS = frozenset(
+    {
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "sum",
+        "mean",
+        "prod",
+        "std",
+        "var",
+        "norm",
+        "normalize",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "cumprod",
+        "flip",
+        "roll",
+        "sort",
+        "argsort",
+    }
+)
 _NAMESPACES = frozenset({"torch", "F", "functional"})
 
 
 def conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
     """Yield the expressions of a definition that are conditions of any kind."""
     expressions = (node for node in ast.walk(definition) if isinstance(node, ast.expr))
-    kinds = (is_predicate, is_step, _is_bound_or_choice, _is_bool_op, required_of_operands)
+    kinds = (
+        is_predicate,
+        is_step,
+        _is_bound_or_choice,
+        _is_bool_op,
+        required_of_operands,
+        runs_along_dimension,
+    )
     return (node for node in expressions if any(kind(node) for kind in kinds))
+
+
+def runs_along_dimension(node: ast.expr) -> bool:
+    """Return whether a call computes along a constant dimension: where a tensor has a single
+    element there, that and another dimension may give the same."""
+    if not isinstance(node, ast.Call) or _has_starred(node):
+        return False
+    if _called_name(node) not in _ALONG_DIMENSIONS:
+        return False
+    by_keyword = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
+    position = int(_is_namespace_call(node))
+    dimensions = by_keyword or node.args[position : position + 1]
+    return bool(dimensions) and isinstance(_literal(dimensions[0]), int | tuple)
+
+
+def _literal(node: ast.expr) -> object:
+    """Return the constant that an expression writes out; None for another expression."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
 
 
 def is_step(node: ast.expr) -> bool:

@@ -10,6 +10,7 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.attributes import read_attributes
 from regraft.verify.child.checks.condition_kinds import (
     PRESENT,
+    SPANNED,
     TIED,
     TRUTH,
     VARIED,
@@ -21,6 +22,7 @@ from regraft.verify.child.checks.condition_kinds import (
     order_operands,
     required_of_operands,
     required_results,
+    runs_along_dimension,
 )
 from regraft.verify.child.checks.deciding_parameters import deciding_parameters
 
@@ -65,7 +67,8 @@ class ReportingTransformer(ast.NodeTransformer):
     have to run anyway. The operands of `and` and `or` in a test are conditions like others. `forms`
     are the anonymous forms of new conditions, `ordered` the operands of comparisons by order in the
     counterpart: a new comparison of these has to see equal operands, also in a test. `late` are
-    attributes of the instance of which changed lines have to read a second value.
+    attributes of the instance of which changed lines have to read a second value. With
+    `sees_dimensions`, new calls along a dimension have to see several elements there.
     """
 
     def __init__(
@@ -74,8 +77,11 @@ class ReportingTransformer(ast.NodeTransformer):
         forms: frozenset[str],
         ordered: frozenset[frozenset[str]] = frozenset(),
         late: frozenset[str] = frozenset(),
+        *,
+        sees_dimensions: bool = False,
     ) -> None:
         self.conditions: list[Condition] = []
+        self._sees_dimensions = sees_dimensions
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -165,12 +171,14 @@ class ReportingTransformer(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Visit the parts of a call; wrap it, if it is new and tests, rounds, bounds or chooses,
-        into one that reports what it does, or, if it selects by a mask, wrap the mask. Return the
-        result."""
+        """Visit the parts of a call; wrap it, if it is new and tests, rounds, bounds, chooses or
+        runs along a dimension, into one that reports what it does, or, if it selects by a mask,
+        wrap the mask. Return the result."""
         if is_truth_call(node) or is_step(node):
             return self._visit_predicate(node)
         wanted, position = required_results(node), mask_position(node)
+        if self._sees_dimensions and runs_along_dimension(node):
+            wanted = wanted or SPANNED
         if not self._is_new(node) or (not wanted and position is None):
             return self.generic_visit(node)
         if wanted:
@@ -179,8 +187,9 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_selection(node, position)
 
     def _visit_bound_or_choice(self, node: ast.Call, wanted: tuple[str, ...]) -> ast.AST:
-        """Return a call of the reporting function that makes the call `node`, which bounds or
-        chooses, and records the events of `wanted`; a condition is added for it."""
+        """Return a call of the reporting function that makes the call `node`, which bounds, chooses
+        or runs along a dimension, and records the events of `wanted`; a condition is added for
+        it."""
         number = self._add_condition(node.lineno, ast.unparse(node), wanted)
         self.generic_visit(node)
         name = ast.Constant(self._change.definition)

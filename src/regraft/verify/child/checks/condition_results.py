@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from regraft.verify.child.checks.condition_kinds import (
     LOWERED,
     PASSED,
     RAISED,
+    SPANNED,
     TRUTH,
     VARIED,
 )
@@ -93,6 +94,22 @@ def bound_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
             yield from (PASSED,) * bool(
                 ((result == value) & (result != 0) & torch.isfinite(result)).any()
             )
+
+
+def span_results(operands: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[str]:
+    """Yield `RAN`, and `SPANNED` where the first operand has more than one element along each
+    dimension that the call names. What is no tensor, and what is no number of a dimension, counts
+    as spanned; symbolic sizes do not."""
+    yield RAN
+    dimensions = keywords.get("dim", keywords.get("axis", operands[1] if operands[1:] else None))
+    dimensions = dimensions if isinstance(dimensions, tuple | list) else (dimensions,)
+    tensor = operands[0] if operands else None
+    if (
+        not isinstance(tensor, torch.Tensor)
+        or not all(type(dim) is int for dim in dimensions)
+        or all(type(size) is int and size > 1 for size in (tensor.shape[dim] for dim in dimensions))
+    ):
+        yield from SPANNED
 
 
 def any_differs(result: Any, operand: Any) -> bool:

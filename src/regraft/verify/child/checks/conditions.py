@@ -22,6 +22,7 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.condition_kinds import (
     CHOICE,
     PRESENT,
+    SPANNED,
     TIED,
     TRUTH,
     UNLIKE_FIRST,
@@ -46,6 +47,7 @@ from regraft.verify.child.checks.condition_results import (
     any_differs,
     bound_results,
     choice_results,
+    span_results,
     truth_results,
     variety_results,
 )
@@ -84,13 +86,17 @@ class Conditions:
         changes: tuple[Change, ...],
         counterpart: ModuleType,
         late: Mapping[str, frozenset[str]] | None = None,
+        *,
+        sees_dimensions: bool = False,
     ) -> None:
         """Prepare the conditions of `module` that `counterpart`, the second version, lacks, and add
         the functions that report results to the variables of `module`.
 
         late: by definition, the attributes of which changed lines have to read a second value.
+        sees_dimensions: whether new calls along a dimension have to see several elements there.
         """
         self._module, self._late = module, late or {}
+        self._sees_dimensions = sees_dimensions
         self._conditions: dict[str, list[Condition]] = {}
         self._edited: dict[str, Definition] = {}
         self._codes: dict[tuple[str, int], dict[FunctionType, CodeType]] = {}
@@ -174,6 +180,7 @@ class Conditions:
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),
             frozenset(ordered - {frozenset()}),
             self._late.get(name, frozenset()),
+            sees_dimensions=self._sees_dimensions,
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)
@@ -257,9 +264,10 @@ class Conditions:
         condition = self._conditions[name][number]
         owner = getattr(function, "__self__", None)
         operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
-        condition.results.update(
-            choice_results(operands, result)
-            if condition.required == CHOICE
-            else bound_results(operands, result)
-        )
+        if condition.required == SPANNED:
+            condition.results.update(span_results(operands, kwargs))
+        elif condition.required == CHOICE:
+            condition.results.update(choice_results(operands, result))
+        else:
+            condition.results.update(bound_results(operands, result))
         return result

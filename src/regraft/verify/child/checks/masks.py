@@ -82,8 +82,9 @@ def _moderate_numbers(shape: tuple[int, ...]) -> Any:
 
 def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Iterator[Call]:
     """Yield a call with a mask for each of the first `_ABSENT` parameters named "...mask" that had
-    none, three times: a mask added to scores, of booleans, of ones and zeros. Yield nothing for
-    calls without a floating tensor of three or four dimensions.
+    none, four times: masks added to scores, the last of them with a row without keys, a mask of
+    booleans, and one of ones and zeros. Yield nothing for calls without a floating tensor of three
+    or four dimensions.
 
     `names` are the arguments by the names of the function's parameters. The original may refuse a
     mask whose shape does not fit.
@@ -103,22 +104,26 @@ def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Ite
     for name in absent:
         for label, mask in masks.items():
             masked = with_argument(call, signature, name, mask)
-            yield replace(masked, label=f"mask: {name} of {label}, left padding", beyond="masks")
+            yield replace(masked, label=f"mask: {name} of {label}", beyond="masks")
 
 
 def _padding_masks(inputs: list[Any]) -> dict[str, Any]:
-    """Return by description three masks for inputs padded on the left: to add to scores and of
-    booleans, of shape (rows, 1, queries, keys), and of ones and zeros, of shape (rows, keys)."""
+    """Return by description masks for inputs padded on the left: to add to scores and of booleans,
+    of shape (rows, 1, queries, keys), and of ones and zeros, of shape (rows, keys); and a mask to
+    add to scores in which a row has no key."""
     first = inputs[0]
     with_keys = inputs[-1] if first.dim() == 4 else first
     rows, queries, keys = first.shape[0], first.shape[-2], with_keys.shape[-2]
     visible_keys = _visible_elements("left padding", (rows, keys))
     visible_pairs = visible_keys[:, None, None, :].expand(rows, 1, queries, keys).clone()
-    additive = torch.zeros(visible_pairs.shape, dtype=first.dtype)
+    zeros = torch.zeros(visible_pairs.shape, dtype=first.dtype)
+    lowest = torch.finfo(first.dtype).min
+    with_empty_row = _visible_elements("a row fully masked", visible_pairs.shape)
     return {
-        "added to scores": additive.masked_fill(~visible_pairs, torch.finfo(additive.dtype).min),
-        "booleans": visible_pairs,
-        "ones and zeros": visible_keys.long(),
+        "added to scores, left padding": zeros.masked_fill(~visible_pairs, lowest),
+        "booleans, left padding": visible_pairs,
+        "ones and zeros, left padding": visible_keys.long(),
+        "added to scores, a row fully masked": zeros.masked_fill(~with_empty_row, lowest),
     }
 
 
