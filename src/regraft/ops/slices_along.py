@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 
 from regraft.ops.plain import are_tensors
 
-# making a slice takes less than a microsecond; a loop may take a few of many slices
-_MOST_SLICES = 1 << 14
+# Microseconds on one core, forward and backward: for each slice of those that are made together,
+# for a subscript, and for each element of the gradient that its backward pass writes.
+_SLICE, _SUBSCRIPT, _ELEMENT = 2.0, 10.0, 3e-4
 _ASKS_DYNAMO = torch.__version__ >= (2, 13)
 
 
@@ -20,28 +22,39 @@ def slices_along(x: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
     Shapes: each slice is `x` without the dimension. The backward pass of a subscript `x[:, i]`
     writes a gradient of the size of `x`, for each `i` anew; that of the slices writes it once.
     They are views of `x`, which PyTorch does not let anyone change in place where gradients are
-    recorded. An `x` that is no plain tensor, lacks the dimension, or has more than 16,384 slices,
-    of which the loop may take a few only, gives them one by one, as the subscript does. So does
-    any `x` in `torch.jit.trace`, and in a compiler one of a size that may change: a graph with all
-    slices would be that of one size.
+    recorded. A loop may take a few of many slices: they are made together once subscripts have
+    taken about as long. An `x` that is no plain tensor or lacks the dimension gives its slices one
+    by one, as the subscript does. So does any `x` in `torch.jit.trace`, and in a compiler one of a
+    size that may change: a graph with all slices would be that of one size.
     """
-    if slices_along_implementation(x, dim) == "torch-native":
+    if slices_along_implementation(x, dim) != "torch-native":
+        return slices_along_reference(x, dim)
+    patience = _SLICE * x.shape[dim] / (_SUBSCRIPT + _ELEMENT * x.numel())
+    if patience < 1 or torch.compiler.is_compiling():
         slices: tuple[torch.Tensor, ...] = x.unbind(dim)
         return slices
-    return slices_along_reference(x, dim)
+    return _Slices(x, dim, patience)
 
 
-class _Subscripts(Sequence[torch.Tensor]):
-    """The slices of a tensor, or of what else takes such subscripts, each made when it is taken."""
+class _Slices(Sequence[torch.Tensor]):
+    """The slices of a tensor, or of what else takes such subscripts: each is made when it is taken,
+    until more than `patience` were taken, and then all together."""
 
-    def __init__(self, x: Any, dim: int) -> None:
-        self._x, self._dim = x, dim
+    def __init__(self, x: Any, dim: int, patience: float = math.inf) -> None:
+        self._x, self._dim, self._patience = x, dim, patience
+        self._together: tuple[torch.Tensor, ...] | None = None
 
     def __len__(self) -> int:
         size: int = self._x.shape[self._dim]
         return size
 
     def __getitem__(self, index: Any) -> Any:
+        if self._together is not None:
+            return self._together[index]
+        if self._patience < 1:
+            self._together = self._x.unbind(self._dim)
+            return self._together[index]
+        self._patience -= 1
         if self._dim == 0:
             return self._x[index]
         if self._dim > 0:
@@ -51,7 +64,7 @@ class _Subscripts(Sequence[torch.Tensor]):
 
 def slices_along_reference(x: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
     """Return the slices that the op replaces."""
-    return _Subscripts(x, dim)
+    return _Slices(x, dim)
 
 
 def slices_along_implementation(x: torch.Tensor, dim: int) -> str:
@@ -60,9 +73,8 @@ def slices_along_implementation(x: torch.Tensor, dim: int) -> str:
         return "reference"
     if not -x.dim() <= dim < x.dim():
         return "reference"
-    if torch.jit.is_tracing() or not _is_static(x.shape[dim]):
-        return "reference"
-    return "torch-native" if x.shape[dim] <= _MOST_SLICES else "reference"
+    is_traced = torch.jit.is_tracing() or not _is_static(x.shape[dim])
+    return "reference" if is_traced else "torch-native"
 
 
 def _is_static(size: int) -> bool:
