@@ -157,7 +157,10 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
         "torch.float32",
         "torch.bool",
         "torch.int64",
+        "torch.float32",
     ]
+    lowest = torch.finfo(torch.float32).min
+    assert bool((masked_calls[-1].kwargs["attention_mask"] == lowest).all(-1).any())
 
 
 def test_several_sizes_change_at_once() -> None:

@@ -110,16 +110,37 @@ def conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
 
 
 def runs_along_dimension(node: ast.expr) -> bool:
-    """Return whether a call computes along a constant dimension: where a tensor has a single
-    element there, that and another dimension may give the same."""
+    """Return whether a call computes along a constant dimension."""
+    return bool(dimension_of(node))
+
+
+def dimension_of(node: ast.expr) -> tuple[str, ...]:
+    """Return the function and the constant dimension, both as text, of a call that computes along
+    it; () for another expression."""
     if not isinstance(node, ast.Call) or _has_starred(node):
-        return False
-    if _called_name(node) not in _ALONG_DIMENSIONS:
-        return False
+        return ()
+    name = _called_name(node)
+    if name not in _ALONG_DIMENSIONS:
+        return ()
     by_keyword = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
     position = int(_is_namespace_call(node))
     dimensions = by_keyword or node.args[position : position + 1]
-    return bool(dimensions) and isinstance(_literal(dimensions[0]), int | tuple)
+    dimension = _literal(dimensions[0]) if dimensions else None
+    return (name, str(dimension)) if isinstance(dimension, int | tuple) else ()
+
+
+def turned_functions(first: ast.AST, second: ast.AST) -> frozenset[str]:
+    """Return the names of functions that two definitions call along different dimensions: where a
+    tensor has a single element there, both may give the same."""
+    own, other = (
+        {
+            pair
+            for node in ast.walk(tree)
+            if isinstance(node, ast.expr) and (pair := dimension_of(node))
+        }
+        for tree in (first, second)
+    )
+    return frozenset(pair[0] for pair in own - other) & frozenset(pair[0] for pair in other - own)
 
 
 def _literal(node: ast.expr) -> object:

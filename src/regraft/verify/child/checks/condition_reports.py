@@ -15,6 +15,7 @@ from regraft.verify.child.checks.condition_kinds import (
     TRUTH,
     VARIED,
     anonymous_form,
+    dimension_of,
     is_predicate,
     is_step,
     is_truth_call,
@@ -22,7 +23,6 @@ from regraft.verify.child.checks.condition_kinds import (
     order_operands,
     required_of_operands,
     required_results,
-    runs_along_dimension,
 )
 from regraft.verify.child.checks.deciding_parameters import deciding_parameters
 
@@ -67,8 +67,9 @@ class ReportingTransformer(ast.NodeTransformer):
     have to run anyway. The operands of `and` and `or` in a test are conditions like others. `forms`
     are the anonymous forms of new conditions, `ordered` the operands of comparisons by order in the
     counterpart: a new comparison of these has to see equal operands, also in a test. `late` are
-    attributes of the instance of which changed lines have to read a second value. With
-    `sees_dimensions`, new calls along a dimension have to see several elements there.
+    attributes of the instance of which changed lines have to read a second value. `turned` are
+    the functions that the counterpart calls along another dimension: new calls of these have to see
+    several elements along theirs.
     """
 
     def __init__(
@@ -77,11 +78,10 @@ class ReportingTransformer(ast.NodeTransformer):
         forms: frozenset[str],
         ordered: frozenset[frozenset[str]] = frozenset(),
         late: frozenset[str] = frozenset(),
-        *,
-        sees_dimensions: bool = False,
+        turned: frozenset[str] = frozenset(),
     ) -> None:
         self.conditions: list[Condition] = []
-        self._sees_dimensions = sees_dimensions
+        self._turned = turned
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -177,7 +177,7 @@ class ReportingTransformer(ast.NodeTransformer):
         if is_truth_call(node) or is_step(node):
             return self._visit_predicate(node)
         wanted, position = required_results(node), mask_position(node)
-        if self._sees_dimensions and runs_along_dimension(node):
+        if self._turned.intersection(dimension_of(node)[:1]):
             wanted = wanted or SPANNED
         if not self._is_new(node) or (not wanted and position is None):
             return self.generic_visit(node)

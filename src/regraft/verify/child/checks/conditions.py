@@ -32,6 +32,7 @@ from regraft.verify.child.checks.condition_kinds import (
     anonymous_form,
     conditions_of,
     order_operands,
+    turned_functions,
 )
 from regraft.verify.child.checks.condition_reports import (
     BINARY,
@@ -93,7 +94,8 @@ class Conditions:
         the functions that report results to the variables of `module`.
 
         late: by definition, the attributes of which changed lines have to read a second value.
-        sees_dimensions: whether new calls along a dimension have to see several elements there.
+        sees_dimensions: whether functions that `counterpart` calls along another dimension have to
+        see several elements along theirs.
         """
         self._module, self._late = module, late or {}
         self._sees_dimensions = sees_dimensions
@@ -175,12 +177,15 @@ class Conditions:
         own_counts = Counter(map(anonymous_form, conditions_of(node)))
         expressions = ast.walk(counterpart_node) if counterpart_node is not None else ()
         ordered = {order_operands(node) for node in expressions if isinstance(node, ast.expr)}
+        turned = frozenset[str]()
+        if self._sees_dimensions and counterpart_node is not None:
+            turned = turned_functions(node, counterpart_node)
         transformer = ReportingTransformer(
             change,
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),
             frozenset(ordered - {frozenset()}),
             self._late.get(name, frozenset()),
-            sees_dimensions=self._sees_dimensions,
+            turned,
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)
