@@ -201,3 +201,17 @@ def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_pat
     wrong = RELATIVES.replace("torch.relu(self.up(x))", "self.up(x).relu() * 1.001")
     (verdict,) = verify(path, wrong.encode(), time_limit=100)
     assert verdict.status == "refuted"
+
+
+def test_a_function_that_a_variation_of_the_model_calls_is_compared_at_length() -> None:
+    verdicts = run(
+        source("vit_mae"),
+        (
+            "def eager_attention_forward",
+            "attn_weights + attention_mask",
+            "attn_weights + attention_mask.masked_fill("
+            'attention_mask <= torch.finfo(attention_mask.dtype).min, float("-inf"))',
+        ),
+    )
+    verdict = verdicts["eager_attention_forward"]
+    assert verdict.status == "refuted" and "mask: left padding" in verdict.reason

@@ -177,13 +177,25 @@ def _replay_until_refuted(
         if not is_required and (is_covered or (is_late and entry.definition in replayed_names)):
             continue
         is_repetition = kind in kinds or _count_form(entry, setting, session) > _SIZES
-        is_light = setting.subject.light or is_late or is_repetition
-        _replay_all(entry, setting, session, light=is_light)
+        own_setting = _setting_for(entry.definition, setting, session)
+        is_light = own_setting.subject.light or is_late or is_repetition
+        _replay_all(entry, own_setting, session, light=is_light)
         kinds.add(kind)
         replayed_names.add(entry.definition)
         if entry.definition not in session.ledger.unrefuted() and session.ledger.unrefuted():
             return False
     return True
+
+
+def _setting_for(definition: str, setting: Setting, session: Session) -> Setting:
+    """Return the setting in which a definition is replayed. A light subject counts as one that is
+    not where it is the first to run the definition: a function of eager attention, say, which only
+    a variation of the model calls. Adds to `session.first_subjects`."""
+    subject = setting.subject
+    first_name = session.first_subjects.setdefault(definition, subject.name)
+    if first_name != subject.name or subject.once or subject.slow:
+        return setting
+    return replace(setting, subject=replace(subject, light=False))
 
 
 def _is_covered(

@@ -41,7 +41,8 @@ class Session:
 
     `older` traces the lines of the original that the changed version no longer has: their effect
     must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
-    `forms` counts the replayed calls of each form, `ran`, by the name of a class of the
+    `forms` counts the replayed calls of each form, `first_subjects` has, by definition, the name of
+    the subject that ran it first, `ran`, by the name of a class of the
     file, the modes in which models with a called instance were compared, `subjects_not_run` the
     names of subjects that the original does not run in some mode. `restored` holds the original's
     definitions that stand in the changed module. `domains` holds, by definition, the properties of
@@ -73,6 +74,7 @@ class Session:
     functions: FunctionsSnapshot
     replayed: set[str] = field(default_factory=set)
     forms: Counter[str] = field(default_factory=Counter)
+    first_subjects: dict[str, str] = field(default_factory=dict)
     ran: dict[str, set[str]] = field(default_factory=dict)
     subjects_not_run: set[str] = field(default_factory=set)
     older: Tracer = field(default_factory=lambda: Tracer("", ()))
