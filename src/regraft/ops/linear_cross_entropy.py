@@ -25,6 +25,7 @@ from regraft.ops.plain import (
     is_batched,
     is_plain,
     linear_operands,
+    versions_of,
 )
 
 CHUNK = 256  # the most rows of logits that exist at once
@@ -197,7 +198,7 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
         # what it does not keep may be no error here, either
         kept_weight = weight if ctx.needs_input_grad[0] else None
         ctx.parameters = weight, bias
-        ctx.versions = _versions(ctx.parameters)
+        ctx.versions = versions_of(ctx.parameters)
         ctx.save_for_backward(rows, kept_weight, target, *gradients)
         return loss_of_rows(torch.cat(losses), target, ignore_index, is_mean)
 
@@ -206,7 +207,7 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
         rows, _, target, *gradients = ctx.saved_tensors
         if torch.is_grad_enabled() or _is_infinite(gradient):
             weight, bias = ctx.parameters
-            if ctx.versions != _versions(ctx.parameters):
+            if ctx.versions != versions_of(ctx.parameters):
                 raise RuntimeError(
                     "the weight or bias was changed in place after"
                     " regraft.ops.linear_cross_entropy computed the loss; second derivatives need"
@@ -223,14 +224,6 @@ class _ChunkedLinearLoss(torch.autograd.Function):  # type: ignore[misc]
         else:  # new tensors: what is kept has to stay for a further backward pass
             gradients = _scaled(gradients, target != ctx.ignore_index, gradient)
         return *gradients, None, None, None, None
-
-
-def _versions(parameters: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
-    """Return the version counters of parameters, 0 for one that has none."""
-    return tuple(
-        0 if parameter is None or parameter.is_inference() else parameter._version
-        for parameter in parameters
-    )
 
 
 def _is_infinite(gradient: torch.Tensor) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional
 
+from regraft.ops.plain import versions_of
+
 
 @dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
 class LinearSources:
@@ -26,12 +28,12 @@ class LinearSources:
     bit_sums: list[torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
-        self.versions = _versions_of_tensors(self.tensors)
+        self.versions = versions_of(self.tensors)
 
     def are_current(self) -> bool:
         """Return whether the version counters are those at the time when the output was
         postponed."""
-        return self.versions == _versions_of_tensors(self.tensors)
+        return self.versions == versions_of(self.tensors)
 
     def remember_bits(self) -> None:
         """Keep the checksums of the tensors, at the first call."""
@@ -80,11 +82,6 @@ def source_gradients(
         torch.autograd.grad(result, differentiated, gradient, True, torch.is_grad_enabled())
     )
     return tuple(next(gradients) if is_needed else None for is_needed in needed)
-
-
-def _versions_of_tensors(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
-    """Return the version counters of the tensors, without those that are None."""
-    return tuple(tensor._version for tensor in tensors if tensor is not None)
 
 
 def _bit_sums(tensors: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:

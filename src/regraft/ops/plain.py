@@ -56,6 +56,14 @@ def are_tensors(*values: Any) -> bool:
     return True
 
 
+def versions_of(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
+    """Return the version counters of tensors, which count changes in place; 0 for None and for a
+    tensor of inference mode, which has none."""
+    return tuple(
+        0 if tensor is None or tensor.is_inference() else tensor._version for tensor in tensors
+    )
+
+
 def linear_operands(x: torch.Tensor, linear: Any) -> tuple[torch.Tensor, ...]:
     """Return the input of a Linear layer with its weight and, if there is one, its bias."""
     return (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)

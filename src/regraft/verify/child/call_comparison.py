@@ -38,12 +38,7 @@ from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import (
-    ALTERED,
-    AS_RECORDED,
-    LAID_OUT,
-    inputs_off_by_rounding,
-)
+from regraft.verify.child.variants import AS_RECORDED, LAID_OUT, SMALL, inputs_off_by_rounding
 from regraft.verify.types import ORDER
 
 _SLOW_RUN = 1.5  # seconds of processor time; slower runs are left out, or run without mutants
@@ -98,7 +93,7 @@ def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
 
 def is_altered(call: Call) -> bool:
     """Return whether the models have other parameters or attributes while a call runs."""
-    has_other_parameters = call.label in ALTERED or call.label.startswith(BIASES)
+    has_other_parameters = call.label == SMALL or alteration_of(call.label) is not None
     return has_other_parameters or call.beyond == ATTRIBUTES
 
 

@@ -8,13 +8,10 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
-from regraft.verify.child.alterations import ALTERATIONS
 from regraft.verify.child.tree import Call
 
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
-# labels of calls during which the parameters have other values
-ALTERED = (SMALL, *ALTERATIONS)
 STRIDED = "inputs not contiguous"
 SINGLE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
 ROWS, ALL = slice(0, 1), slice(None)  # dimensions

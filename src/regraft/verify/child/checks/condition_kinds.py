@@ -104,14 +104,9 @@ def conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
         _is_bound_or_choice,
         _is_bool_op,
         required_of_operands,
-        runs_along_dimension,
+        dimension_of,
     )
     return (node for node in expressions if any(kind(node) for kind in kinds))
-
-
-def runs_along_dimension(node: ast.expr) -> bool:
-    """Return whether a call computes along a constant dimension."""
-    return bool(dimension_of(node))
 
 
 def dimension_of(node: ast.expr) -> tuple[str, ...]:

@@ -48,12 +48,10 @@ class UserDriver:
         Where the calls have only one shape, calls with another batch size are derived from the
         first call.
         """
-        model, entries = build_seeded(0, self.function, task.session.original)
-        calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
+        model, calls = self._model_and_calls(task)
         if len({str(tree.shapes(call)) for call in calls}) < 2:
             calls += _with_other_batch(model, calls[:1])
-        recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
-        subject = Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
+        subject = self._subject(calls)
         yield subject
         original, changed = task.session.original, task.session.changed
         for flag, value in inverted_flags(model, original, changed, task.text):
@@ -63,7 +61,7 @@ class UserDriver:
                 subject,
                 name=f"{self.spec} with {flag}={value}",
                 build=with_flags(self._build_model, {flag: value}),
-                recipe={**recipe, "flags": {flag: value}},
+                recipe={**subject.recipe, "flags": {flag: value}},
             )
             if reach(variation, task.session).news:
                 yield variation
@@ -73,8 +71,7 @@ class UserDriver:
         calls take the original longer than `LONGEST_CALL` on average; None where they are faster,
         or where the function or a call fails."""
         try:
-            model, entries = build_seeded(0, self.function, task.session.original)
-            calls = tuple(_call(entry, number) for number, entry in enumerate(entries))
+            model, calls = self._model_and_calls(task)
             target = Target(switch_mode(model, False))
         except Exception:  # noqa: BLE001 - the user's code; `subjects` fails alike, which is noted
             return None
@@ -85,10 +82,17 @@ class UserDriver:
                 return None
             if time.process_time() - started <= LONGEST_CALL * len(calls):
                 return None
+        return replace(self._subject(calls), light=True, slow=True)
+
+    def _model_and_calls(self, task: Task) -> tuple[Any, tuple[Call, ...]]:
+        """Return the original's model and its calls, as the function makes them with seed 0."""
+        model, entries = build_seeded(0, self.function, task.session.original)
+        return model, tuple(_call(entry, number) for number, entry in enumerate(entries))
+
+    def _subject(self, calls: tuple[Call, ...]) -> Subject:
+        """Return the subject that the function builds, with some calls."""
         recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
-        return Subject(
-            self.spec, self.name, self._build_model, lambda _: calls, recipe, light=True, slow=True
-        )
+        return Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
 
     def _build_model(self, module: ModuleType) -> Any:
         """Return the model that the function builds from a version."""
