@@ -170,13 +170,14 @@ def _replay_until_refuted(
         if number in replayed_entries or entry.definition not in session.ledger.unrefuted():
             continue
         replayed_entries.add(number)
-        kind = _kind_of_call(entry, setting)
+        context = _context_of(entry, setting)
+        kind = f"{context} {_describe_arguments(entry.call)}"
         is_required = setting.subject.slow and entry.path == ""
         is_late = time.process_time() > deadline
         is_covered = _is_covered(entry.definition, kind, kinds, setting, session)
         if not is_required and (is_covered or (is_late and entry.definition in replayed_names)):
             continue
-        is_repetition = kind in kinds or _count_form(entry, setting, session) > _SIZES
+        is_repetition = kind in kinds or _count_form(entry, context, session) > _SIZES
         own_setting = _setting_for(entry.definition, setting, session)
         is_light = own_setting.subject.light or is_late or is_repetition
         _replay_all(entry, own_setting, session, light=is_light)
@@ -207,10 +208,21 @@ def _is_covered(
     return was_replayed or (kind in kinds and setting.brief)
 
 
-def _count_form(entry: Recorded, setting: Setting, session: Session) -> int:
-    """Count an entry in `session.forms`, and return how many entries so far have its form, itself
-    included."""
-    form = _form_of_call(entry, setting, session)
+def _count_form(entry: Recorded, context: str, session: Session) -> int:
+    """Count an entry in `session.forms`, and return how many entries so far have its form in this
+    context, itself included.
+
+    Calls of one form count as alike but for their sizes, and these compare alike: with each other,
+    with 1 and 2, and with the constants in the changed lines.
+    """
+    constants = domain_of(entry.definition, session).constants.sizes if session.beyond else ()
+    limits = sorted({1, 2, *constants})
+    sizes = sorted({size for tensor in tree.tensors(entry.call) for size in tensor.shape})
+    places = {
+        size: (rank, bisect_left(limits, size), bisect_right(limits, size))
+        for rank, size in enumerate(sizes)
+    }
+    form = f"{context} {_describe_arguments(entry.call, places)}"
     session.forms[form] += 1
     return session.forms[form]
 
@@ -220,28 +232,9 @@ def _element_count(call: Call) -> int:
     return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
-def _form_of_call(entry: Recorded, setting: Setting, session: Session) -> str:
-    """Return a text that is equal for recorded calls which count as alike but for their sizes, and
-    whose sizes compare alike: with each other, with 1 and 2, and with the constants in the changed
-    lines."""
-    constants = domain_of(entry.definition, session).constants.sizes if session.beyond else ()
-    limits = sorted({1, 2, *constants})
-    sizes = sorted({size for tensor in tree.tensors(entry.call) for size in tensor.shape})
-    places = {
-        size: (rank, bisect_left(limits, size), bisect_right(limits, size))
-        for rank, size in enumerate(sizes)
-    }
-    return _kind_of_call(entry, setting, places)
-
-
-def _kind_of_call(
-    entry: Recorded, setting: Setting, places: Mapping[int, object] | None = None
-) -> str:
-    """Return a text that is equal for recorded calls of a definition which count as alike.
-
-    It has the printed layers, their plain attributes and configurations, the shapes, with `places`
-    in the place of their sizes, all other arguments, and the conditions.
-    """
+def _context_of(entry: Recorded, setting: Setting) -> str:
+    """Return a text that is equal for recorded calls of a definition in the same setting, of
+    modules that print alike, with the same plain attributes and configurations."""
     modules = dict(setting.pair.original.named_modules())
     module = modules.get(entry.path) if entry.path is not None else None
     plain: dict[str, Any] = {}
@@ -253,11 +246,14 @@ def _kind_of_call(
             elif hasattr(value, "to_dict"):
                 configs[id(value)] = value
     settings = [str(config.to_dict()) for config in configs.values()]
-    arguments = map_leaves(
-        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: _describe_leaf(leaf, places)
-    )
     conditions = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
-    return f"{entry.definition} {module} {plain} {settings} {arguments} {conditions}"
+    return f"{entry.definition} {module} {plain} {settings} {conditions}"
+
+
+def _describe_arguments(call: Call, places: Mapping[int, object] | None = None) -> Any:
+    """Return the arguments of a call with the properties that distinguish calls in the place of
+    tensors and objects, and with `places` in the place of the sizes of tensors."""
+    return map_leaves((call.args, dict(call.kwargs)), lambda leaf: _describe_leaf(leaf, places))
 
 
 def _describe_leaf(leaf: Any, places: Mapping[int, object] | None) -> Any:
