@@ -35,7 +35,7 @@ import regraft
 
 PLACES = Path(__file__).with_name("places.json")
 PACKS = "adopter,torch,liger"
-DEFAULT_PACKS = "adopter,torch"
+DEFAULT_PACKS = PACKS
 VERDICTS = ("unproven", "refuted", "not verified")
 STORE = Path(".cache", "unseen", "verdicts.json")
 VERDICT = re.compile(r"^\S+ (\S+): (proved|unproven|refuted)\b(.*)$", re.MULTILINE)

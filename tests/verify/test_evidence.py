@@ -214,9 +214,9 @@ def test_mutants_change_what_the_changed_lines_compute(tmp_path: Path) -> None:
     after = CHOICES.replace(
         "return x", "y = -x * 3 + torch.softmax(x, dim=-1)\n    return y if n > 2 else mask"
     )
-    _, changed, changes = versions(tmp_path, CHOICES, after)
-    mutants = list(mutants_of(changes[0], changed))
-    Mutants(changed, (), frozenset())  # what reports that a mutant ran
+    original, changed, changes = versions(tmp_path, CHOICES, after)
+    mutants = list(mutants_of(changes[0], changed, original))
+    Mutants(changed, original, (), frozenset())  # what reports that a mutant ran
     x = torch.tensor([0.5, -2.0])
     expected = changed.choose(x, 3, None)
     for mutant in mutants:
@@ -246,9 +246,9 @@ def stop_a_mutant_that_does_not_end(folder: Path) -> bool:
     after = CHOICES.replace(
         "return x", "while True:\n        n -= 1\n        if n == 0:\n            return x"
     )
-    _, changed, changes = versions(folder, CHOICES, after)
-    Mutants(changed, (), frozenset())
-    for mutant in mutants_of(changes[0], changed):
+    original, changed, changes = versions(folder, CHOICES, after)
+    Mutants(changed, original, (), frozenset())
+    for mutant in mutants_of(changes[0], changed, original):
         with mutant_in_place(mutant):
             changed.choose(1.0, 3, None)
         if mutant.killed:
@@ -343,6 +343,16 @@ def test_errors_keep_their_words() -> None:
 
 
 def test_the_text_of_a_mutant_names_its_line(tmp_path: Path) -> None:
-    _, changed, changes = versions(tmp_path, CHOICES, CHOICES.replace("return x", "return x + 1"))
-    texts = [mutant.text for mutant in mutants_of(changes[0], changed)]
-    assert texts == ["line 5, `x + 1`: another operator", "line 5, `1`: another number"]
+    after = CHOICES.replace("return x", "return x + 1")
+    original, changed, changes = versions(tmp_path, CHOICES, after)
+    texts = [mutant.text for mutant in mutants_of(changes[0], changed, original)]
+    assert texts == ["line 5, `x + 1`: another operator", "line 5, `1`: a larger number"]
+
+
+def test_only_numbers_that_one_version_has_are_new(tmp_path: Path) -> None:
+    before = CHOICES.replace("return x", "return x * 2.5 + True")
+    after = CHOICES.replace("return x", "return 0.25 + (x * 2.5 + True)")
+    original, changed, changes = versions(tmp_path, before, after)
+    mutants = mutants_of(changes[0], changed, original)
+    texts = {mutant.text for mutant in mutants if mutant.is_of_new_number}
+    assert texts == {"line 5, `0.25`: a larger number", "line 5, `0.25`: a smaller number"}

@@ -185,6 +185,7 @@ FITS = {
     "lengthen_lists": ConfigCase(
         {"depths": (2, 3)}, {"depths": (2, 3, 2, 3)}, None, "self.make(depths[2])"
     ),
+    "enlarge_to_multiples": ConfigCase({"stride": 1, "cin": 32}, {"stride": 1, "cin": 128}),
     "enlarge_divided_sizes": ConfigCase({"heads": 4, "width": 32}, {"heads": 4, "width": 64}),
     "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
     "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),

@@ -295,20 +295,26 @@ def _farther_results(
 
 
 def _challenge(comparison: _Comparison) -> None:
-    """Run the pending mutants of the definition in place of the changed version through an equal
-    comparison, and set `killed` of each: whether it differs. Do nothing where the session has no
-    mutants, while a mutant is planted, for second derivatives, or where the plan has none."""
+    """Run the pending mutants of the definition in place of their version through an equal
+    comparison, and set `killed` of each: whether it differs from the original. Do nothing where the
+    session has no mutants, while a mutant is planted, for second derivatives, or where the plan has
+    none."""
     session, sides = comparison.session, comparison.sides
     plan = comparison.plan
-    if session.mutants is None or session.planted or plan.twice or not plan.mutants:
+    if session.planted or plan.twice or not plan.mutants:
         return
     plan = replace(plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
-    for mutant in session.mutants.pending(sides.definition, tree.structure(comparison.call)):
-        with session.plant(mutant), session.trace_changed(mutant.definition, ""):
-            mutant_outcome = execute(sides.changed, comparison.call, plan)
-        difference = comparison.judge(mutant_outcome, Largest(), original_outcome)
-        mutant.killed = difference is not None
+    structure = tree.structure(comparison.call)
+    for mutants, target in (
+        (session.mutants, sides.changed),
+        (session.old_mutants, sides.original),
+    ):
+        for mutant in mutants.pending(sides.definition, structure) if mutants else ():
+            with session.plant(mutant), session.trace_changed(mutant.definition, ""):
+                mutant_outcome = execute(target, comparison.call, plan)
+            difference = comparison.judge(mutant_outcome, Largest(), original_outcome)
+            mutant.killed = difference is not None
 
 
 def _missing_derivative(outcome: Outcome) -> str:

@@ -154,7 +154,8 @@ def _save_evidence(session: Session) -> None:
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     """Yield a sentence for each part of a change that no input decided: a condition with only one
-    result, an attribute with only one value, a declaration, or a read of the process."""
+    result, an attribute with only one value, a declaration, a read of the process, or a new number
+    that could be another."""
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
@@ -162,6 +163,7 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
         yield from session.late.unvaried(change.definition, late, labels, by_rules=session.by_rules)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
+    yield from session.undecided_numbers(change.definition)
 
 
 def _start_session(
@@ -224,7 +226,12 @@ def _start_session(
             Conditions(changed, changes, original, late, sees_dimensions=by_hand),
             Conditions(original, session.older.changes, changed, late, sees_dimensions=by_hand),
         )
-        session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
+        avoided, thorough = ledger.avoided, session.thorough
+        session.mutants = Mutants(changed, original, changes, avoided, thorough=thorough)
+        if not session.by_rules:
+            session.old_mutants = Mutants(
+                original, changed, session.older.changes, avoided, only_new_numbers=True
+            )
     _refute_replaced_functions(session, functions.replaced_names())
     _compare_signatures(session)
     if session.strict:

@@ -51,6 +51,7 @@ class Session:
     took two values. `functions` are those of PyTorch and Python as they were before any import,
     `replaced` the names of those that the original replaces. `conditions` are those in the changed
     lines of the changed version and of the original, `mutants` wrong versions of the changed lines,
+    `old_mutants` versions of the original with other numbers in the place of those that it alone has,
     `planted` the name of the mutant that runs in place of the changed version. `beyond` says
     whether definitions are also compared beyond their first inputs, `thorough` whether all of their
     instances are, `strict` whether hooks and attributes are compared, too, `by_rules` whether
@@ -85,6 +86,7 @@ class Session:
     replaced: frozenset[str] = frozenset()
     conditions: tuple[Conditions, Conditions] | None = None
     mutants: Mutants | None = None
+    old_mutants: Mutants | None = None
     planted: str = ""
     options: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     tried_options: set[tuple[str, str]] = field(default_factory=set)
@@ -239,6 +241,17 @@ class Session:
             return ()
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
         return (*changed, *(f"in the original, {sentence}" for sentence in original))
+
+    def undecided_numbers(self, definition: str) -> tuple[str, ...]:
+        """Return a sentence for each number that only one version of a definition has and that no
+        input tells from another number; () where rules made the change."""
+        if self.mutants is None or self.old_mutants is None:
+            return ()
+        texts = (
+            *self.mutants.undecided_numbers(definition),
+            *(f"in the original, {text}" for text in self.old_mutants.undecided_numbers(definition)),
+        )
+        return tuple(f"{text} would have given the same" for text in texts)
 
     def is_compared(self, change: Change) -> bool:
         """Return whether the definition of a change was compared at least once without a

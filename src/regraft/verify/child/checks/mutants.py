@@ -3,7 +3,8 @@ apart.
 
 Each mutant is the changed version with one small edit in its changed lines. Comparisons that find
 both versions equal are made once more with a mutant in place of the changed version; a difference
-kills it. A proof by inputs that kill few mutants is no proof.
+kills it. A proof by inputs that kill few mutants is no proof, and neither is one by inputs that do
+not tell a number which only one version has from another number.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MOST = 10  # the most mutants of a definition
 _RAN = "__regraft_ran__"
 _NO_OPERAND = ast.Starred | ast.Constant  # arguments that are no operand of a call
 _TRIES = 40  # the most comparisons that one mutant may survive, for calls with the same arguments
+_MOST_TRIES = 400  # the same for a mutant of a new number
 _SHARE, _FREE = 0.15, 1.0  # the share of this process's processor time, and seconds in addition
 _LONGEST = 3.0  # the most seconds of processor time of one run of a mutant
 _PASSING = frozenset(
@@ -51,6 +53,7 @@ _PASSING = frozenset(
         "range",
     }
 )
+_LARGEST_INDEX = 2  # up to here, a number is often a position in something short
 _SYMMETRIC = frozenset(
     {"add", "mul", "max", "min", "maximum", "minimum", "isinstance", "print", "cat", "stack"}
 )
@@ -84,8 +87,9 @@ class _TookTooLong(BaseException):
 class Mutant:
     """One edit of a changed definition, its functions' code, and the outcome of its comparisons.
 
-    `constructs` tells that the edit is in a constructor, which only building a model runs. `tries`
-    counts the comparisons by the arguments of the call; `ran` tells that the edited expression was
+    `constructs` tells that the edit is in a constructor, which only building a model runs,
+    `is_of_new_number` that it changes a number that the other version does not have. `tries` counts
+    the comparisons by the arguments of the call; `ran` tells that the edited expression was
     evaluated in one of them, `killed` that one found a difference.
     """
 
@@ -93,6 +97,7 @@ class Mutant:
     text: str
     codes: dict[FunctionType, CodeType]
     constructs: bool
+    is_of_new_number: bool = False
     tries: Counter[str] = field(default_factory=Counter)
     ran: bool = False
     killed: bool = False
@@ -105,21 +110,23 @@ class Mutant:
 
 
 class Mutants:
-    """The mutants of all changed definitions of a session, at most MOST of each (three times as
-    many if thorough), and the processor time that they have used."""
+    """The mutants of all changed definitions of one version, at most MOST of each (three times as
+    many if thorough), those of new numbers first, and the processor time that they have used."""
 
     def __init__(
         self,
         module: ModuleType,
+        counterpart: ModuleType,
         changes: tuple[Change, ...],
         avoided: frozenset[str],
         *,
         thorough: bool = False,
+        only_new_numbers: bool = False,
     ) -> None:
         """Make the mutants, and add the function by which they report to the variables of `module`.
 
-        `avoided` are the names of mutants that ended an earlier process, which are left out;
-        `thorough` makes more, without a limit of time.
+        `counterpart` is the other version, `avoided` are the names of mutants that ended an earlier
+        process, which are left out; `thorough` makes more, without a limit of time.
         """
         self._limit = math.inf if thorough else _SHARE
         self._mutants: dict[str, list[Mutant]] = {}
@@ -127,8 +134,12 @@ class Mutants:
         self._spent = 0.0
         for change in changes:
             mutants = [
-                mutant for mutant in mutants_of(change, module) if mutant.name not in avoided
+                mutant
+                for mutant in mutants_of(change, module, counterpart)
+                if mutant.name not in avoided
+                and (mutant.is_of_new_number or not only_new_numbers)
             ]
+            mutants.sort(key=lambda mutant: not mutant.is_of_new_number)
             self._mutants[change.definition] = mutants[: MOST * (3 if thorough else 1)]
         vars(module)[_RAN] = self._note_run
 
@@ -144,6 +155,15 @@ class Mutants:
             "survived": survivors,
         }
 
+    def undecided_numbers(self, definition: str) -> list[str]:
+        """Return the texts of the mutants of new numbers that ran and were not killed: no input
+        tells these numbers from others."""
+        return [
+            mutant.text
+            for mutant in self._mutants.get(definition, [])
+            if mutant.is_of_new_number and mutant.ran and not mutant.killed
+        ]
+
     def _note_run(self, value: Any) -> Any:
         """Note that the edited expression of the current mutant was evaluated, and return its
         value."""
@@ -156,7 +176,8 @@ class Mutants:
     ) -> Iterator[Mutant]:
         """Yield the mutants that are to be tried while there is time, those killed or tried
         `_TRIES` times aside: of one definition, or of all for "". The caller runs each before it
-        asks for the next; its try and time are counted.
+        asks for the next; its try and time are counted. Time does not limit mutants of new numbers,
+        which are tried `_MOST_TRIES` times.
 
         `structure` is that of the call on which they run: a mutant that survives many calls without
         labels is still tried on those with labels. `constructing` selects the mutants of
@@ -165,9 +186,11 @@ class Mutants:
         for name, mutants in self._mutants.items():
             for mutant in mutants if definition in ("", name) else ():
                 started = time.process_time()
-                if self._spent > _FREE + self._limit * started:
+                is_late = self._spent > _FREE + self._limit * started
+                if is_late and not mutant.is_of_new_number:
                     return
-                may_be_tried = not mutant.killed and mutant.tries[structure] < _TRIES
+                most_tries = _MOST_TRIES if mutant.is_of_new_number else _TRIES
+                may_be_tried = not mutant.killed and mutant.tries[structure] < most_tries
                 if may_be_tried and mutant.constructs == constructing:
                     mutant.tries[structure] += 1
                     self._current = mutant
@@ -187,14 +210,18 @@ def mutant_in_place(mutant: Mutant) -> Iterator[None]:
         mutant.killed = True
 
 
-def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
+def mutants_of(change: Change, module: ModuleType, counterpart: ModuleType) -> Iterator[Mutant]:
     """Yield mutants of a change in an order that brings different lines and kinds of edits first;
     edits that do not compile, or that no function of the definition runs, are skipped. Yield
-    nothing for a definition that the module lacks."""
+    nothing for a definition that the module lacks. `counterpart` is the other version."""
     node = definition_node(module, change.definition)
     value = vars(module).get(change.definition.partition("#")[0])
     if node is None or value is None:
         return
+    expressions = list(ast.walk(node))
+    old_node = definition_node(counterpart, change.definition)
+    old_numbers = _numbers_of(ast.walk(old_node) if old_node is not None else ())
+    new_numbers = _numbers_of(expressions) - old_numbers
     for number, edit in _mixed_order(_sites(node, change)):
         text, edited_node = _edit_definition(node, number, edit)
         try:
@@ -205,7 +232,19 @@ def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
             continue  # the edit does not compile where it stands
         if codes:
             constructs = all(function.__name__ == "__init__" for function in codes)
-            yield Mutant(change.definition, text, codes, constructs)
+            is_of_new_number = bool(_numbers_of(expressions[number : number + 1]) & new_numbers)
+            yield Mutant(change.definition, text, codes, constructs, is_of_new_number)
+
+
+def _numbers_of(nodes: Iterable[ast.AST]) -> Counter[float]:
+    """Return how often each number is among nodes that are constants; booleans are no numbers."""
+    return Counter(
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and not isinstance(node.value, bool)
+    )
 
 
 # A description, and the function that makes the edit on a copy of the expression.
@@ -288,10 +327,14 @@ def _edits(node: ast.expr) -> Iterator[Edit]:
             yield "without its left operand", lambda copied: copied.right
         case ast.Constant(value=bool()):
             yield "another flag", _set_fields(value=not node.value)
-        case ast.Constant(value=int()):
-            yield "another number", _set_fields(value=node.value + 1)  # type: ignore[operator]
-        case ast.Constant(value=float()) if math.isfinite(node.value):  # type: ignore[arg-type]
-            yield "another number", _set_fields(value=node.value * 2 if node.value else 1.0)  # type: ignore[operator]
+        case ast.Constant(value=int(value)):
+            yield "a larger number", _set_fields(value=value + 1)
+            if value > _LARGEST_INDEX:
+                yield "a smaller number", _set_fields(value=value - 1)
+        case ast.Constant(value=float(value)) if math.isfinite(value):
+            yield "a larger number", _set_fields(value=value * 2 if value else 1.0)
+            if value:
+                yield "a smaller number", _set_fields(value=value / 2)
         case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
             yield "the opposite", _set_fields(ops=[_COMPARISONS[type(op)]()])
         case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand) if not isinstance(

@@ -118,6 +118,11 @@ FITS: _Table = (
         "IndexError: tuple index out of range",
     ),
     Repair(
+        r"\((\d+)\) must be divisible by \w+ \((\d+)\)",
+        sizes.enlarge_to_multiples,
+        "ValueError: num_channels (8) must be divisible by num_groups (32)",
+    ),
+    Repair(
         r"by zero|must be greater than 0",
         sizes.enlarge_divided_sizes,
         "ZeroDivisionError: integer modulo by zero",
@@ -188,6 +193,7 @@ _CONSTRUCTOR_FIXERS = (
     fields.take_single_numbers,
     fields.lengthen_lists,
     sizes.enlarge_divided_sizes,
+    sizes.enlarge_to_multiples,
     fields.change_named_fields,
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,

@@ -234,6 +234,9 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     (r"^max_(new_)?(tokens|steps)$", 3),
     (r"^temperature$|^top_p$", 0.8),
     (r"^top_k$", 2),
+    # factors of widths, and numbers of blocks
+    (r"(ratio|factor|multiplier|mult)$|^expan(d|sion)$", 2),
+    (r"(^|_)(blocks?|units|repeats?)$", 2),
     # vocabularies, layers and positions
     (r"type_vocab", 2),
     (r"vocab|num_embeddings", 99),

@@ -7,6 +7,7 @@ changed configurations, or nothing, and leaves the problem as it is.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -220,6 +221,18 @@ def enlarge_divided_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[
     for name, value in problem.small.items():
         if type(value) is int and value >= _SMALLEST_DIVIDED and name not in VOCABULARY_FIELDS:
             yield from ({**problem.small, name: factor * value} for factor in (2, 4))
+
+
+def enlarge_to_multiples(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with one integer multiplied by what the first number of the error
+    lacks to be divisible by the second; numbers below `_SMALLEST_DIVIDED` and vocabularies stay."""
+    size, divisor = int(match[1]), int(match[2])
+    if not size or not divisor:
+        return
+    factor = math.lcm(size, divisor) // size
+    for name, value in problem.small.items():
+        if type(value) is int and value >= _SMALLEST_DIVIDED and name not in VOCABULARY_FIELDS:
+            yield {**problem.small, name: factor * value}
 
 
 def double_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
