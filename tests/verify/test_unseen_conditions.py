@@ -73,12 +73,34 @@ UNPROVEN = {
         "self.v(source) * {9: 2}.get(x.dim(), 1)",
         "a second value",
     ),
+    "a number that changes nothing": (
+        "self.v(source)",
+        "self.v(source) * (1 + 0.0 * 7.5)",
+        "`7.5`: a smaller number would have given the same",
+    ),
     "a rectifier": (
         "self.v(source)",
         "(self.v(source) + torch.relu(x.mean() - math.exp(30)))",
         "let a value pass",
     ),
 }
+ACTIVATED = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+ACTIVATIONS = {"gelu": F.gelu}
+
+
+class Perceptron(nn.Module):
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.act_fn = ACTIVATIONS["gelu"]
+
+    def forward(self, x: torch.Tensor):
+        return self.act_fn(self.linear(x))
+"""
 DECLARED = """\
 import functools
 import torch
@@ -381,3 +403,17 @@ def test_another_operator_between_operands_that_never_are_equal_is_unproven(tmp_
     verdict = verdict_on(tmp_path, BRANCH, "s.mean() >= self.margin", "s.mean() > self.margin")
     words = "`s.mean() > self.margin` never compared equal numbers"
     assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
+
+
+BRANCHES = {
+    "right": ("self.act_fn(self.linear(x))", "proved"),
+    "wrong": ("torch.relu(self.linear(x))", "refuted"),
+}
+
+
+@pytest.mark.parametrize("case", BRANCHES)
+def test_a_function_that_a_branch_tests_is_replaced(case: str, tmp_path: Path) -> None:
+    other_side, status = BRANCHES[case]
+    test = "F.gelu(self.linear(x)) if self.act_fn is F.gelu else"
+    verdict = verdict_on(tmp_path, ACTIVATED, "self.act_fn(self.linear(x))", f"{test} {other_side}")
+    assert verdict.status == status, verdict

@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
+
+import torch
 
 from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verify.child.tree import Call
@@ -19,6 +22,8 @@ ATTRIBUTES = "attributes"
 _SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")
 _OF_CLASS = object()  # stands for an attribute that a module does not have itself
 LABEL = re.compile(r"self\.(\w+) = (.*)")
+# the functions that labels assign, by their names
+_FUNCTIONS = {"torch.tanh": torch.tanh}
 
 
 def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
@@ -65,12 +70,37 @@ def is_varied_attribute(name: str, module: Any) -> bool:
 
 def is_settable(modules: tuple[Any, ...], label: str) -> bool:
     """Return whether `label` is an assignment "self.NAME = VALUE", and all of some modules have
-    that attribute as a plain value (number, boolean or string), of their own or of their class."""
+    that attribute as a plain value (number, boolean or string), of their own or of their class, or
+    as a function of their own where the label assigns one."""
     assignment = LABEL.fullmatch(label)
-    return assignment is not None and all(
+    if assignment is None:
+        return False
+    if assignment[2] in _FUNCTIONS:
+        values = [vars(module).get(assignment[1]) for module in modules]
+        return all(isinstance(value, FunctionType | BuiltinFunctionType) for value in values)
+    return all(
         isinstance(inspect.getattr_static(module, assignment[1], None), bool | int | float | str)
         for module in modules
     )
+
+
+def tested_attributes(expressions: Iterable[ast.expr], tests: Iterable[ast.expr]) -> frozenset[str]:
+    """Return the names of the attributes of `self` that are both among some expressions and in the
+    tests of branches."""
+    parts = (part for test in tests for part in ast.walk(test) if isinstance(part, ast.expr))
+    return read_attributes(expressions) & read_attributes(parts)
+
+
+def function_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
+    """Yield a call for each attribute in `names`, sorted, that the module itself has as a function,
+    labelled with the assignment of another function: `self.act_fn = torch.tanh`. Nothing for
+    None."""
+    for name in sorted(names):
+        value = vars(module).get(name) if module is not None else None
+        if isinstance(value, FunctionType | BuiltinFunctionType):
+            for text, function in _FUNCTIONS.items():
+                if value is not function:
+                    yield replace(call, label=f"self.{name} = {text}", beyond=ATTRIBUTES)
 
 
 @contextmanager
@@ -81,9 +111,10 @@ def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[Non
     assignment = LABEL.fullmatch(label)
     assert assignment is not None
     old_values = [vars(module).get(assignment[1], _OF_CLASS) for module in modules]
+    new_value = _FUNCTIONS.get(assignment[2]) or ast.literal_eval(assignment[2])
     try:
         for module in modules:
-            setattr(module, assignment[1], ast.literal_eval(assignment[2]))
+            setattr(module, assignment[1], new_value)
         yield
     finally:
         for module, value in zip(modules, old_values, strict=True):

@@ -25,12 +25,15 @@ from regraft.verify.child.checks.attribute_stores import LateStore
 from regraft.verify.child.checks.attributes import (
     ATTRIBUTES,
     attribute_calls,
+    function_calls,
     read_attributes,
     set_labelled_attribute,
+    tested_attributes,
     watched_reads,
 )
 from regraft.verify.child.checks.condition_kinds import is_predicate
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
+from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.checks.late_attributes import (
     is_set_otherwise,
     late_calls,
@@ -62,7 +65,8 @@ class Domain:
 
     `not_finite` are the numbers, with names, that are not finite and are tried: none where the
     definition calls an op that takes finite numbers only. `late` tells which of the attributes code
-    of either version assigns after construction, `compares` whether changed lines compare.
+    of either version assigns after construction, `compares` whether changed lines compare. `tested`
+    are the attributes that changed lines read and that tests of branches in them read, too.
     """
 
     constants: Constants
@@ -71,6 +75,7 @@ class Domain:
     not_finite: tuple[tuple[str, float], ...]
     late: Mapping[str, LateStore]
     compares: bool = False
+    tested: frozenset[str] = frozenset()
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -100,7 +105,8 @@ def domain_of(definition: str, session: Session) -> Domain:
         late = _late_stores(versions, attributes)
         compares = any(map(is_predicate, nodes))
         constants = constants_of(tuple(versions))
-        domain = Domain(constants, names, attributes, not_finite, late, compares)
+        tested = tested_attributes(nodes, _tests_of_branches(versions))
+        domain = Domain(constants, names, attributes, not_finite, late, compares, tested)
         session.domains[definition] = domain
     return domain
 
@@ -138,6 +144,17 @@ def _not_finite_numbers(
     """
     takes_finite = "gelu" in calls or ("softmax" in calls and "exp" in original_calls)
     return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and takes_finite))
+
+
+def _tests_of_branches(versions: list[tuple[Change, ModuleType]]) -> Iterator[ast.expr]:
+    """Yield the tests of the `if` statements and expressions that begin in changed lines of
+    versions of a definition."""
+    for change, module in versions:
+        for node in ast.walk(syntax_tree(str(module.__file__))):
+            if isinstance(node, ast.If | ast.IfExp) and any(
+                start <= node.lineno <= end for start, end in change.statements
+            ):
+                yield node.test
 
 
 def _late_stores(
@@ -185,6 +202,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
         yield from single_axis_calls(optional_call, accepts, 2)
     yield from attribute_calls(call, target.module, domain.attributes)
     yield from attribute_calls(tenth_of(call), target.module, domain.attributes)
+    yield from function_calls(call, target.module, domain.tested)
     yield from _opposite_calls(call, target, domain)
     yield from late_calls(call, target.module, domain.late, target.scope)
     yield from _reading_calls(call, target, domain)

@@ -136,8 +136,7 @@ class Mutants:
             mutants = [
                 mutant
                 for mutant in mutants_of(change, module, counterpart)
-                if mutant.name not in avoided
-                and (mutant.is_of_new_number or not only_new_numbers)
+                if mutant.name not in avoided and (mutant.is_of_new_number or not only_new_numbers)
             ]
             mutants.sort(key=lambda mutant: not mutant.is_of_new_number)
             self._mutants[change.definition] = mutants[: MOST * (3 if thorough else 1)]
