@@ -136,6 +136,10 @@ NORMALISED: Drawn = {
     "bias": lambda shape: CHANCE.choice((None, torch.randn(shape[-1], requires_grad=True))),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+STANDARDIZED: Drawn = {
+    "unbiased": lambda _: CHANCE.choice((False, True)),
+    "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
+}
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": CHOSEN,
     "idioms/one-hot-select": CHOSEN,
@@ -149,6 +153,7 @@ DRAWN: dict[str, Drawn] = {
     "torch/linear-cross-entropy": LOGITS,
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
+    "torch/standardize": STANDARDIZED,
     "hub/rotary": TURNED,
     "te/rotary": ANGLES,
 }
@@ -257,6 +262,16 @@ WRONG = {
         "torch/layer-norm",
         "eps=$eps), $weight)",
         "eps=0.01), $weight)",
+    ),
+    "the unbiased deviation for the biased one": (
+        "torch/standardize",
+        "unbiased=$unbiased) -> $y\n# multiplied",
+        "unbiased=True) -> $y\n# multiplied",
+    ),
+    "eps of a deviation lost": (
+        "torch/standardize",
+        "standardize($x, $eps, eps_in_root=True), $weight",
+        "standardize($x, 0.01, eps_in_root=True), $weight",
     ),
     "the mean of rows": (
         "torch/channels-first-layer-norm",

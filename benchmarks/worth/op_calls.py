@@ -215,6 +215,17 @@ def channels_first_layer_norm(batch: int, channels: int, side: int) -> Calls:
     )
 
 
+def standardize(batch: int, length: int, width: int) -> Calls:
+    x, factor = torch.randn(batch, length, width), (width - 1) ** -0.5
+
+    def computation() -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        length = torch.linalg.vector_norm(centred, dim=-1, keepdim=True)
+        return centred / (length * factor + 1e-6)
+
+    return Calls(lambda: ops.standardize(x, 1e-6), computation)
+
+
 def quick_gelu(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.quick_gelu(x), lambda: functional.silu(1.702 * x) / 1.702)
@@ -537,4 +548,5 @@ CASES = [
     case("softmax", adopter.SCORES, softmax),
     case("sorted_head", HEAD_COUNTS, sorted_head),
     case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),
+    case("standardize", SEQUENCE, standardize),
 ]

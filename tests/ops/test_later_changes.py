@@ -220,6 +220,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "rounded_softmax": lambda x: ops.rounded_softmax(x.bfloat16(), -1, torch.bfloat16),
     "sorted_head": lambda x: ops.sorted_head(x, 3, -1),
     "squared_distances": lambda x: ops.squared_distances(x[:, :, None], x[:, None], -1),
+    "standardize": lambda x: ops.standardize(x, 1e-6),
 }
 # What tells the shape or the kind of a tensor, which ops ask for as they like.
 QUESTIONS = ("__get__", "dim", "numel", "size", "stride", "is_complex", "is_floating_point")

@@ -385,6 +385,45 @@ def test_quick_gelu(dtype: Any) -> None:
     assert implementation("quick_gelu", x) == "torch-native"
 
 
+@pytest.mark.parametrize("eps_in_root", [False, True])
+@pytest.mark.parametrize("unbiased", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_standardize(dtype: Any, unbiased: bool, eps_in_root: bool) -> None:
+    x = torch.randn(6, 5, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[0] = 0.0
+    x[1] = 2.5  # rows of equal elements have no deviation
+    x[2] *= 1e-6
+    x[3, 0, 3], x[3, 1, 3] = float("nan"), float("inf")
+    x.requires_grad_()
+    slope = torch.linspace(-1, 1, x.numel()).view_as(x).to(dtype)
+    runs = []
+    for op in (ops.standardize, ops.REFERENCES["standardize"]):
+        result = op(x, 1e-5, unbiased=unbiased, eps_in_root=eps_in_root)
+        (gradient,) = torch.autograd.grad(result, x, slope, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.float()[4:].square().sum(), x)
+        runs.append((result.detach(), gradient.detach(), second))
+    tolerances = {"rtol": 5e-2, "atol": 5e-2} if dtype == torch.bfloat16 else {}
+    result_pair, gradient_pair, second_pair = zip(*runs, strict=True)
+    torch.testing.assert_close(*result_pair, equal_nan=True, **tolerances)
+    rows = (gradient[3:] for gradient in gradient_pair)
+    torch.testing.assert_close(
+        *rows, equal_nan=True, **(tolerances or {"rtol": 1e-4, "atol": 1e-4})
+    )
+    if dtype == torch.float64:
+        torch.testing.assert_close(*gradient_pair, equal_nan=True)
+        torch.testing.assert_close(*second_pair, equal_nan=True)
+
+
+def test_where_standardize_runs_kernels() -> None:
+    x = torch.randn(2, 4)
+    assert implementation("standardize", x) == "torch-native"
+    assert implementation("standardize", x.half()) == "torch-native"
+    assert implementation("standardize", x.half(), eps_in_root=True) == "reference"
+    for unsupported in (x[:, :1], x[:0], x.to(torch.complex64), torch.tensor(1.0)):
+        assert implementation("standardize", unsupported) == "reference"
+    assert ops.standardize(x[:, :1], 1e-6).isnan().all()
+
+
 def test_quick_gelu_of_what_may_overflow_and_of_integers() -> None:
     large = torch.tensor([-60000.0, 60000.0]).half()
     assert ops.quick_gelu(large).tolist() == [0.0, 60000.0 - 60000 % 32]

@@ -40,6 +40,26 @@ EXPERTS = scaled(
     {"rows": 2048, "width": 1024, "inner": 512, "experts": 16, "chosen": 4},
 )
 EXPERTS_SHAPE = "{rows} x {width}, {chosen} of {experts} experts of {inner}"
+STANDARDIZED = """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        return self.weight * (x - mean) / (DEVIATION) + self.bias
+
+
+def inputs(batch, length, width):
+    return (torch.randn(batch, length, width),)
+"""
 EXPERTS_TEXT = '''
 import torch
 from torch import nn
@@ -500,5 +520,19 @@ def inputs(batch, heads, length):
     return (torch.randn(batch, heads, length, length),)
 """,
         dtype="bfloat16",
+    ),
+    Subject(
+        "torch/standardize",
+        SEQUENCE_SHAPE,
+        SEQUENCE,
+        STANDARDIZED.replace("DEVIATION", "x.std(-1, keepdim=True) + self.eps"),
+        name="deviation",
+    ),
+    Subject(
+        "torch/standardize",
+        SEQUENCE_SHAPE,
+        SEQUENCE,
+        STANDARDIZED.replace("DEVIATION", "torch.sqrt(x.var(-1, keepdim=True) + self.eps)"),
+        name="unbiased variance",
     ),
 ]

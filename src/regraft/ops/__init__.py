@@ -73,6 +73,7 @@ from regraft.ops.sequential import sequential as sequential
 from regraft.ops.slices_along import slices_along as slices_along
 from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
+from regraft.ops.standardize import standardize as standardize
 
 # The file of each op: of an exported function NAME beside which NAME_implementation is defined.
 _FILES = {

@@ -193,8 +193,11 @@ class Renderer:
             return f" {operand.callee} ".join(
                 self._atom_text(argument) for argument in operand.args
             )
-        arguments = [self.operand(argument) for argument in operand.args]
-        arguments += [f"{name}={self.operand(value)}" for name, value in operand.keywords]
+        if isinstance(operand.callee, Ref):
+            arguments = self.arguments(operand)
+        else:
+            arguments = [self.operand(argument) for argument in operand.args]
+            arguments += [f"{name}={self.operand(value)}" for name, value in operand.keywords]
         return f"{self._atom_text(operand.callee)}({', '.join(arguments)})"
 
     def _atom_text(self, operand: Operand) -> str:
