@@ -417,3 +417,26 @@ def test_a_function_that_a_branch_tests_is_replaced(case: str, tmp_path: Path) -
     test = "F.gelu(self.linear(x)) if self.act_fn is F.gelu else"
     verdict = verdict_on(tmp_path, ACTIVATED, "self.act_fn(self.linear(x))", f"{test} {other_side}")
     assert verdict.status == status, verdict
+
+
+DISTANCES = """\
+import torch
+from torch import nn
+
+
+class Near(nn.Module):
+    def __init__(self, width: int = 16, limit: int = 64):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.limit = limit
+
+    def forward(self, x: torch.Tensor):
+        distance = torch.arange(x.shape[1], device=x.device).clamp(max=self.limit)
+        return self.linear(x) * (1 + 0.01 * distance[:, None])
+"""
+
+
+def test_a_number_for_an_attribute_is_compared_with_others_on_long_inputs(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, DISTANCES, "max=self.limit", "max=64")
+    assert verdict.status == "refuted", verdict
+    assert "another limit" in verdict.reason

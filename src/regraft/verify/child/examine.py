@@ -178,7 +178,7 @@ def _replay_until_refuted(
         if not is_required and (is_covered or (is_late and entry.definition in replayed_names)):
             continue
         is_repetition = kind in kinds or _count_form(entry, context, session) > _SIZES
-        own_setting = _setting_for(entry.definition, setting, session)
+        own_setting = _setting_for(entry, setting, session)
         is_light = own_setting.subject.light or is_late or is_repetition
         _replay_all(entry, own_setting, session, light=is_light)
         kinds.add(kind)
@@ -188,15 +188,31 @@ def _replay_until_refuted(
     return True
 
 
-def _setting_for(definition: str, setting: Setting, session: Session) -> Setting:
-    """Return the setting in which a definition is replayed. A light subject counts as one that is
-    not where it is the first to run the definition: a function of eager attention, say, which only
-    a variation of the model calls. Adds to `session.first_subjects`."""
+def _setting_for(entry: Recorded, setting: Setting, session: Session) -> Setting:
+    """Return the setting in which a recorded call is replayed. A light subject counts as one that
+    is not where it is the first to run the definition (a function of eager attention, say, which
+    only a variation of the model calls), or the first to run it with these values of attributes
+    that only one version reads. Adds to `session.first_subjects`."""
     subject = setting.subject
-    first_name = session.first_subjects.setdefault(definition, subject.name)
-    if first_name != subject.name or subject.once or subject.slow:
+    values = _values_read_once(entry, setting, session)
+    first_name = session.first_subjects.setdefault(f"{entry.definition} {values}", subject.name)
+    if first_name != subject.name or subject.slow or (subject.once and not values):
         return setting
     return replace(setting, subject=replace(subject, light=False))
+
+
+def _values_read_once(entry: Recorded, setting: Setting, session: Session) -> str:
+    """Return the plain values of the attributes that the changed lines of one version read and the
+    other version does not, of the module of a recorded call, as text; "" without such attributes.
+
+    A number in the place of such an attribute is right for one of its values.
+    """
+    names = domain_of(entry.definition, session).read_once if session.beyond else frozenset()
+    modules = dict(setting.pair.original.named_modules()) if names else {}
+    module = modules.get(entry.path) if entry.path is not None else None
+    values = vars(module) if module is not None else {}
+    plain = [(name, values[name]) for name in sorted(names & values.keys())]
+    return str([pair for pair in plain if isinstance(pair[1], bool | int | float | str)] or "")
 
 
 def _is_covered(
@@ -334,14 +350,16 @@ def _refute(
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Return calls with other masks, sizes and values than a recorded call; () where the calls of
-    the definition with arguments of the same classes in the same mode were widened before.
+    the definition with arguments of the same classes in the same mode were widened before, with the
+    same values of attributes that only one version reads.
 
     Adds to `session.widened`. In a thorough session path and subject count as well. Sizes that
     guards of the captured graphs compare are tried, too.
     """
     kinds = map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
     place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
-    key = entry.definition, f"{kinds} {setting.mode}{place}"
+    values = _values_read_once(entry, setting, session)
+    key = entry.definition, f"{kinds} {setting.mode}{place}{values}"
     if key in session.widened:
         return ()
     session.widened.add(key)

@@ -41,27 +41,28 @@ class Session:
 
     `older` traces the lines of the original that the changed version no longer has: their effect
     must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
-    `forms` counts the replayed calls of each form, `first_subjects` has, by definition, the name of
-    the subject that ran it first, `ran`, by the name of a class of the file, the modes in which
-    models with a called instance were compared, `subjects_not_run` the names of subjects that the
-    original does not run in some mode. `restored` holds the original's definitions that stand in
-    the changed module. `domains` holds, by definition, the properties of the changed lines that
-    decide its inputs, `widened` the definitions that were compared beyond recorded calls, with the
-    kind of these calls, `varied_fields` the fields of configurations that took two values.
-    `functions` are those of PyTorch and Python as they were before any import, `replaced` the names
-    of those that the original replaces. `conditions` are those in the changed lines of the changed
-    version and of the original, `mutants` wrong versions of the changed lines, `old_mutants` the
-    original with other numbers in the place of those that it alone has, `planted` the name of the
-    mutant that runs in place of the changed version. `beyond` says whether definitions are also
-    compared beyond their first inputs, `thorough` whether all of their instances are, `strict`
-    whether hooks and attributes are compared, too, `by_rules` whether tested rules made the change,
-    `model_classes` are the classes of the file that the only model has to which the change applies,
-    empty for a change of the file, and `compares_once` whether a single comparison of each change
-    is enough: all changes are the same program, or were proved before. `shared` is the state that
-    the definitions of either version keep from one model to the next, `options` holds the values
-    that constructor arguments and fields of configurations took, by definition and name,
-    `tried_options` the arguments and fields for which other values were tried, `late` the
-    attributes that code assigns after construction.
+    `forms` counts the replayed calls of each form, `first_subjects` has, by definition and values
+    of attributes that only one version reads, the name of the subject that ran it first, `ran`, by
+    the name of a class of the file, the modes in which models with a called instance were compared,
+    `subjects_not_run` the names of subjects that the original does not run in some mode. `restored`
+    holds the original's definitions that stand in the changed module. `domains` holds, by
+    definition, the properties of the changed lines that decide its inputs, `widened` the
+    definitions that were compared beyond recorded calls, with the kind of these calls,
+    `varied_fields` the fields of configurations that took two values. `functions` are those of
+    PyTorch and Python as they were before any import, `replaced` the names of those that the
+    original replaces. `conditions` are those in the changed lines of the changed version and of the
+    original, `mutants` wrong versions of the changed lines, `old_mutants` the original with other
+    numbers in the place of those that it alone has, `planted` the name of the mutant that runs in
+    place of the changed version. `beyond` says whether definitions are also compared beyond their
+    first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
+    attributes are compared, too, `by_rules` whether tested rules made the change, `model_classes`
+    are the classes of the file that the only model has to which the change applies, empty for a
+    change of the file, and `compares_once` whether a single comparison of each change is enough:
+    all changes are the same program, or were proved before. `shared` is the state that the
+    definitions of either version keep from one model to the next, `options` holds the values that
+    constructor arguments and fields of configurations took, by definition and name, `tried_options`
+    the arguments and fields for which other values were tried, `late` the attributes that code
+    assigns after construction.
     """
 
     original: ModuleType

@@ -33,7 +33,7 @@ from regraft.verify.child.checks.attributes import (
 )
 from regraft.verify.child.checks.condition_kinds import is_predicate
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
-from regraft.verify.child.checks.edited_code import syntax_tree
+from regraft.verify.child.checks.edited_code import definition_node, syntax_tree
 from regraft.verify.child.checks.late_attributes import (
     is_set_otherwise,
     late_calls,
@@ -66,7 +66,8 @@ class Domain:
     `not_finite` are the numbers, with names, that are not finite and are tried: none where the
     definition calls an op that takes finite numbers only. `late` tells which of the attributes code
     of either version assigns after construction, `compares` whether changed lines compare. `tested`
-    are the attributes that changed lines read and that tests of branches in them read, too.
+    are the attributes that changed lines read and that tests of branches in them read, too,
+    `read_once` those that changed lines of one version read, and the other version nowhere.
     """
 
     constants: Constants
@@ -76,6 +77,7 @@ class Domain:
     late: Mapping[str, LateStore]
     compares: bool = False
     tested: frozenset[str] = frozenset()
+    read_once: frozenset[str] = frozenset()
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -106,7 +108,8 @@ def domain_of(definition: str, session: Session) -> Domain:
         compares = any(map(is_predicate, nodes))
         constants = constants_of(tuple(versions))
         tested = tested_attributes(nodes, _tests_of_branches(versions))
-        domain = Domain(constants, names, attributes, not_finite, late, compares, tested)
+        read_once = frozenset[str]() if session.by_rules else _read_once(versions, session)
+        domain = Domain(constants, names, attributes, not_finite, late, compares, tested, read_once)
         session.domains[definition] = domain
     return domain
 
@@ -144,6 +147,23 @@ def _not_finite_numbers(
     """
     takes_finite = "gelu" in calls or ("softmax" in calls and "exp" in original_calls)
     return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and takes_finite))
+
+
+def _read_once(versions: list[tuple[Change, ModuleType]], session: Session) -> frozenset[str]:
+    """Return the attributes that the changed lines of one version of a definition read, and the
+    other version reads nowhere."""
+    names: set[str] = set()
+    for change, module in versions:
+        other = session.original if module is session.changed else session.changed
+        node = definition_node(other, change.definition)
+        parts = ast.walk(node) if node is not None else ()
+        elsewhere = (
+            part
+            for part in parts
+            if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)
+        )
+        names |= read_attributes(changed_nodes(change, module)) - read_attributes(elsewhere)
+    return frozenset(names)
 
 
 def _tests_of_branches(versions: list[tuple[Change, ModuleType]]) -> Iterator[ast.expr]:
