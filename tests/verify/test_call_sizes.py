@@ -8,7 +8,11 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from verdicts import verdict_on
+
+from regraft.verify.child.tree import Call, tensors
+from regraft.verify.child.variants import variants
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -49,3 +53,9 @@ def test_values_are_varied_for_every_size_that_the_changed_lines_tell_apart(
 ) -> None:
     verdict = verdict_on(tmp_path, MODEL, LINE, QUOTIENT.format(condition=condition))
     assert verdict.status == "refuted", verdict.reason
+
+
+def test_tensors_without_elements_have_variants() -> None:
+    call = Call((torch.randn(2, 3), torch.zeros(2, 0), torch.zeros(0)), {})
+    shapes = {tuple(tensor.shape for tensor in tensors(variant)) for variant in variants(call)}
+    assert ((2, 3), (2, 0), (0,)) in shapes

@@ -233,17 +233,16 @@ class _Comparison:
     def jittered(self) -> Outcome:
         """Return the original's outcome for inputs that are off by one rounding.
 
-        For a module with a result in half precision, under autocast, or with other parameters than
-        its own (biases of -100, say, enlarge roundings), also run it `_JITTERED` times with
-        parameters that are off by one rounding, and return by path the values that lie farthest
-        from its own. The parameters are restored.
+        Also run a module `_JITTERED` times with parameters that are off by one rounding, and return
+        by path the values that lie farthest from its own: whole numbers have no roundings, and
+        large numbers or biases of -100 enlarge those of the parameters. The parameters are
+        restored. Biases that code compares with a number stay, except in half precision.
         """
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
         is_half = dtype is not None or _is_half_precision(self.original_outcome)
-        is_rounded = is_half or (is_altered(self.call) and not self.has_exact_biases)
-        if original.module is None or not is_rounded:
+        if original.module is None or (self.has_exact_biases and not is_half):
             return farthest
         for seed in range(_JITTERED):
             with weights.change_parameters(

@@ -147,9 +147,9 @@ def _scale_by(factor: float) -> Callable[[Any], Any]:
 
 def _with_constant_rows(tensor: Any) -> Any:
     """Return a tensor whose rows repeat one multiple of a quarter: sums and means of them are
-    exact, so the variance is exactly zero.
+    exact, so the variance is exactly zero. A tensor without rows or elements stays as it is.
     """
-    if tensor.dim() == 0:
+    if tensor.dim() == 0 or not tensor.numel():
         return tensor
     first = torch.round(tensor.select(-1, 0) * 4) / 4
     return first.unsqueeze(-1).expand_as(tensor).clone()
