@@ -220,23 +220,31 @@ def _start_session(
     session.by_rules = request["by rules"]
     session.model_classes = frozenset(request["model classes"])
     if session.beyond:
-        late = {} if session.by_rules or session.model_classes else late_attributes(session)
-        by_hand = not session.by_rules
-        session.conditions = (
-            Conditions(changed, changes, original, late, sees_dimensions=by_hand),
-            Conditions(original, session.older.changes, changed, late, sees_dimensions=by_hand),
-        )
-        avoided, thorough = ledger.avoided, session.thorough
-        session.mutants = Mutants(changed, original, changes, avoided, thorough=thorough)
-        if not session.by_rules:
-            session.old_mutants = Mutants(
-                original, changed, session.older.changes, avoided, only_new_numbers=True
-            )
+        _watch_changed_lines(session)
     _refute_replaced_functions(session, functions.replaced_names())
     _compare_signatures(session)
     if session.strict:
         _compare_variables(session, Path(request["original"]))
     return session
+
+
+def _watch_changed_lines(session: Session) -> None:
+    """Set the conditions and mutants of a session, which tell what its inputs decide: conditions of
+    the changed lines of both versions and mutants of the changed version, for a change by hand also
+    those of numbers that only the original has."""
+    original, changed, by_hand = session.original, session.changed, not session.by_rules
+    changes, old_changes = session.changes, session.older.changes
+    late = late_attributes(session) if by_hand and not session.model_classes else {}
+    session.conditions = (
+        Conditions(changed, changes, original, late, sees_dimensions=by_hand),
+        Conditions(original, old_changes, changed, late, sees_dimensions=by_hand),
+    )
+    avoided = session.ledger.avoided
+    session.mutants = Mutants(changed, original, changes, avoided, thorough=session.thorough)
+    if by_hand:
+        session.old_mutants = Mutants(
+            original, changed, old_changes, avoided, only_new_numbers=True
+        )
 
 
 def _refute_replaced_functions(session: Session, replaced: frozenset[str]) -> None:
