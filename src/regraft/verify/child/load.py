@@ -62,10 +62,12 @@ def _import_original(path: Path, name: str) -> ModuleType:
 
 def _folder_above(path: Path, package: str) -> Path | None:
     """Return the nearest folder above a file, not beyond its repository, that has a package or
-    module of a name, also below `src`; None where there is none."""
+    module of a name, also below `src`; None where there is none. What is inside a package is left
+    out: its parts have longer names, and a package that is missing may have the name of one."""
     for folder in path.resolve().parents[:-1]:
         for place in (folder, folder / "src"):
-            if (place / package).is_dir() or (place / f"{package}.py").is_file():
+            has_name = (place / package).is_dir() or (place / f"{package}.py").is_file()
+            if has_name and not (place / "__init__.py").exists():
                 return place
         if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
             return None

@@ -213,11 +213,13 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
 def _masks_like(
     inputs: Sequence[torch.Tensor], rows: int, random_tensors: _RandomTensors
 ) -> Iterator[tuple[str, Any]]:
-    """Yield a mask of numbers and one of truth values for each length of the inputs."""
+    """Yield a mask of numbers and masks of truth values for each length of the inputs: one for
+    scores, one of a row of the batch and a position, and one of a position and all features."""
     for keys in _sequence_lengths(inputs):
         yield random_tensors.of_shape(rows, 1, 1, keys)
-        visible = torch.arange(rows * keys).remainder(3).view(rows, 1, 1, keys) != 1
-        yield f"true and false, shape {list(visible.shape)}", visible
+        visible = torch.arange(rows * keys).remainder(3).view(rows, keys) != 1
+        for mask in (visible[:, None, None], visible, visible[0, :, None]):
+            yield f"true and false, shape {list(mask.shape)}", mask
 
 
 def _integers_like(rows: int, length: int) -> list[tuple[str, Any]]:
