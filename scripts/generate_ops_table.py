@@ -117,7 +117,10 @@ LAYER_OPS = {
     "Identity": "identity",
     "Flatten": "flatten",
     "CrossEntropyLoss": "cross_entropy",
+    "MultiheadAttention": "multihead_attention",
 }
+# Layers whose call has several arguments: those of `forward`, which are those of the operation.
+SEVERAL_ARGUMENTS = {"MultiheadAttention"}
 
 
 def main() -> None:
@@ -153,6 +156,13 @@ def main() -> None:
         ],
         "kind": "tensor",
     }
+    for name in SEVERAL_ARGUMENTS:
+        forward = inspect.signature(getattr(torch.nn, name).forward)
+        ops[LAYER_OPS[name]] = {
+            "signatures": [_python_signature(forward)[1:]],
+            "kind": "tuple",
+            "random": True,
+        }
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes
         entry["signatures"].sort(key=len, reverse=True)
@@ -311,6 +321,8 @@ def _layers(ops: dict[str, dict[str, Any]]) -> dict[str, Any]:
             row["attributes"] = sorted(
                 parameter for parameter in parameters if hasattr(probe, parameter)
             )
+            if name in SEVERAL_ARGUMENTS:
+                row["several"] = True
         layers[f"torch.nn.{name}"] = row
     return layers
 

@@ -68,6 +68,8 @@ BY_NAME: Mapping[str, tuple[Any, ...]] = {
     "reduction": ("mean", "sum", "none"),
     "label_smoothing": (0.0, 0.1),
     "weight": (None,),
+    "embed_dim": (8,),
+    "num_heads": (1, 2),
 }
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
@@ -85,6 +87,7 @@ STRUCTURAL = frozenset(
         "pairwise",
         "expanded_pairwise",
         "loop_step",
+        "first_only",
     }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
@@ -191,7 +194,7 @@ def run_source(case: Case, values: Mapping[str, Any], outputs: tuple[str, ...]) 
     env = {**values, **case.layers}
     for node in case.nodes:
         env[output_of(node)] = evaluate(node.apply, env)
-    return tuple(env[name] for name in outputs)
+    return tuple(first_tensor(env[name]) for name in outputs)
 
 
 def output_of(node: Node) -> str:
@@ -221,7 +224,12 @@ def run_target(
     for node in target[:-1]:
         env[output_of(node)] = evaluate(node.apply, env)
     result = evaluate(target[-1].apply, env)
-    return tuple(result) if several else (result,)
+    return tuple(result) if several else (first_tensor(result),)
+
+
+def first_tensor(result: Any) -> Any:
+    """Return the first element of a tuple, the only one that `first_only` lets a function use."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 def selections(nodes: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:

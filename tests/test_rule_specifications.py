@@ -124,6 +124,14 @@ STEPS: Drawn = {
     "x": lambda _: torch.randn(CHANCE.choice(((2, 3, 4, 5), (4, 2, 6, 3))), requires_grad=True),
     "step": lambda _: CHANCE.choice((-1, 0, 1)),
 }
+ATTENDED: Drawn = {
+    "query": lambda _: torch.randn(3, 2, 8, requires_grad=True),
+    "key": lambda _: torch.randn(16, 2, 8, requires_grad=True),
+    "value": lambda _: torch.randn(16, 2, 8, requires_grad=True),
+    "padding": lambda _: CHANCE.choice((None, torch.arange(16) > torch.tensor([[8], [20]]))),
+    "mask": lambda _: CHANCE.choice((None, torch.ones(3, 16).triu(1).bool(), torch.eye(3, 16))),
+    "is_causal": lambda _: False,
+}
 MATRICES: Drawn = {
     "scales": lambda _: torch.randn(4, requires_grad=True),
     "matrix": lambda _: torch.randn(4, 4, requires_grad=True),
@@ -145,6 +153,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-select": CHOSEN,
     "idioms/sorted-head": SORTED,
     "idioms/last-position": SEQUENCE,
+    "idioms/need-weights": ATTENDED,
     "idioms/diagonal-algebra": MATRICES,
     "idioms/unbind-in-loop": STEPS,
     "idioms/pairwise-distance": CROSSED,
@@ -203,6 +212,12 @@ WRONG = {
         "slices_along($x, 1)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
+    "a mask of attention lost": ("idioms/need-weights", ", attn_mask=$mask, is_causal=$is_causal) -> $results\nwhere", ") -> $results\nwhere"),
+    "the value for the key": (
+        "idioms/need-weights",
+        "without_weights($query, $key, $value",
+        "without_weights($query, $value, $key",
+    ),
     "another position": ("idioms/last-position", "$head, $position)", "$head, 1)"),
     "a squared distance for a distance": (
         "idioms/pairwise-distance",

@@ -373,6 +373,14 @@ def linear_at(batch: int, length: int, width: int) -> Calls:
     )
 
 
+def attention_without_weights(batch: int, length: int, width: int) -> Calls:
+    x, layer = torch.randn(batch, length, width), nn.MultiheadAttention(width, 4, batch_first=True)
+    return Calls(
+        lambda: ops.attention_without_weights(x, x, x, layer),
+        lambda: layer(x, x, x, need_weights=False),
+    )
+
+
 def slices_along(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
@@ -515,6 +523,7 @@ LOGITS = {
 CASES = [
     case("attention", ATTENTION, attention),
     case("attention, masked", ATTENTION, masked_attention),
+    case("attention_without_weights", SEQUENCE, attention_without_weights),
     case("channels_first_layer_norm", torch_subjects.IMAGES, channels_first_layer_norm),
     case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
     case("diagonal_matmul", idioms.MATRICES, diagonal_matmul, rows=162, width=1),

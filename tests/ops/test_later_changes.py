@@ -35,6 +35,7 @@ class Layers(nn.Module):
         self.gelu, self.silu, self.softmax = nn.GELU(), nn.SiLU(), nn.Softmax(-1)
         self.dropout, self.loss = nn.Dropout(0.1), nn.CrossEntropyLoss()
         self.head = nn.Linear(8, 16)
+        self.attended = nn.MultiheadAttention(8, 2)
         self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
 
 
@@ -45,6 +46,10 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "attention": (
         ("dropout",),
         lambda m: ops.attention(X, X, X, scale=0.5, dropout=m.dropout),
+    ),
+    "attention_without_weights": (
+        ("attended",),
+        lambda m: ops.attention_without_weights(X, X, X, m.attended)[0],
     ),
     "conv_batch_norm": (("conv", "norm1d"), lambda m: ops.conv_batch_norm(X, m.conv, m.norm1d)),
     "cross_entropy": (("loss",), lambda m: ops.cross_entropy(X[0], TARGETS, layer=m.loss)),
@@ -75,6 +80,8 @@ PLACES = [(op, layer) for op, (layers, _) in MODULE_OPS.items() for layer in lay
 
 def negated(result: Any) -> Any:
     """Return a result that no layer gives by itself."""
+    if isinstance(result, tuple):
+        return (negated(result[0]), *result[1:])
     return -3 - result
 
 

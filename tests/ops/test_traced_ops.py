@@ -28,6 +28,7 @@ class Layers(nn.Module):
         self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
         self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
         self.conv, self.norm1d, self.rows = nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6), nn.BatchNorm1d(8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
         self.layer_norm, self.group_norm, self.rms_norm = (
             nn.LayerNorm(8),
             nn.GroupNorm(2, 6),
@@ -50,6 +51,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "apex_layer_norm": lambda m, x: ops.apex_layer_norm(x, m.layer_norm),
     "apex_rms_norm": lambda m, x: ops.apex_rms_norm(x, weight=WEIGHT),
     "attention": lambda m, x: ops.attention(x, x, x, scale=0.5),
+    "attention_without_weights": lambda m, x: ops.attention_without_weights(
+        *(torch.cat((x, x, x), 1),) * 3, m.attention
+    )[0][:, :6],
     "channels_first_layer_norm": lambda m, x: ops.channels_first_layer_norm(x[..., None], eps=1e-6),
     "conv_batch_norm": lambda m, x: ops.conv_batch_norm(x, m.conv, m.norm1d),
     "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),

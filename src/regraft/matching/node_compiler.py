@@ -21,7 +21,7 @@ from regraft.dsl.syntax import (
     Var,
 )
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, PatternNode, raise_problem
-from regraft.structure.layers import layer_inputs
+from regraft.structure.layers import bind_inputs, layer_inputs
 from regraft.structure.operations import CASTS
 from regraft.structure.optable import OPERATORS, POWERS, ROOTS, bind, table
 
@@ -160,12 +160,24 @@ class NodeCompiler:
         if variable not in self.layers:
             raise_problem(f"${variable} is called but `init` does not say which layer it is", at)
         layer = self.layers[variable]
+        layer_type = table().layer(layer.type)
         op, inputs = _layer_operation(layer.type)
-        if len(args) != len(inputs) or keywords:
+        operands: Mapping[str, Operand] | None
+        if layer_type is not None and layer_type.several:
+            operands = bind_inputs(layer_type, args, keywords)
+        else:
+            fits = len(args) == len(inputs) and not keywords
+            operands = dict(zip(inputs, args, strict=True)) if fits else None
+        if operands is None:
             raise_problem(f"the call of a {layer.type} layer takes {', '.join(inputs)}", at)
-        operands = tuple(zip(inputs, args, strict=True))
         return PatternNode(
-            op, operands, output, layer.type, variable, any_settings=True, chosen=layer.chosen
+            op,
+            tuple(operands.items()),
+            output,
+            layer.type,
+            variable,
+            any_settings=layer_type is None or not layer_type.several,
+            chosen=layer.chosen,
         )
 
 
@@ -215,7 +227,7 @@ def _call_node(
     function."""
     layer_type = table().layer(path)
     if layer_type is not None:
-        if len(args) != 1 or keywords or layer_type.op is None:
+        if len(args) != 1 or keywords or layer_type.op is None or layer_type.several:
             raise_problem(f"the call of a {path} layer takes one input", at)
         return PatternNode(layer_type.op, (("input", args[0]),), output, path, any_settings=True)
     op = table().canonical_op(path)

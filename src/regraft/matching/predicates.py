@@ -426,6 +426,27 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _first_only(args: Arguments, scope: Scope) -> str:
+    """Require that of the elements of a tuple only the first one is used."""
+    value = scope.value(args[0])
+    for use in value.every_use() if value is not None else ():
+        if use.op != "py.item" or not _takes_first(use):
+            line = getattr(use.expr, "lineno", use.statement.node.lineno)
+            return f"more of {_variable_text(args[0])} than its first element is used at line {line}"
+    return ""
+
+
+def _takes_first(item: Node) -> bool:
+    """Return whether a subscript takes the first element of a tuple, or another one that nothing
+    uses."""
+    if "base" not in item.args:
+        return True  # of a tuple that was unpacked: what uses the element uses that of the unpacking
+    index = item.args.get("index")
+    if index is None or type(index.const) is not int:
+        return False
+    return index.const == 0 or not item.output.every_use()
+
+
 # Operations that a body must contain for a condition to hold.
 REQUIRED_OPERATIONS = {"attends": ("softmax",), "loop_step": (NUMBERED_STEP,)}
 # Kinds of layers of the model's own classes that it must call.
@@ -449,6 +470,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
     "loop_step": (2, 2, _loop_step),
+    "first_only": (1, 1, _first_only),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

@@ -16,6 +16,9 @@ from regraft.ops.add_rms_norm import add_rms_norm as add_rms_norm
 from regraft.ops.apex_norm import apex_layer_norm as apex_layer_norm
 from regraft.ops.apex_norm import apex_rms_norm as apex_rms_norm
 from regraft.ops.attention import attention as attention
+from regraft.ops.attention_without_weights import (
+    attention_without_weights as attention_without_weights,
+)
 from regraft.ops.channels_first_layer_norm import (
     channels_first_layer_norm as channels_first_layer_norm,
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from regraft.structure.calls import Arguments, call, enumerate_args
 from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Value
 from regraft.structure.operations import function_op, has_effect, tensor_op
-from regraft.structure.optable import LayerType, bind, table
+from regraft.structure.optable import LayerType, Parameter, bind, table
 from regraft.structure.scope import Function
+
+T = TypeVar("T")
 
 SEQUENTIAL = "torch.nn.Sequential"
 CONTAINERS = (SEQUENTIAL, "torch.nn.ModuleList", "torch.nn.ModuleDict")
@@ -187,11 +190,12 @@ def _single_layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: 
     if function is not None:
         return tensor_op(frame, function, arguments, expr, qualified)
     layer_type = frame.scope.table.layer(qualified)
-    if layer_type is None or layer_type.op is None or keywords:
+    if layer_type is None or layer_type.op is None:
         return call(frame, callee, arguments, expr, "")
-    if len(positional) != len(layer_inputs(layer_type)):
+    inputs = bind_inputs(layer_type, positional, keywords)
+    if inputs is None:
         return call(frame, callee, arguments, expr, "")
-    return _layer_operation(frame, callee, layer_type, layer_type.op, positional, expr)
+    return _layer_operation(frame, callee, layer_type, layer_type.op, inputs, expr)
 
 
 def _is_known_sequential(layer: Layer) -> bool:
@@ -228,13 +232,13 @@ def _layer_operation(
     callee: Value,
     layer_type: LayerType,
     op: str,
-    positional: Sequence[Value],
+    inputs: Mapping[str, Value],
     expr: ast.AST,
 ) -> Value:
     """Return the value of the operation `op` that a layer computes from its inputs, attributes and
     defaults."""
     operation = frame.scope.table.operation(op)
-    args = dict(zip(layer_inputs(layer_type), positional, strict=True))
+    args = dict(inputs)
     for name in layer_type.attributes:
         args[name] = _layer_attribute(frame, callee, callee.layers, name)
     omitted = [
@@ -248,7 +252,7 @@ def _layer_operation(
         op,
         args,
         expr,
-        "tensor",
+        operation.kind,  # type: ignore[arg-type]
         effect=has_effect(op, args),
         spelling=callee.layers[0].type,
         layer=callee,
@@ -258,14 +262,35 @@ def _layer_operation(
     return node.output
 
 
+def bind_inputs(
+    layer_type: LayerType, positional: Sequence[T], keywords: Mapping[str, T]
+) -> dict[str, T] | None:
+    """Return the arguments of a layer's call by parameter name; None where they do not fit."""
+    if keywords and not layer_type.several:
+        return None
+    bound = bind((_call_parameters(layer_type),), positional, keywords)
+    return None if bound is None else bound[0]
+
+
 def layer_inputs(layer_type: LayerType) -> tuple[str, ...]:
-    """Return the parameter names of a layer's call: one input, and for losses also a target."""
-    operation = table().operation(layer_type.op or "")
-    required = [parameter.name for parameter in operation.signatures[0] if not parameter.optional]
+    """Return the names of the parameters that a layer's call must have: one input, for losses also
+    a target, and for attention a query, a key and a value."""
     return tuple(
-        name
-        for name in required
-        if name not in layer_type.attributes and name in ("input", "target")
+        parameter.name for parameter in _call_parameters(layer_type) if not parameter.optional
+    )
+
+
+def _call_parameters(layer_type: LayerType) -> tuple[Parameter, ...]:
+    """Return the parameters of a layer's call."""
+    parameters = table().operation(layer_type.op or "").signatures[0]
+    if layer_type.several:
+        return parameters
+    return tuple(
+        parameter
+        for parameter in parameters
+        if parameter.name not in layer_type.attributes
+        and parameter.name in ("input", "target")
+        and not parameter.optional
     )
 
 

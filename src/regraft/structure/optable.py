@@ -94,11 +94,14 @@ class LayerType:
     init        the parameters of the constructor
     op          the canonical operation that a call computes, None when there is none
     attributes  the attributes of the layer that are arguments of the operation
+    several     a call takes every parameter of the operation, by position or by keyword; else the
+                inputs alone, by position
     """
 
     init: tuple[Parameter, ...]
     op: str | None
     attributes: tuple[str, ...]
+    several: bool = False
 
 
 class OpTable:
@@ -144,7 +147,10 @@ class OpTable:
         if qualified not in self._layer_cache:
             row = self._layers[qualified]
             self._layer_cache[qualified] = LayerType(
-                _parameters(row["init"]), row.get("op"), tuple(row.get("attributes", ()))
+                _parameters(row["init"]),
+                row.get("op"),
+                tuple(row.get("attributes", ())),
+                row.get("several", False),
             )
         return self._layer_cache[qualified]
 
