@@ -212,7 +212,11 @@ WRONG = {
         "slices_along($x, 1)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
-    "a mask of attention lost": ("idioms/need-weights", ", attn_mask=$mask, is_causal=$is_causal) -> $results\nwhere", ") -> $results\nwhere"),
+    "a mask of attention lost": (
+        "idioms/need-weights",
+        ", attn_mask=$mask, is_causal=$is_causal) -> $results\nwhere",
+        ") -> $results\nwhere",
+    ),
     "the value for the key": (
         "idioms/need-weights",
         "without_weights($query, $key, $value",

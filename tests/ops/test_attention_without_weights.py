@@ -45,7 +45,9 @@ MASKS: dict[str, Mapping[str, Any]] = {
 WITHOUT_KEYS: dict[str, Mapping[str, Any]] = {
     "padding": {"key_padding_mask": EVERY_KEY},
     "a row": {"attn_mask": CAUSAL | torch.tensor([[True], [False], [False]])},
-    "a row of a head": {"attn_mask": PER_HEAD | (torch.arange(ENTRIES * HEADS) == 3)[:, None, None]},
+    "a row of a head": {
+        "attn_mask": PER_HEAD | (torch.arange(ENTRIES * HEADS) == 3)[:, None, None]
+    },
     "a row by both": {
         "attn_mask": (torch.arange(KEYS) < 16).expand(ROWS, KEYS),
         "key_padding_mask": PADDED,
@@ -58,7 +60,9 @@ WITHOUT_KEYS: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def seed() -> None:
+def forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run kernels for small tensors, too, on the same numbers in every test."""
+    monkeypatch.setenv("REGRAFT_KERNELS", "always")
     torch.manual_seed(0)
 
 
@@ -152,7 +156,7 @@ def test_dropout() -> None:
     assert implementation(NAME, *tensors, layer.eval()) == "torch-native"
 
 
-def test_calls_that_are_left_to_the_layer() -> None:
+def test_calls_that_are_left_to_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = nn.MultiheadAttention(WIDTH, HEADS)
     tensors = inputs(layer)
     assert implementation(NAME, *tensors, layer) == "torch-native"
@@ -174,6 +178,10 @@ def test_calls_that_are_left_to_the_layer() -> None:
     layer.register_forward_hook(lambda module, inputs, result: seen.append(result[1]))
     attention_without_weights(*tensors, layer)
     assert seen[0].shape == (ENTRIES, ROWS, KEYS)
+    plain, x = nn.MultiheadAttention(WIDTH, HEADS), torch.randn(256, 1, WIDTH)
+    monkeypatch.delenv("REGRAFT_KERNELS")
+    assert implementation(NAME, *tensors, plain) == "reference"  # few scores
+    assert implementation(NAME, x, x, x, plain) == "torch-native"
 
 
 @pytest.mark.parametrize("keys", [1, 2, 5, 15, 16, 17, 31, 33])
@@ -182,10 +190,11 @@ def test_numbers_that_are_not_finite(place: int, keys: int) -> None:
     layer = nn.MultiheadAttention(WIDTH, HEADS)
     for number in (math.nan, math.inf):
         shapes = ((ROWS, ENTRIES, WIDTH), (keys, ENTRIES, WIDTH), (keys, ENTRIES, WIDTH))
-        tensors = [torch.randn(shape) for shape in shapes]
+        query, key, value = tensors = [torch.randn(shape) for shape in shapes]
         tensors[place][0, 0, 0] = number
-        ours, theirs = (op(*tensors, layer)[0] for op in OPS)
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
+        for masks in ({}, MASKS["both"]) if keys == KEYS else ({},):
+            ours, theirs = (op(query, key, value, layer, **masks)[0] for op in OPS)
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
 def test_transformations_of_functions() -> None:

@@ -153,6 +153,64 @@ def inputs(batch, length, width):
 """,
     ),
     Subject(
+        "idioms/need-weights",
+        "{batch} x {length} x {width}, {heads} heads",
+        scaled(
+            {"batch": 2, "length": 16, "width": 32, "heads": 4},
+            {"batch": 4, "length": 256, "width": 512, "heads": 8},
+            {"batch": 2, "length": 1024, "width": 256, "heads": 8},
+        ),
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.attn = nn.MultiheadAttention(width, heads)
+
+    def forward(self, x):
+        h = self.norm(x)
+        h, _ = self.attn(h, h, h)
+        return x + h
+
+
+def inputs(batch, length, width):
+    return (torch.randn(length, batch, width),)
+""",
+        name="self-attention",
+    ),
+    Subject(
+        "idioms/need-weights",
+        "{batch} x {queries} of {length} x {width}, {heads} heads",
+        scaled(
+            {"batch": 2, "queries": 8, "length": 32, "width": 32, "heads": 4},
+            {"batch": 2, "queries": 100, "length": 1000, "width": 256, "heads": 8},
+            {"batch": 2, "queries": 300, "length": 4000, "width": 256, "heads": 8},
+        ),
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, queries, memory, padding):
+        return self.attn(query=queries, key=memory, value=memory, key_padding_mask=padding)[0]
+
+
+def inputs(batch, queries, length, width):
+    padding = torch.arange(length) >= torch.tensor([[length], [3 * length // 4]])
+    return torch.randn(batch, queries, width), torch.randn(batch, length, width), padding
+""",
+        name="cross-attention, padded",
+    ),
+    Subject(
         "idioms/one-hot-matmul",
         LOOK_UP_SHAPE,
         LOOK_UP,

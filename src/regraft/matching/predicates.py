@@ -432,7 +432,9 @@ def _first_only(args: Arguments, scope: Scope) -> str:
     for use in value.every_use() if value is not None else ():
         if use.op != "py.item" or not _takes_first(use):
             line = getattr(use.expr, "lineno", use.statement.node.lineno)
-            return f"more of {_variable_text(args[0])} than its first element is used at line {line}"
+            return (
+                f"more of {_variable_text(args[0])} than its first element is used at line {line}"
+            )
     return ""
 
 
@@ -440,7 +442,9 @@ def _takes_first(item: Node) -> bool:
     """Return whether a subscript takes the first element of a tuple, or another one that nothing
     uses."""
     if "base" not in item.args:
-        return True  # of a tuple that was unpacked: what uses the element uses that of the unpacking
+        return (
+            True  # of a tuple that was unpacked: what uses the element uses that of the unpacking
+        )
     index = item.args.get("index")
     if index is None or type(index.const) is not int:
         return False

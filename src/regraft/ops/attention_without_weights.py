@@ -8,12 +8,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.plain import are_overridden, are_tensors, can_read, is_plain, is_transformed
+from regraft.ops.plain import (
+    are_kernels_forced,
+    are_overridden,
+    are_tensors,
+    can_read,
+    is_plain,
+    is_transformed,
+)
 
 # With gradients, a row whose largest bias is at most this counts as masked (`masked_rows.py`).
 _LEAST_BIAS = -1e3
 # For fewer keys than a vector of numbers, PyTorch's kernel on CPU gives zeros where a query is NaN.
 _FEWEST_KEYS = 16
+# Numbers of scores below which the weights take no longer than a look at the masks on CPU.
+_LEAST_SCORES = 1 << 17
 
 
 def attention_without_weights(
@@ -31,13 +40,29 @@ def attention_without_weights(
 
     Shapes: as the layer's. The layer is called as the model calls it if it has hooks or is no plain
     layer, for masks that leave a query without any key (its output is NaN, and zero without
-    weights) or that cannot be read (on other devices than CPU, and while something traces), in half
-    precision on CPU, under autocast, and for dropout or fewer than 16 keys on CPU.
+    weights) or that cannot be read (on other devices than CPU, and while something traces), under
+    autocast, and on CPU in half precision, for dropout, fewer than 16 keys or few scores, and while
+    a compiler traces, which would give a graph for some sizes only.
     """
-    masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
-    implementation = attention_without_weights_implementation(query, key, value, layer, **masks)
+    implementation = attention_without_weights_implementation(
+        query,
+        key,
+        value,
+        layer,
+        key_padding_mask=key_padding_mask,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+    )
     if implementation != "torch-native":
-        return attention_without_weights_reference(query, key, value, layer, **masks)
+        return attention_without_weights_reference(
+            query,
+            key,
+            value,
+            layer,
+            key_padding_mask=key_padding_mask,
+            attn_mask=attn_mask,
+            is_causal=is_causal,
+        )
     # with the hint `is_causal` the layer would no longer look at the mask
     result: tuple[torch.Tensor, None] = layer(
         query,
@@ -54,8 +79,10 @@ def attention_without_weights_reference(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: Any, **masks: Any
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Call the layer as the model calls it."""
-    given = {name: mask for name, mask in masks.items() if mask is not None and mask is not False}
-    result: tuple[torch.Tensor, torch.Tensor | None] = layer(query, key, value, **given)
+    own_masks = {
+        name: mask for name, mask in masks.items() if mask is not None and mask is not False
+    }
+    result: tuple[torch.Tensor, torch.Tensor | None] = layer(query, key, value, **own_masks)
     return result
 
 
@@ -70,33 +97,43 @@ def attention_without_weights_implementation(
     is_causal: bool = False,
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(query, key, value) or not is_plain(layer, nn.MultiheadAttention):
+        return "reference"
+    if is_transformed() and (query.is_cpu or not torch.compiler.is_compiling()):
+        return "reference"
+    if not _has_kernel(query, key, value, layer):
+        return "reference"
     masks = tuple(mask for mask in (key_padding_mask, attn_mask) if mask is not None)
-    tensors = (query, key, value, *masks)
-    if not are_tensors(*tensors) or not is_plain(layer, nn.MultiheadAttention):
+    if not are_tensors(*masks) or are_overridden(query, key, value, *masks):
         return "reference"
-    if are_overridden(*tensors) or (is_transformed() and not torch.compiler.is_compiling()):
+    if attn_mask is None and is_causal is not False:  # an error
         return "reference"
-    is_wrong = type(is_causal) is not bool or (is_causal and attn_mask is None)  # an error
-    if is_wrong or not _has_kernel(query, key, value, layer):
-        return "reference"
-    can_attend = not masks or _has_keys(query, key, layer, key_padding_mask, attn_mask)
-    return "torch-native" if can_attend else "reference"
+    has_keys = not masks or _has_keys(query, key, layer, key_padding_mask, attn_mask)
+    return "torch-native" if has_keys else "reference"
 
 
 def _has_kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: Any) -> bool:
-    """Return whether these are plain tensors with elements, in a number format for which attention
-    without weights pays, outside of autocast."""
-    dtype = query.dtype
-    if torch.is_autocast_enabled(query.device.type) or not key.dtype is value.dtype is dtype:
+    """Return whether attention without weights has a kernel for these tensors that is faster and as
+    exact."""
+    tensors = (query, key, value)
+    if any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
         return False
-    for tensor in (query, key, value):
-        if tensor.layout is not torch.strided or tensor.is_nested or not tensor.numel():
-            return False
-    if not query.is_cpu:
-        return dtype.is_floating_point
-    is_dropping = layer.training and layer.dropout
-    has_many_keys = key.dim() in (2, 3) and _sequence_length(key, layer) >= _FEWEST_KEYS
-    return dtype in (torch.float32, torch.float64) and has_many_keys and not is_dropping
+    if query.is_cpu and not _pays_on_cpu(query, key, layer):
+        return False
+    if torch.is_autocast_enabled(query.device.type) or not query.is_floating_point():
+        return False
+    return all(tensor.numel() and tensor.dtype is query.dtype for tensor in tensors)
+
+
+def _pays_on_cpu(query: torch.Tensor, key: torch.Tensor, layer: Any) -> bool:
+    """Return whether a call on CPU has enough scores, no dropout and an exact number format."""
+    if not query.dim() == key.dim() > 1 or (layer.training and layer.dropout):
+        return False
+    if query.dtype not in (torch.float32, torch.float64):
+        return False
+    keys, rows = _sequence_length(key, layer), query.numel() // max(1, query.shape[-1])
+    is_large = rows * keys * layer.num_heads >= _LEAST_SCORES or are_kernels_forced()
+    return keys >= _FEWEST_KEYS and is_large
 
 
 def _has_keys(
@@ -108,7 +145,7 @@ def _has_keys(
 ) -> bool:
     """Return whether the masks, of which there is at least one, certainly leave a key to each
     query."""
-    if not query.is_cpu or not can_read() or query.dim() != key.dim():
+    if not query.is_cpu or not can_read():
         return False
     rows, keys = _sequence_length(query, layer), _sequence_length(key, layer)
     entries = query.numel() // (rows * query.shape[-1])
@@ -118,14 +155,8 @@ def _has_keys(
         return False
     if not _is_mask(attn_mask, query, ((rows, keys), (heads, rows, keys))):
         return False
-    biases = [
-        _bias_of_mask(mask, query.dtype)
-        for mask in (
-            None if key_padding_mask is None else key_padding_mask.view(entries, 1, keys),
-            attn_mask,
-        )
-        if mask is not None
-    ]
+    padding = None if key_padding_mask is None else key_padding_mask.view(entries, 1, keys)
+    biases = [_bias_of_mask(mask, query.dtype) for mask in (padding, attn_mask) if mask is not None]
     if len(biases) == 2 and biases[1].dim() == 3:
         biases[0] = biases[0].repeat_interleave(layer.num_heads, 0)
     largest = sum(biases[1:], biases[0]).amax(-1)
@@ -135,7 +166,7 @@ def _has_keys(
 
 def _sequence_length(tensor: torch.Tensor, layer: Any) -> int:
     """Return the number of queries or keys in an input of the layer."""
-    return tensor.shape[1 if layer.batch_first and tensor.dim() == 3 else 0]
+    return int(tensor.shape[1 if layer.batch_first and tensor.dim() == 3 else 0])
 
 
 def _is_mask(
