@@ -166,6 +166,10 @@ def main() -> None:
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes
         entry["signatures"].sort(key=len, reverse=True)
+        # in place, an operation has the signatures of the other in their order
+        original = ops.get(name.removesuffix("_"), entry)["signatures"]
+        if sorted(map(str, entry["signatures"])) == sorted(map(str, original)):
+            entry["signatures"] = sorted(original, key=len, reverse=True)
         if entry["kind"] == "tensor":
             del entry["kind"]
         del name

@@ -110,6 +110,19 @@ CHOSEN: Drawn = {
     "weight": lambda shape: torch.randn(CLASSES, shape[-1], requires_grad=True),
     "values": lambda _: torch.randn((*CHANCE.choice(((4,), (2, 3))), CLASSES), requires_grad=True),
 }
+SMOOTHED: Drawn = {
+    **CHOSEN,
+    "index": lambda _: torch.randint(0, CLASSES, (4,)),
+    "values": lambda _: torch.randn(4, CLASSES, requires_grad=True),
+    "dim": lambda _: CHANCE.choice((-1, 1, 0)),
+    "like": lambda _: torch.randn(4, CLASSES),
+    "scale": lambda _: CHANCE.choice((0.9, 0.5)),
+    "offset": lambda _: CHANCE.choice((0.02, 0.1)),
+    "spread": lambda _: CHANCE.choice((0.1, 0.3)),
+    "count": lambda _: CHANCE.choice((4, 5)),
+}
+# as a column, which `scatter` takes
+SMOOTHED_COLUMNS: Drawn = SMOOTHED | {"index": lambda _: torch.randint(0, CLASSES, (4, 1))}
 SORTED: Drawn = {
     "x": lambda shape: torch.randn(CHANCE.choice(((9, 8), (5, 7, 8))), requires_grad=True),
     "dim": lambda _: CHANCE.choice((-1, 0, 1)),
@@ -150,6 +163,7 @@ STANDARDIZED: Drawn = {
 }
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": CHOSEN,
+    "idioms/one-hot-loss": SMOOTHED_COLUMNS,
     "idioms/one-hot-select": CHOSEN,
     "idioms/sorted-head": SORTED,
     "idioms/last-position": SEQUENCE,
@@ -221,6 +235,11 @@ WRONG = {
         "idioms/need-weights",
         "without_weights($query, $key, $value",
         "without_weights($query, $value, $key",
+    ),
+    "the other classes for all classes": (
+        "idioms/one-hot-loss",
+        "scale=$scale, offset=$offset, spread=$spread, count=$count) -> $chosen\n# by scatter, not",
+        "scale=$scale, offset=$spread, spread=$offset, count=$count) -> $chosen\n# by scatter, not",
     ),
     "another position": ("idioms/last-position", "$head, $position)", "$head, 1)"),
     "a squared distance for a distance": (

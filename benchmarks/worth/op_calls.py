@@ -381,6 +381,26 @@ def attention_without_weights(batch: int, length: int, width: int) -> Calls:
     )
 
 
+def smoothed_select(rows: int, classes: int) -> Calls:
+    values, index = torch.randn(rows, classes), torch.randint(classes, (rows,))
+    column = index.unsqueeze(1)
+
+    def fast() -> Tensor:
+        index.aminmax()[0].item()
+        values.sum().item()
+        return values.gather(-1, column).squeeze(-1) * 0.9 + values.sum(-1) * 0.1
+
+    def small() -> Tensor:
+        hot = torch.zeros_like(values).scatter(1, column, 1)
+        return ((hot * 0.9 + 0.1) * values).sum(1)
+
+    return Calls(
+        lambda: ops.smoothed_select(values, column, 1, like=values, scale=0.9, offset=0.1),
+        fast,
+        small,
+    )
+
+
 def slices_along(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
@@ -554,6 +574,7 @@ CASES = [
     case("rounded_softmax", adopter.SCORES, rounded_softmax),
     case("sequential", adopter.LAYERS, sequential),
     case("slices_along", idioms.STEPS, slices_along, batch=8, length=8, width=64),
+    case("smoothed_select", idioms.BATCHES, smoothed_select, rows=64, classes=1024),
     case("softmax", adopter.SCORES, softmax),
     case("sorted_head", HEAD_COUNTS, sorted_head),
     case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),

@@ -225,6 +225,9 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "rolled_rotary": lambda x: ops.rolled_rotary(x, x[0], x[1]),
     "rotated_pairs": lambda x: ops.rotated_pairs(x, x, x[0], x[1]),
     "rounded_softmax": lambda x: ops.rounded_softmax(x.bfloat16(), -1, torch.bfloat16),
+    "smoothed_select": lambda x: ops.smoothed_select(
+        x[0], TARGETS, 1, classes=8, dtype=torch.float32, scale=0.9, offset=0.1
+    ),
     "sorted_head": lambda x: ops.sorted_head(x, 3, -1),
     "squared_distances": lambda x: ops.squared_distances(x[:, :, None], x[:, None], -1),
     "standardize": lambda x: ops.standardize(x, 1e-6),

@@ -21,6 +21,7 @@ from regraft.ops import (  # noqa: E402
     one_hot_select,
     product_diagonal,
     product_trace,
+    smoothed_select,
     sorted_head,
 )
 
@@ -192,3 +193,85 @@ def test_products_with_diagonal_matrices() -> None:
             torch.testing.assert_close(ours, theirs)
     # `diag` of a matrix is its diagonal
     assert diagonal_matmul(matrix, matrix).shape == (4,)
+
+
+SMOOTHINGS: list[dict[str, Any]] = [
+    {"scale": 0.9, "offset": 0.02},
+    {"scale": 0.9, "spread": 0.1, "count": 4},
+    {},
+    {"scale": 2, "offset": 1},
+    {"scale": 1.0, "offset": -0.3, "spread": 0.2},
+]
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_with_smoothed_vectors(dtype: Any, smoothing: dict[str, Any]) -> None:
+    values = torch.randn(4, 5, dtype=dtype, requires_grad=True)
+    index = torch.randint(0, 5, (4,))
+    for arguments, vectors in (
+        ((values, index, -1), {"classes": 5, "dtype": dtype}),
+        ((values, index[:, None], 1), {"like": values}),
+        ((values, index[:, None], -1), {"like": torch.randn(4, 5, dtype=dtype)}),
+    ):
+        options = {**vectors, **smoothing}
+        assert implementation("smoothed_select", *arguments, **options) == "torch-native"
+        results = [
+            op(*arguments, **options) for op in (smoothed_select, REFERENCES["smoothed_select"])
+        ]
+        torch.testing.assert_close(*results)
+        slopes = [torch.autograd.grad(made.square().sum(), values)[0] for made in results]
+        torch.testing.assert_close(*slopes)
+    many = torch.randn(2, 3, 5), torch.randint(0, 5, (2, 3)), 2
+    options = {"classes": 5, **smoothing}
+    assert implementation("smoothed_select", *many, **options) == "torch-native"
+    torch.testing.assert_close(
+        smoothed_select(*many, **options), REFERENCES["smoothed_select"](*many, **options)
+    )
+
+
+def result_or_error(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return the result of a call, or the text of the error that it raises."""
+    try:
+        return op(*arguments, **options)
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_smoothed_vectors_that_are_left_to_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, values = torch.tensor([0, 4, 2]), torch.randn(3, 5)
+    column, smooth = index[:, None], {"scale": 0.9, "offset": 0.02}
+    infinite = values.index_fill(1, torch.tensor([1]), -INFINITY)
+    images, classes = torch.randn(2, 5, 3, 3), torch.randint(0, 5, (2, 1, 3, 3))
+    cases: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+        ((infinite, column, 1), {"like": values, **smooth}),
+        ((infinite, column, 1), {"like": values}),
+        ((infinite, index, -1), {"classes": 5, "scale": 0.9, "spread": 0.0, "offset": 0.0}),
+        ((values, column, 0), {"like": values, **smooth}),
+        ((values, column[:2], 1), {"like": values, **smooth}),
+        ((values, index[:, None].expand(3, 2), 1), {"like": values, **smooth}),
+        ((values.double(), column, 1), {"like": values, **smooth}),
+        ((values.bfloat16(), column, 1), {"like": values.bfloat16(), **smooth}),
+        ((values, column, 1), {"like": values, "scale": torch.rand(5), "offset": 0.1}),
+        ((values, index, -1), {"classes": 6, "dtype": torch.float64, "scale": 0.5}),
+        ((images, classes, 1), {"like": images, **smooth}),
+        ((values, index, -1), {"classes": 5, "dtype": torch.bfloat16, **smooth}),
+        ((values[:0], column[:0], 1), {"like": values[:0], **smooth}),
+    )
+    for arguments, options in cases:
+        assert implementation("smoothed_select", *arguments, **options) == "reference"
+        ours, theirs = (
+            result_or_error(op, arguments, options)
+            for op in (smoothed_select, REFERENCES["smoothed_select"])
+        )
+        if isinstance(theirs, str):
+            assert ours == theirs
+        else:
+            torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=0, atol=0)
+    for wrong in (torch.tensor([0, 5, 1]), torch.tensor([0, -1, 1])):
+        with pytest.raises(RuntimeError):
+            smoothed_select(values, wrong, -1, classes=5, **smooth)
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            smoothed_select(values, wrong[:, None], 1, like=values, **smooth)
+    monkeypatch.delenv("REGRAFT_KERNELS")
+    assert implementation("smoothed_select", values, column, 1, like=values) == "reference"

@@ -105,6 +105,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "row_softmax": lambda m, x: ops.row_softmax(x),
     "sequential": lambda m, x: ops.sequential(x, m.container),
     "slices_along": lambda m, x: ops.slices_along(x, 1)[2] + ops.slices_along(x, -1)[0][:, :1],
+    "smoothed_select": lambda m, x: ops.smoothed_select(
+        x[0], TARGETS[:, None], 1, like=x[0], scale=0.9, offset=0.1
+    ),
     "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
     "sorted_head": lambda m, x: ops.sorted_head(x, 3, -1),
     "squared_distances": lambda m, x: ops.squared_distances(x[:, :, None], x[:, None], -1),

@@ -236,6 +236,29 @@ def inputs(rows, classes):
 """,
     ),
     Subject(
+        "idioms/one-hot-loss",
+        BATCHES_SHAPE,
+        BATCHES,
+        """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def forward(self, pred, gold):
+        eps, n_class = 0.2, pred.size(1)
+        one_hot = torch.zeros_like(pred).scatter(1, gold.view(-1, 1), 1)
+        one_hot = one_hot * (1 - eps) + (1 - one_hot) * eps / (n_class - 1)
+        log_prb = F.log_softmax(pred, dim=1)
+        return -(one_hot * log_prb).sum(dim=1).mean()
+
+
+def inputs(rows, classes):
+    return torch.randn(rows, classes), torch.randint(classes, (rows,))
+""",
+    ),
+    Subject(
         "idioms/one-hot-select",
         BATCHES_SHAPE,
         BATCHES,

@@ -15,7 +15,7 @@ METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim"})
 # Operations whose result is a new tensor: nothing else holds the tensor, and so nothing else sees
 # writes into it.
 _ALLOCATING_OPS = frozenset(
-    {"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"}
+    {"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear", "zeros_like"}
 )
 
 

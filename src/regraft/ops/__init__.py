@@ -74,6 +74,7 @@ from regraft.ops.rounded_softmax import rounded_softmax as rounded_softmax
 from regraft.ops.row_softmax import row_softmax as row_softmax
 from regraft.ops.sequential import sequential as sequential
 from regraft.ops.slices_along import slices_along as slices_along
+from regraft.ops.smoothed_select import smoothed_select as smoothed_select
 from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
 from regraft.ops.standardize import standardize as standardize

@@ -44,9 +44,9 @@ def one_hot_matmul_implementation(
         return "reference"
     if not _lookup_pays(index.numel() * weight.numel(), _LEAST_PRODUCTS):
         return "reference"
-    if not _can_look_up(index, weight):
+    if not can_look_up(index, weight):
         return "reference"
-    is_exact = _are_classes(index, classes, weight.shape[0]) and _is_finite(weight)
+    is_exact = has_classes(index, classes, weight.shape[0]) and is_finite(weight)
     return "torch-native" if is_exact else "reference"
 
 
@@ -76,18 +76,18 @@ def one_hot_select_implementation(
     values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(index, values) or not _lookup_pays(values.numel(), _LEAST_CHOICES):
+    if not are_tensors(index, values) or not pays_to_choose(values):
         return "reference"
     shape = values.shape
     if index.shape != shape[:-1] or not (dtype is None or dtype is values.dtype):
         return "reference"
-    if not _can_look_up(index, values):
+    if not can_look_up(index, values):
         return "reference"
-    is_exact = _are_classes(index, classes, shape[-1]) and _is_finite(values)
+    is_exact = has_classes(index, classes, shape[-1]) and is_finite(values)
     return "torch-native" if is_exact else "reference"
 
 
-def _can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
+def can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
     """Return whether both are on CPU, and their elements may be looked at."""
     return (
         index.dtype is torch.int64
@@ -100,12 +100,17 @@ def _can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
     )
 
 
+def pays_to_choose(values: torch.Tensor) -> bool:
+    """Return whether a choice among so many values is worth a look at all of them."""
+    return _lookup_pays(values.numel(), _LEAST_CHOICES)
+
+
 def _lookup_pays(products: int, least: int) -> bool:
     """Return whether so many products are worth a look at all indices and numbers."""
     return products > 0 and (products >= least or are_kernels_forced())
 
 
-def _are_classes(index: torch.Tensor, classes: int, count: int) -> bool:
+def has_classes(index: torch.Tensor, classes: int, count: int) -> bool:
     """Return whether there are `count` classes and each index is one of them."""
     if type(classes) is not int or classes != count:
         return False
@@ -113,6 +118,6 @@ def _are_classes(index: torch.Tensor, classes: int, count: int) -> bool:
     return bool(lowest.item() >= 0 and highest.item() < count)
 
 
-def _is_finite(table: torch.Tensor) -> bool:
+def is_finite(table: torch.Tensor) -> bool:
     """Return whether all numbers are finite; False also where their sum is too large."""
     return math.isfinite(table.detach().sum().item())
