@@ -112,7 +112,8 @@ CHOSEN: Drawn = {
 }
 SMOOTHED: Drawn = {
     **CHOSEN,
-    "index": lambda _: torch.randint(0, CLASSES, (4,)),
+    # as a column, too, which `scatter` takes
+    "index": lambda _: torch.randint(0, CLASSES, CHANCE.choice(((4,), (4, 1)))),
     "values": lambda _: torch.randn(4, CLASSES, requires_grad=True),
     "dim": lambda _: CHANCE.choice((-1, 1, 0)),
     "like": lambda _: torch.randn(4, CLASSES),
@@ -121,8 +122,6 @@ SMOOTHED: Drawn = {
     "spread": lambda _: CHANCE.choice((0.1, 0.3)),
     "count": lambda _: CHANCE.choice((4, 5)),
 }
-# as a column, which `scatter` takes
-SMOOTHED_COLUMNS: Drawn = SMOOTHED | {"index": lambda _: torch.randint(0, CLASSES, (4, 1))}
 SORTED: Drawn = {
     "x": lambda shape: torch.randn(CHANCE.choice(((9, 8), (5, 7, 8))), requires_grad=True),
     "dim": lambda _: CHANCE.choice((-1, 0, 1)),
@@ -163,7 +162,7 @@ STANDARDIZED: Drawn = {
 }
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": CHOSEN,
-    "idioms/one-hot-loss": SMOOTHED_COLUMNS,
+    "idioms/one-hot-loss": SMOOTHED,
     "idioms/one-hot-select": CHOSEN,
     "idioms/sorted-head": SORTED,
     "idioms/last-position": SEQUENCE,
