@@ -20,9 +20,9 @@ from regraft.ops.plain import (
 # With gradients, a row whose largest bias is at most this counts as masked (`masked_rows.py`).
 _LEAST_BIAS = -1e3
 # For fewer keys than a vector of numbers, PyTorch's kernel on CPU gives zeros where a query is NaN.
-_FEWEST_KEYS = 16
+_LEAST_KEYS = 16
 # Numbers of scores below which the weights take no longer than a look at the masks on CPU.
-_LEAST_SCORES = 1 << 17
+_LEAST_WEIGHTS = 1 << 17
 
 
 def attention_without_weights(
@@ -132,8 +132,8 @@ def _pays_on_cpu(query: torch.Tensor, key: torch.Tensor, layer: Any) -> bool:
     if query.dtype not in (torch.float32, torch.float64):
         return False
     keys, rows = _sequence_length(key, layer), query.numel() // max(1, query.shape[-1])
-    is_large = rows * keys * layer.num_heads >= _LEAST_SCORES or are_kernels_forced()
-    return keys >= _FEWEST_KEYS and is_large
+    is_large = rows * keys * layer.num_heads >= _LEAST_WEIGHTS or are_kernels_forced()
+    return keys >= _LEAST_KEYS and is_large
 
 
 def _has_keys(

@@ -97,13 +97,15 @@ def smoothed_select_implementation(
     if not can_look_up(index, values) or not _have_dtype(values, like, dtype):
         return "reference"
     classes_of_values = values.shape[-1]
-    if not _do_shapes_fit(values, index, like) or not is_finite(values):
+    if not _has_index_for_rows(values, index, like) or not is_finite(values):
         return "reference"
     has_all = has_classes(index, classes if like is None else classes_of_values, classes_of_values)
     return "torch-native" if has_all else "reference"
 
 
-def _do_shapes_fit(values: torch.Tensor, index: torch.Tensor, like: torch.Tensor | None) -> bool:
+def _has_index_for_rows(
+    values: torch.Tensor, index: torch.Tensor, like: torch.Tensor | None
+) -> bool:
     """Return whether there is one index for each row of values."""
     if like is None:
         return bool(index.shape == values.shape[:-1])
