@@ -238,6 +238,21 @@ def result_or_error(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]
         return str(error)
 
 
+HUGE = torch.tensor([[3e38, 3e38, 0.0], [-3e38, -3e38, 0.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize(
+    "smoothing",
+    [{"scale": 1.0, "offset": 0.0}, {"scale": 1.0, "spread": 0.0, "count": 4}, {"scale": 1.0}],
+)
+def test_dtype_of_vectors_that_are_not_smoothed(dtype: Any, smoothing: dict[str, Any]) -> None:
+    index, values = torch.tensor([0, 2]), torch.arange(10).view(2, 5).to(dtype)
+    weights = torch.nn.functional.one_hot(index, 5) * 1.0
+    chosen = smoothed_select(values, index, -1, classes=5, **smoothing)
+    torch.testing.assert_close(chosen, (weights * values).sum(-1))
+
+
 def test_smoothed_vectors_that_are_left_to_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
     index, values = torch.tensor([0, 4, 2]), torch.randn(3, 5)
     column, smooth = index[:, None], {"scale": 0.9, "offset": 0.02}
@@ -257,6 +272,14 @@ def test_smoothed_vectors_that_are_left_to_the_composition(monkeypatch: pytest.M
         ((images, classes, 1), {"like": images, **smooth}),
         ((values, index, -1), {"classes": 5, "dtype": torch.bfloat16, **smooth}),
         ((values[:0], column[:0], 1), {"like": values[:0], **smooth}),
+        ((values, index, -1), {"classes": 5, "scale": INFINITY, "offset": 0.0}),
+        ((values, index, -1), {"classes": 5, "scale": 0.9, "offset": INFINITY}),
+        ((values, index, -1), {"classes": 5, "scale": 1e39, "offset": 0.0}),
+        ((values, index, -1), {"classes": 5, "scale": 0.9, "spread": 0.1, "count": 1e-300}),
+        # 0 / 0 for the other classes, though there is nothing to spread
+        ((values, index, -1), {"classes": 5, "scale": 1.0, "spread": 0.0, "count": 0}),
+        # sums of rows that overflow, and cancel each other
+        ((HUGE, torch.tensor([0, 1]), -1), {"classes": 3, "scale": 0.9, "offset": 0.03}),
     )
     for arguments, options in cases:
         assert implementation("smoothed_select", *arguments, **options) == "reference"
@@ -267,6 +290,7 @@ def test_smoothed_vectors_that_are_left_to_the_composition(monkeypatch: pytest.M
         if isinstance(theirs, str):
             assert ours == theirs
         else:
+            assert ours.dtype is theirs.dtype
             torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=0, atol=0)
     for wrong in (torch.tensor([0, 5, 1]), torch.tensor([0, -1, 1])):
         with pytest.raises(RuntimeError):

@@ -19,29 +19,29 @@ def smoothed_select(
     classes: Any = None,
     like: torch.Tensor | None = None,
     dtype: Any = None,
-    scale: float = 1.0,
-    offset: float = 0.0,
-    spread: float = 0.0,
+    scale: float | None = None,
+    offset: float | None = None,
+    spread: float | None = None,
     count: float = 1.0,
 ) -> torch.Tensor:
     """Return `(weights * values).sum(dim)` by looking up the chosen values, where `weights` is `hot
-    * scale + offset + (1 - hot) * spread / count`.
+    * scale + offset + (1 - hot) * spread / count`, without what is None.
 
     Shapes: `values` is `(..., C)`, the result `(...)`. `hot` are the one-hot vectors of the index,
     which is `(...)`, over `classes`, converted to `dtype` if there is one. With a tensor `like`, it
     is zeros like this tensor, with ones at the index `(N, 1)` along dimension 1. What is not
     certain to be the same runs as the composition: an index out of range, values that are not
-    finite, which zeros make NaN, numbers that are tensors, another dimension than the last one, and
-    other devices than CPU.
+    finite, which zeros make NaN, numbers that are tensors or not finite, another dimension than the
+    last one, and other devices than CPU.
     """
     options = {"classes": classes, "like": like, "dtype": dtype, "scale": scale}
     options |= {"offset": offset, "spread": spread, "count": count}
     if smoothed_select_implementation(values, index, dim, **options) != "torch-native":
         return smoothed_select_reference(values, index, dim, **options)
-    remaining = spread / count
+    remaining = _share(spread, count)
     column = index.unsqueeze(-1) if like is None else index
-    chosen = values.gather(-1, column).squeeze(-1) * (scale - remaining)
-    elsewhere = offset + remaining
+    chosen = values.gather(-1, column).squeeze(-1) * ((1.0 if scale is None else scale) - remaining)
+    elsewhere = (offset or 0.0) + remaining
     return chosen + values.sum(-1) * elsewhere if elsewhere else chosen
 
 
@@ -53,9 +53,9 @@ def smoothed_select_reference(
     classes: Any = None,
     like: torch.Tensor | None = None,
     dtype: Any = None,
-    scale: Any = 1.0,
-    offset: Any = 0.0,
-    spread: Any = 0.0,
+    scale: Any = None,
+    offset: Any = None,
+    spread: Any = None,
     count: Any = 1.0,
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
@@ -64,12 +64,10 @@ def smoothed_select_reference(
         hot = hot if dtype is None else hot.to(dtype)
     else:
         hot = torch.zeros_like(like).scatter(1, index, 1)
-    weights = hot
-    if not _is_number(scale) or scale != 1.0:
-        weights = weights * scale
-    if not _is_number(spread) or spread:
+    weights = hot if scale is None else hot * scale
+    if spread is not None:
         weights = weights + (1 - hot) * spread / count
-    if not _is_number(offset) or offset:
+    if offset is not None:
         weights = weights + offset
     return (weights * values).sum(dim)
 
@@ -82,9 +80,9 @@ def smoothed_select_implementation(
     classes: Any = None,
     like: torch.Tensor | None = None,
     dtype: Any = None,
-    scale: Any = 1.0,
-    offset: Any = 0.0,
-    spread: Any = 0.0,
+    scale: Any = None,
+    offset: Any = None,
+    spread: Any = None,
     count: Any = 1.0,
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
@@ -92,12 +90,12 @@ def smoothed_select_implementation(
         return "reference"
     if type(dim) is not int or dim not in (-1, values.dim() - 1):
         return "reference"
-    if not all(map(_is_number, (scale, offset, spread, count))) or not count:
+    if not _are_finite(scale, offset, spread, count):
         return "reference"
     if not can_look_up(index, values) or not _have_dtype(values, like, dtype):
         return "reference"
     classes_of_values = values.shape[-1]
-    if not _has_index_for_rows(values, index, like) or not is_finite(values):
+    if not _has_index_for_rows(values, index, like) or not is_finite(values.detach().sum(-1)):
         return "reference"
     has_all = has_classes(index, classes if like is None else classes_of_values, classes_of_values)
     return "torch-native" if has_all else "reference"
@@ -114,9 +112,23 @@ def _has_index_for_rows(
     )
 
 
-def _is_number(number: Any) -> bool:
-    """Return whether something is a number of Python."""
-    return type(number) in (int, float)
+def _share(spread: float | None, count: float) -> float:
+    """Return what each of the other classes gets of the spread."""
+    return 0.0 if spread is None else spread / count
+
+
+def _are_finite(
+    scale: float | None, offset: float | None, spread: float | None, count: float
+) -> bool:
+    """Return whether these are None or numbers of Python that are finite in float32, and so is the
+    share of the spread."""
+    numbers = [number for number in (scale, offset, spread, count) if number is not None]
+    if any(type(number) not in (int, float) for number in numbers) or count == 0:
+        return False
+    largest = torch.finfo(torch.float32).max
+    return all(abs(number) <= largest for number in numbers) and (
+        abs(_share(spread, count)) <= largest
+    )
 
 
 def _have_dtype(values: torch.Tensor, like: torch.Tensor | None, dtype: Any) -> bool:
