@@ -100,13 +100,13 @@ def test_only_what_is_asked_for() -> None:
         "softmax_implementation",
         "is_plain",
         "is_hooked",
-        "_is_defined_in",
+        "is_defined_in",
     }
     assert names(vendor_source(["is_gelu"])) == {
         "is_gelu",
         "is_plain",
         "is_hooked",
-        "_is_defined_in",
+        "is_defined_in",
         "_called_attribute",
         "_calls_its_attribute",
         "_is_overridden",

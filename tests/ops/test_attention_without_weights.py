@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -247,3 +248,46 @@ def test_the_reference_gives_the_weights() -> None:
     layer = nn.MultiheadAttention(WIDTH, HEADS)
     weights = REFERENCES[NAME](*inputs(layer), layer, attn_mask=CAUSAL)[1]
     assert weights.shape == (ENTRIES, ROWS, KEYS)
+
+
+def test_tensors_without_elements_in_memory() -> None:
+    layer = nn.MultiheadAttention(WIDTH, HEADS, device="meta")
+    x = torch.empty(KEYS, ENTRIES, WIDTH, device="meta")
+    output, _ = attention_without_weights(x, x, x, layer)
+    assert output.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "multi_head_attention_forward", "scaled_dot_product_attention"]
+)
+def test_functions_that_somebody_replaces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.MultiheadAttention(WIDTH, HEADS)
+    x = torch.randn(KEYS, ENTRIES, WIDTH)
+    assert implementation(NAME, x, x, x, layer) == "torch-native"
+    original = getattr(torch.nn.functional, name)
+
+    @functools.wraps(original)
+    def watched(*args: Any, **options: Any) -> Any:
+        return original(*args, **options)
+
+    monkeypatch.setattr(torch.nn.functional, name, watched)
+    assert implementation(NAME, x, x, x, layer) == "reference"
+
+
+def test_kernels_that_are_forbidden() -> None:
+    layer = nn.MultiheadAttention(WIDTH, HEADS)
+    x = torch.randn(KEYS, ENTRIES, WIDTH)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION):
+        attention_without_weights(x, x, x, layer)
+
+
+def test_masks_of_numbers_that_change_before_the_backward_pass() -> None:
+    layer = nn.MultiheadAttention(WIDTH, HEADS)
+    x = torch.randn(KEYS, ENTRIES, WIDTH, requires_grad=True)
+    slopes = []
+    for op in (attention_without_weights, layer_call):
+        mask = torch.zeros(KEYS, KEYS)
+        output = op(x, x, x, layer, attn_mask=mask)[0]
+        mask.fill_(1.0)
+        slopes.append(torch.autograd.grad(output.square().sum(), x))
+    torch.testing.assert_close(*slopes)

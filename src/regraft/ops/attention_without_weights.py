@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from regraft.ops.plain import (
     are_kernels_forced,
     are_overridden,
     are_tensors,
     can_read,
+    is_defined_in,
     is_plain,
     is_transformed,
 )
@@ -39,7 +41,8 @@ def attention_without_weights(
     weights where `need_weights=False` gives the same output.
 
     Shapes: as the layer's. The layer is called as the model calls it if it has hooks or is no plain
-    layer, for masks that leave a query without any key (its output is NaN, and zero without
+    layer, where somebody replaced functions of PyTorch that it calls or forbade PyTorch's composition
+    of attention, for masks that leave a query without any key (its output is NaN, and zero without
     weights) or that cannot be read (on other devices than CPU, and while something traces), under
     autocast, and on CPU in half precision, for dropout, fewer than 16 keys or few scores, and while
     a compiler traces, which would give a graph for some sizes only.
@@ -64,6 +67,9 @@ def attention_without_weights(
             is_causal=is_causal,
         )
     # with the hint `is_causal` the layer would no longer look at the mask
+    if torch.is_grad_enabled():
+        # the kernel keeps masks for the backward pass, until which the model may change them
+        key_padding_mask, attn_mask = map(_copy_of_numbers, (key_padding_mask, attn_mask))
     result: tuple[torch.Tensor, None] = layer(
         query,
         key,
@@ -101,7 +107,7 @@ def attention_without_weights_implementation(
         return "reference"
     if is_transformed() and (query.is_cpu or not torch.compiler.is_compiling()):
         return "reference"
-    if not _has_kernel(query, key, value, layer):
+    if not _has_kernel(query, key, value, layer) or not _are_functions_original():
         return "reference"
     masks = tuple(mask for mask in (key_padding_mask, attn_mask) if mask is not None)
     if not are_tensors(*masks) or are_overridden(query, key, value, *masks):
@@ -116,13 +122,30 @@ def _has_kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lay
     """Return whether attention without weights has a kernel for these tensors that is faster and as
     exact."""
     tensors = (query, key, value)
-    if any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
+    if any(each.is_nested or each.is_meta or each.layout is not torch.strided for each in tensors):
         return False
     if query.is_cpu and not _pays_on_cpu(query, key, layer):
         return False
     if torch.is_autocast_enabled(query.device.type) or not query.is_floating_point():
         return False
     return all(tensor.numel() and tensor.dtype is query.dtype for tensor in tensors)
+
+
+def _are_functions_original() -> bool:
+    """Return whether attention without weights calls PyTorch's own kernel, and nobody watches the
+    functions that compute weights (by a replacement of `torch.nn.functional.softmax`, say)."""
+    return (
+        functional.scaled_dot_product_attention is torch._C._nn.scaled_dot_product_attention
+        and is_defined_in(functional.multi_head_attention_forward, functional.__name__)
+        and is_defined_in(functional.softmax, functional.__name__)
+        # without the composition there may be no kernel for these tensors
+        and (torch.compiler.is_compiling() or torch.backends.cuda.math_sdp_enabled())
+    )
+
+
+def _copy_of_numbers(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a copy of a mask of numbers, and other masks as they are, which the layer copies."""
+    return mask if mask is None or mask.dtype is torch.bool else mask.clone()
 
 
 def _pays_on_cpu(query: torch.Tensor, key: torch.Tensor, layer: Any) -> bool:

@@ -36,12 +36,12 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
     for parameter in module._parameters.values():
         if parameter is not None and type(parameter) not in _TENSORS:
             return False
-    return _is_defined_in(kind.forward, kind.__module__) and _is_defined_in(
+    return is_defined_in(kind.forward, kind.__module__) and is_defined_in(
         kind.__call__, nn.Module.__module__
     )
 
 
-def _is_defined_in(function: Any, module_name: str) -> bool:
+def is_defined_in(function: Any, module_name: str) -> bool:
     """Return whether a method is the one that a module defines: a function that replaces it may
     copy its name and `__module__`, by `functools.wraps`."""
     return function.__module__ == module_name and not hasattr(function, "__wrapped__")
