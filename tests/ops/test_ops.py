@@ -385,23 +385,29 @@ def test_quick_gelu(dtype: Any) -> None:
     assert implementation("quick_gelu", x) == "torch-native"
 
 
-@pytest.mark.parametrize("eps_in_root", [False, True])
+@pytest.mark.parametrize("are_columns", [False, True])
+@pytest.mark.parametrize("form", ["deviation", "eps_in_root", "root_of_variance"])
 @pytest.mark.parametrize("unbiased", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_standardize(dtype: Any, unbiased: bool, eps_in_root: bool) -> None:
+def test_standardize(dtype: Any, unbiased: bool, form: str, are_columns: bool) -> None:
     x = torch.randn(6, 5, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
     x[0] = 0.0
     x[1] = 2.5  # rows of equal elements have no deviation
     x[2] *= 1e-6
     x[3, 0, 3], x[3, 1, 3] = float("nan"), float("inf")
+    if are_columns:
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
     x.requires_grad_()
     slope = torch.linspace(-1, 1, x.numel()).view_as(x).to(dtype)
-    runs = []
+    options = {} if form == "deviation" else {form: True}
+    runs, strides = [], []
     for op in (ops.standardize, ops.REFERENCES["standardize"]):
-        result = op(x, 1e-5, unbiased=unbiased, eps_in_root=eps_in_root)
+        result = op(x, 1e-5, unbiased=unbiased, **options)
+        strides.append(result.stride())
         (gradient,) = torch.autograd.grad(result, x, slope, create_graph=True)
         (second,) = torch.autograd.grad(gradient.float()[4:].square().sum(), x)
         runs.append((result.detach(), gradient.detach(), second))
+    assert strides[0] == strides[1]
     tolerances = {"rtol": 5e-2, "atol": 5e-2} if dtype == torch.bfloat16 else {}
     result_pair, gradient_pair, second_pair = zip(*runs, strict=True)
     torch.testing.assert_close(*result_pair, equal_nan=True, **tolerances)
@@ -416,12 +422,36 @@ def test_standardize(dtype: Any, unbiased: bool, eps_in_root: bool) -> None:
 
 def test_where_standardize_runs_kernels() -> None:
     x = torch.randn(2, 4)
-    assert implementation("standardize", x) == "torch-native"
-    assert implementation("standardize", x.half()) == "torch-native"
-    assert implementation("standardize", x.half(), eps_in_root=True) == "reference"
-    for unsupported in (x[:, :1], x[:0], x.to(torch.complex64), torch.tensor(1.0)):
-        assert implementation("standardize", unsupported) == "reference"
+    assert implementation("standardize", x, 1e-6) == "torch-native"
+    assert implementation("standardize", x.bfloat16(), 1e-6) == "torch-native"
+    assert implementation("standardize", x.bfloat16(), 1e-6, eps_in_root=True) == "reference"
+    for unsupported in (x[:, :1], x[:0], x.half(), x.to(torch.complex64), torch.tensor(1.0)):
+        assert implementation("standardize", unsupported, 1e-6) == "reference"
     assert ops.standardize(x[:, :1], 1e-6).isnan().all()
+    with pytest.raises(TypeError):  # as of `Tensor.std`
+        ops.standardize(x, 1e-6, unbiased=2)
+
+
+def test_standardize_by_an_epsilon_with_a_gradient() -> None:
+    x, eps = torch.randn(2, 4), torch.tensor(0.1, requires_grad=True)
+    for options in ({}, {"eps_in_root": True}, {"root_of_variance": True}):
+        slopes = [
+            torch.autograd.grad(op(x, eps, **options).square().sum(), eps)
+            for op in (ops.standardize, ops.REFERENCES["standardize"])
+        ]
+        torch.testing.assert_close(*slopes)
+
+
+def test_standardize_large_numbers_in_float16() -> None:
+    # the norm of the centred elements is beyond the largest number, their deviation is not
+    x = torch.linspace(-6000, 6000, 1024).half()
+    assert ops.standardize(x, 1e-6).abs().max() > 1.5
+
+
+def test_gradients_at_equal_elements_of_the_root_of_a_variance() -> None:
+    x = torch.full((2, 4), 2.0, requires_grad=True)
+    (slope,) = torch.autograd.grad(ops.standardize(x, 1e-6, root_of_variance=True).sum(), x)
+    assert slope.isnan().all()
 
 
 def test_quick_gelu_of_what_may_overflow_and_of_integers() -> None:
