@@ -454,6 +454,27 @@ def test_gradients_at_equal_elements_of_the_root_of_a_variance() -> None:
     assert slope.isnan().all()
 
 
+@pytest.mark.parametrize("form", ["unbiased", "eps_in_root", "root_of_variance"])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*jit.*:DeprecationWarning")
+def test_standardize_traced_for_other_shapes(form: str) -> None:
+    def call(x: Any) -> Any:
+        return ops.standardize(x, 0.1, **{form: True})
+
+    class Model(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+        def forward(self, x: Any) -> Any:
+            return call(x)
+
+    x, many = torch.randn(3, 8), torch.randn(2, 5, 6)
+    traced = torch.jit.trace(call, (x,))
+    torch.testing.assert_close(traced(many), call(many))
+    sizes = torch.export.Dim("rows"), torch.export.Dim("width")
+    exported = torch.export.export(Model(), (x,), dynamic_shapes=(sizes,)).module()
+    torch.testing.assert_close(exported(many[0]), call(many[0]))
+    compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    for inputs in (x, many):
+        torch.testing.assert_close(compiled(inputs), call(inputs))
+
+
 def test_quick_gelu_of_what_may_overflow_and_of_integers() -> None:
     large = torch.tensor([-60000.0, 60000.0]).half()
     assert ops.quick_gelu(large).tolist() == [0.0, 60000.0 - 60000 % 32]

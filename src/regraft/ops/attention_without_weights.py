@@ -41,8 +41,8 @@ def attention_without_weights(
     weights where `need_weights=False` gives the same output.
 
     Shapes: as the layer's. The layer is called as the model calls it if it has hooks or is no plain
-    layer, where somebody replaced functions of PyTorch that it calls or forbade PyTorch's composition
-    of attention, for masks that leave a query without any key (its output is NaN, and zero without
+    layer, where functions of PyTorch are replaced or its composition of attention is forbidden, for
+    masks that leave a query without any key (its output is NaN, and zero without
     weights) or that cannot be read (on other devices than CPU, and while something traces), under
     autocast, and on CPU in half precision, for dropout, fewer than 16 keys or few scores, and while
     a compiler traces, which would give a graph for some sizes only.
@@ -107,7 +107,7 @@ def attention_without_weights_implementation(
         return "reference"
     if is_transformed() and (query.is_cpu or not torch.compiler.is_compiling()):
         return "reference"
-    if not _has_kernel(query, key, value, layer) or not _are_functions_original():
+    if not _has_kernel(query, key, value, layer):
         return "reference"
     masks = tuple(mask for mask in (key_padding_mask, attn_mask) if mask is not None)
     if not are_tensors(*masks) or are_overridden(query, key, value, *masks):
@@ -128,7 +128,8 @@ def _has_kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lay
         return False
     if torch.is_autocast_enabled(query.device.type) or not query.is_floating_point():
         return False
-    return all(tensor.numel() and tensor.dtype is query.dtype for tensor in tensors)
+    fits = all(tensor.numel() and tensor.dtype is query.dtype for tensor in tensors)
+    return fits and _are_functions_original()
 
 
 def _are_functions_original() -> bool:

@@ -25,7 +25,7 @@ def one_hot_matmul(
     zero, run as the composition.
     """
     if one_hot_matmul_implementation(index, classes, weight, dtype) == "torch-native":
-        return functional.embedding(index, weight)
+        return functional.embedding(index_to_keep(index, weight), weight)
     return one_hot_matmul_reference(index, classes, weight, dtype)
 
 
@@ -60,7 +60,7 @@ def one_hot_select(
     finite, all of which the composition multiplies by zero, run as the composition.
     """
     if one_hot_select_implementation(values, index, classes, dtype=dtype) == "torch-native":
-        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        return values.gather(-1, index_to_keep(index, values).unsqueeze(-1)).squeeze(-1)
     return one_hot_select_reference(values, index, classes, dtype=dtype)
 
 
@@ -98,6 +98,12 @@ def can_look_up(index: torch.Tensor, table: torch.Tensor) -> bool:
         and can_read()
         and not torch.is_autocast_enabled("cpu")
     )
+
+
+def index_to_keep(index: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Return the index, or a copy of it where the backward pass needs it, until which the model may
+    change the index: one-hot vectors do not change with it."""
+    return index.clone() if table.requires_grad and torch.is_grad_enabled() else index
 
 
 def pays_to_choose(values: torch.Tensor) -> bool:

@@ -7,7 +7,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.one_hot import can_look_up, has_classes, is_finite, pays_to_choose
+from regraft.ops.one_hot import (
+    can_look_up,
+    has_classes,
+    index_to_keep,
+    is_finite,
+    pays_to_choose,
+)
 from regraft.ops.plain import are_tensors
 
 
@@ -39,6 +45,7 @@ def smoothed_select(
     if smoothed_select_implementation(values, index, dim, **options) != "torch-native":
         return smoothed_select_reference(values, index, dim, **options)
     remaining = _share(spread, count)
+    index = index_to_keep(index, values)
     column = index.unsqueeze(-1) if like is None else index
     chosen = values.gather(-1, column).squeeze(-1) * ((1.0 if scale is None else scale) - remaining)
     elsewhere = (offset or 0.0) + remaining

@@ -32,8 +32,9 @@ def standardize(
     if standardize_implementation(x, eps, **options) != "torch-native":
         return standardize_reference(x, eps, **options)
     size = x.shape[-1]
-    # the result of a layer normalisation is contiguous, that of the composition has strides of `x`
-    if eps_in_root and x.is_contiguous():
+    # The result of a layer normalisation is contiguous, that of the composition has strides of `x`.
+    # Its epsilon depends on the size here, for which a compiler would make a graph of its own.
+    if eps_in_root and x.is_contiguous() and not torch.compiler.is_compiling():
         share = (size - 1) / size if unbiased else 1.0  # of the unbiased variance in the biased one
         return functional.layer_norm(x, (size,), eps=eps * share) * share**0.5
     centred = x - x.mean(-1, keepdim=True)
@@ -78,6 +79,9 @@ def standardize_implementation(
     if x.dtype is torch.float16:  # a norm may overflow where the deviation does not
         return "reference"
     if is_forward_mode() or are_overridden(x):
+        return "reference"
+    # `torch.jit.trace` would count the last dimension from the first, in inputs of any rank
+    if not torch.compiler.is_compiling() and torch._C._is_tracing():
         return "reference"
     # the unbiased variance of one element is NaN
     if not x.numel() or x.shape[-1] == 1:
