@@ -302,12 +302,13 @@ def test_smoothed_vectors_that_are_left_to_the_composition(monkeypatch: pytest.M
 
 
 def test_an_index_that_changes_before_the_backward_pass() -> None:
-    for call, shape in (
+    cases: tuple[tuple[Any, tuple[int, int]], ...] = (
         (lambda table, index: one_hot_select(table, index, 5), (3, 5)),
         (lambda table, index: one_hot_matmul(index, 5, table, torch.float32), (5, 2)),
         (lambda table, index: smoothed_select(table, index, -1, classes=5, scale=0.9), (3, 5)),
         (lambda table, index: smoothed_select(table, index[:, None], 1, like=table), (3, 5)),
-    ):
+    )
+    for call, shape in cases:
         slopes = []
         for replacement in (None, 0):
             table, index = torch.ones(shape, requires_grad=True), torch.tensor([1, 4, 2])

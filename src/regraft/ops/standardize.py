@@ -78,10 +78,7 @@ def standardize_implementation(
         return "reference"
     if x.dtype is torch.float16:  # a norm may overflow where the deviation does not
         return "reference"
-    if is_forward_mode() or are_overridden(x):
-        return "reference"
-    # `torch.jit.trace` would count the last dimension from the first, in inputs of any rank
-    if not torch.compiler.is_compiling() and torch._C._is_tracing():
+    if is_forward_mode() or are_overridden(x) or _is_traced():
         return "reference"
     # the unbiased variance of one element is NaN
     if not x.numel() or x.shape[-1] == 1:
@@ -89,3 +86,9 @@ def standardize_implementation(
     if eps_in_root and x.is_cpu and x.dtype not in (torch.float32, torch.float64):
         return "reference"
     return "torch-native"
+
+
+def _is_traced() -> bool:
+    """Return whether `torch.jit.trace` records this call, in whose graph the last dimension would
+    be counted from the first, for inputs of any rank."""
+    return not torch.compiler.is_compiling() and bool(torch._C._is_tracing())
