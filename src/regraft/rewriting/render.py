@@ -228,6 +228,9 @@ class Renderer:
             return f"{self.value(attribute[0])}.{attribute[1]}"
         if self._is_in_root(value):
             return self._splice(value)
+        inlined = self._inlined_call_text(value)
+        if inlined is not None:
+            return inlined
         repeated = self.recomputation(value)
         if repeated is not None:
             return repeated
@@ -301,6 +304,27 @@ class Renderer:
         """Return whether a value comes from an attribute in the source: in `x.type_as(y)` the dtype
         `y.dtype` is read but not written out."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
+
+    def _inlined_call_text(self, value: Value) -> str | None:
+        """Return the source text of the call of an inlined function that gives a value which no
+        node computes (one of two arguments, say), for the call to repeat it in the place of the
+        original; None where no such call without effects is inside the replaced text, or the call
+        already repeats it. Adds the last node of the function to `spliced`."""
+        body = self.match.body
+        if value.node is not None or self.time != self._replaced_node().time:
+            return None
+        for expr, result in body.compound.items():
+            if result is not value or expr not in body.inlined or not isinstance(expr, ast.expr):
+                continue
+            span = self.imports.source.span(expr)
+            nodes = [node for node in body.nodes if node.expr is expr]
+            is_inside = self.root_span.start <= span.start and span.end <= self.root_span.end
+            if is_inside and nodes and not any(node.effect for node in nodes):
+                if nodes[-1] in self.spliced:
+                    return None
+                self.spliced.append(nodes[-1])
+                return self.imports.source.segment(expr)
+        return None
 
     def recomputation(self, value: Value) -> str | None:
         """Return the source text of a value if, repeated where the call stands, it is cheap and
