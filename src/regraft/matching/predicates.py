@@ -10,6 +10,12 @@ from dataclasses import dataclass
 
 from regraft.dsl.syntax import Operand, Predicate, Var
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
+from regraft.matching.enlarged_parts import (
+    is_enlarged,
+    is_exposed,
+    is_part_of,
+    may_be_last_dimension,
+)
 from regraft.matching.loops import is_before, step_nodes
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
@@ -290,6 +296,32 @@ def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
     return f"{names} are not known to be broadcast against each other"
 
 
+def _joins_enlarged(args: Arguments, scope: Scope) -> str:
+    """Require that the first value is a list of tensors of which one is enlarged, and that the
+    second may be the number of their last dimension."""
+    parts, dim = scope.value(args[0]), scope.value(args[1])
+    if parts is None or parts.items is None or len(parts.uses) != 1:
+        return f"{_variable_text(args[0])} is no list that is written for this call alone"
+    if not any(map(is_enlarged, parts.items)):
+        return f"no part of {_variable_text(args[0])} is expanded, repeated or read by rows"
+    if dim is None or not may_be_last_dimension(parts.items, dim.const):
+        return f"{_variable_text(args[1])} is not the last dimension"
+    return ""
+
+
+def _part_of(args: Arguments, scope: Scope) -> str:
+    """Require that the value is used as a part of the list that the named op of Regraft is given,
+    and for nothing else."""
+    value, name = scope.value(args[0]), operand_text(args[1])
+    if value is None or not is_part_of(value, name):
+        return f"{_variable_text(args[0])} is no part that only {name} uses"
+    if not is_enlarged(value):
+        return f"{_variable_text(args[0])} is not expanded, repeated or read by rows"
+    if is_exposed(value, scope.structure.bodies):
+        return f"a tensor may be changed in place between {_variable_text(args[0])} and {name}"
+    return ""
+
+
 def _rms_norm(args: Arguments, scope: Scope) -> str:
     """Require that the layer is an RMSNorm by the `forward` of its class in the model's code,
     whatever its name."""
@@ -475,6 +507,8 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "rms_norm": (1, 1, _rms_norm),
     "loop_step": (2, 2, _loop_step),
     "first_only": (1, 1, _first_only),
+    "joins_enlarged": (2, 2, _joins_enlarged),
+    "part_of": (2, 2, _part_of),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

@@ -12,11 +12,11 @@ from regraft.structure.optable import table
 
 
 def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the operations that a body must have for the conditions `feeds` on outputs of a pattern
-    to hold: `call` with the name of a function, or a canonical operation with "".
+    """Yield the operations that a body must have for the conditions `feeds` and `part_of` on outputs
+    of a pattern to hold: `call` with the name of a function, or a canonical operation with "".
     """
     for predicate in where:
-        if predicate.name == "feeds" and any(
+        if predicate.name in ("feeds", "part_of") and any(
             variable in pattern.producers for variable in variables(predicate.args[0])
         ):
             name = operand_text(predicate.args[1])

@@ -29,6 +29,9 @@ from regraft.ops.diagonal import matmul_diagonal as matmul_diagonal
 from regraft.ops.diagonal import product_diagonal as product_diagonal
 from regraft.ops.diagonal import product_trace as product_trace
 from regraft.ops.dropout_add_layer_norm import dropout_add_layer_norm as dropout_add_layer_norm
+from regraft.ops.enlarged_parts import expanded_part as expanded_part
+from regraft.ops.enlarged_parts import repeated_part as repeated_part
+from regraft.ops.enlarged_parts import rows_part as rows_part
 from regraft.ops.experts import experts as experts
 from regraft.ops.flash_attention import flash_attention as flash_attention
 from regraft.ops.flash_norm import flash_add_layer_norm as flash_add_layer_norm
@@ -49,6 +52,7 @@ from regraft.ops.linear_at import linear_at as linear_at
 from regraft.ops.linear_batch_norm import linear_batch_norm as linear_batch_norm
 from regraft.ops.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from regraft.ops.linear_gelu import linear_gelu as linear_gelu
+from regraft.ops.linear_of_parts import linear_of_parts as linear_of_parts
 from regraft.ops.linear_qkv import linear_qkv as linear_qkv
 from regraft.ops.logits_cross_entropy import logits_cross_entropy as logits_cross_entropy
 from regraft.ops.memory_efficient_attention import (

@@ -61,11 +61,12 @@ SHARING_OPS = SPLITTING_OPS | frozenset(
 )
 # Kernels whose result may be written into. A postponed tensor is computed before that. Folded
 # layers end in a convolution or in the product of a Linear layer, which are not differentiated by
-# their result; where nothing is folded, the layers themselves run.
+# their result, nor are sums of products; where nothing is folded, the layers themselves run.
 _WRITABLE_RESULTS = (
     "regraft.ops.postponed_",
     "regraft.ops.conv_batch_norm",
     "regraft.ops.linear_batch_norm",
+    "regraft.ops.linear_of_parts",
 )
 
 

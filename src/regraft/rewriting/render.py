@@ -223,6 +223,8 @@ class Renderer:
             return self._path_text(value)
         if value.origin == "global":
             return self._global_text(value)
+        if value.node is not None and _is_gathered(value.node):
+            return self._gathered_text(value)
         attribute = value.attribute()
         if attribute is not None and not (self._is_in_root(value) and self._is_written(value)):
             return f"{self.value(attribute[0])}.{attribute[1]}"
@@ -401,6 +403,14 @@ class Renderer:
             isinstance(call.func, ast.Name) and call.func.id in ("int", "float")
         )
 
+    def _gathered_text(self, value: Value) -> str:
+        """Return the text of a tuple of arguments that the source writes one by one:
+        `x.repeat(1, n)` is given `(1, n)`. Raises Withheld for arguments with a star."""
+        if value.items is None:
+            raise self._withholding("the kernel needs arguments that are written with a star")
+        inner = ", ".join(map(self.value, value.items))
+        return f"({inner},)" if len(value.items) == 1 else f"({inner})"
+
     def _splice(self, value: Value) -> str:
         """Return the source text of the expression of a value, for the call to repeat it in the
         place of the original, and add its node to `spliced`.
@@ -420,6 +430,11 @@ class Renderer:
         """Return the Withheld, for the caller to raise, with a reason and the line of the match's
         root."""
         return Withheld(reason, self.match.root.statement.node.lineno)
+
+
+def _is_gathered(node: Node) -> bool:
+    """Return whether a node makes a tuple of several arguments of a call."""
+    return node.op == "py.tuple" and isinstance(node.expr, ast.Call)
 
 
 def _is_view(value: Value, node: Node) -> bool:

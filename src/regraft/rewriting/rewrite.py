@@ -9,6 +9,7 @@ from regraft.rewriting.hoisted import HoistedRewriter
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.sequential import SequentialRewriter, is_inside_sequential
+from regraft.rewriting.sequential_head import SequentialHeadRewriter, ends_in_sequential
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
 from regraft.source.imports import Imports
 
@@ -33,6 +34,8 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
             return MultipleOutputRewriter(match, imports).patch()
         if is_inside_sequential(match):
             return SequentialRewriter(match, imports).patch()
+        if ends_in_sequential(match):
+            return SequentialHeadRewriter(match, imports).patch()
         rewriter = Rewriter(match, imports)
         is_conditional = any(isinstance(test, Holds) for test in match.tests)
         return (

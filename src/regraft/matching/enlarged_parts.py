@@ -1,0 +1,72 @@
+"""Parts of concatenations that are larger copies of a tensor."""
+
+from __future__ import annotations
+
+from regraft.structure.calls import own_op, writes
+from regraft.structure.model import MISSING, Body, Node, Value
+from regraft.structure.rank import rank
+
+# Operations that enlarge a tensor by copies of its rows.
+_ENLARGING = frozenset({"expand", "expand_as", "broadcast_to", "repeat", "index_select"})
+_NUMBERS = ("int", "scalar", "bool", "none", "str")
+
+
+def is_enlarged(value: Value) -> bool:
+    """Return whether an operation of the function makes a value of copies of another tensor's
+    rows."""
+    node = value.node
+    if node is None or value.origin == "phi":
+        return False
+    return node.op in _ENLARGING or (node.op == "py.item" and _may_read_rows(node))
+
+
+def _may_read_rows(item: Node) -> bool:
+    """Return whether a subscript may read rows that a tensor of integers names: the index is no
+    constant, no number, no slice and no tuple."""
+    index, base = item.args.get("index"), item.args["base"]
+    if index is None or base.items is not None or base.layers or base.kind in ("tuple", "int"):
+        return False
+    if index.const is not MISSING or index.items is not None or index.kind in _NUMBERS:
+        return False
+    # the comparison of tensors gives a mask
+    made_by = "" if index.node is None else index.node.op
+    return made_by not in ("py.slice", "py.compare", "py.next", "py.tuple")
+
+
+def may_be_last_dimension(parts: tuple[Value, ...], dim: object) -> bool:
+    """Return whether a dimension may be the last one of all parts, as far as the source shows how
+    many these have."""
+    if type(dim) is not int:
+        return False
+    ranks = [part_rank.number for part in parts if (part_rank := rank(part)) is not None]
+    return dim == -1 or (dim > 0 and all(dim == number - 1 for number in ranks))
+
+
+def is_part_of(value: Value, op: str) -> bool:
+    """Return whether a value is used once: as a part of the list that is the first argument of a
+    call of an op of Regraft."""
+    uses = value.every_use()
+    if len(uses) != 1 or uses[0].op != "py.tuple" or value.joins:
+        return False
+    calls = uses[0].output.every_use()
+    return (
+        len(calls) == 1
+        and not uses[0].output.joins
+        and calls[0].op == "call"
+        and own_op(calls[0].spelling) == op
+        and calls[0].args.get("0") is uses[0].output
+        and calls[0].loop == uses[0].loop
+    )
+
+
+def is_exposed(part: Value, bodies: tuple[Body, ...]) -> bool:
+    """Return whether something is changed in place between a part and the call that takes it, or
+    the call is in a loop that the part is not in."""
+    call = part.every_use()[0].output.every_use()[0]
+    node = part.node
+    if node is None or node.loop != call.loop:
+        return True
+    body = next((body for body in bodies if node in body.nodes), None)
+    if body is None:
+        return True
+    return any(node.time < other.time < call.time and writes(other) for other in body.nodes)

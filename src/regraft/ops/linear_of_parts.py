@@ -1,0 +1,254 @@
+"""A Linear layer of concatenated parts, of which the enlarged ones are multiplied while they are
+small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.enlarged_parts import EnlargedPart
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read, is_plain
+
+# A product pays for its addition to the others from this width on, and the call of the op from this
+# number of multiplications on.
+_LEAST_PART_WIDTH = 16
+_LEAST_SAVED = 1 << 21
+_SUMMED_PARTS = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """The parts whose product with their columns of the weight is computed at once.
+
+    tensors    one small tensor, or tensors that are concatenated
+    width      the number of columns
+    place      the number of the first column
+    part       what enlarges the product; None for a product of the full size
+    """
+
+    tensors: tuple[torch.Tensor, ...]
+    width: int
+    place: int
+    part: EnlargedPart | None = None
+
+
+def linear_of_parts(parts: Sequence[Any], layer: Any, dim: int = -1) -> torch.Tensor:
+    """Return `layer(torch.cat(parts, dim))`, where parts may be those that `expanded_part`,
+    `repeated_part` and `rows_part` give.
+
+    Shapes: the parts are `(..., K_i)`, and the result is `(..., out_features)`. A Linear layer of a
+    concatenation is the sum of its columns' products with the parts: that of an enlarged part is
+    computed with the small tensor and enlarged afterwards. `layer` is the model's own: a Linear or
+    a Sequential that begins with one. One that has hooks, is wrapped, quantised or of another class
+    is called with the concatenation, as before. So is any layer where this is not faster, in half
+    precision, under autocast, and where the call is traced or compiled.
+    """
+    head = _head_of(layer)
+    columns = None if head is None else _columns(parts, head, dim)
+    if head is None or columns is None:
+        return linear_of_parts_reference(parts, layer, dim)
+    result = _sum_of_products(columns, head, _common_shape(parts))
+    return result if head is layer else _call_tail(layer, result)
+
+
+def linear_of_parts_reference(parts: Sequence[Any], layer: Any, dim: int = -1) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    result: torch.Tensor = layer(torch.cat(whole_parts(parts), dim))
+    return result
+
+
+def linear_of_parts_implementation(parts: Sequence[Any], layer: Any, dim: int = -1) -> str:
+    """Name the implementation for these arguments: "small-products" or "reference"."""
+    head = _head_of(layer)
+    columns = None if head is None else _columns(parts, head, dim)
+    return "reference" if columns is None else "small-products"
+
+
+def whole_parts(parts: Sequence[Any]) -> Any:
+    """Return the parts as tensors."""
+    if not any(isinstance(part, EnlargedPart) for part in parts):
+        return parts
+    return [part.tensor() if isinstance(part, EnlargedPart) else part for part in parts]
+
+
+def _head_of(layer: Any) -> Any:
+    """Return the plain Linear layer that is `layer`, or that a plain Sequential calls first; None
+    where there is none."""
+    if type(layer) is nn.Sequential and len(layer) and is_plain(layer, nn.Sequential):
+        layer = next(iter(layer))
+    return layer if is_plain(layer, nn.Linear) else None
+
+
+def _call_tail(layers: nn.Sequential, result: torch.Tensor) -> torch.Tensor:
+    """Return the result of the modules of a Sequential after its first one."""
+    modules = iter(layers)
+    next(modules)
+    for module in modules:
+        result = module(result)
+    return result
+
+
+def _columns(parts: Sequence[Any], head: nn.Linear, dim: int) -> list[_Columns] | None:
+    """Return the columns of a layer's weight with the parts that each is multiplied by; None where
+    the layer is to be called with the concatenation."""
+    known = [_as_enlarged(part) for part in parts]
+    if not any(isinstance(part, EnlargedPart) for part in known) or not can_read():
+        return None
+    shapes = [part.shape for part in known if isinstance(part, EnlargedPart | torch.Tensor)]
+    if len(shapes) < len(parts) or not _can_be_joined(shapes, head, dim):
+        return None
+    sources = [part.source if isinstance(part, EnlargedPart) else part for part in known]
+    if not _can_be_multiplied(sources, head) or _are_outdated(known):
+        return None
+    row_count = math.prod(shapes[0][:-1])
+    chosen = [
+        isinstance(part, EnlargedPart) and _part_pays(part, row_count, head) for part in known
+    ]
+    saved = sum(
+        (row_count - part.row_count()) * part.shape[-1] * head.out_features
+        for part, is_chosen in zip(known, chosen, strict=True)
+        if is_chosen
+    )
+    if not saved or (saved < _LEAST_SAVED and not are_kernels_forced()):
+        return None
+    return _grouped(known, chosen)
+
+
+def _as_enlarged(part: Any) -> Any:
+    """Return a tensor that `expand` has stretched as an enlarged part, if it needs no gradient of
+    its own; any other part as it is."""
+    if isinstance(part, EnlargedPart) or not are_tensors(part) or part.layout != torch.strided:
+        return part
+    if (part.requires_grad and torch.is_grad_enabled()) or part.dim() < 2:
+        return part
+    if not can_read() or 0 not in part.stride()[:-1] or not part.numel():
+        return part
+    places = [slice(0, 1) if step == 0 else slice(None) for step in part.stride()[:-1]]
+    return EnlargedPart(part[tuple(places)], part.shape)
+
+
+def _can_be_joined(shapes: Sequence[torch.Size], head: nn.Linear, dim: int) -> bool:
+    """Return whether parts of these shapes are concatenated along the last dimension to the input
+    of a layer."""
+    first = shapes[0]
+    if type(dim) is not int or len(first) < 2 or dim not in (-1, len(first) - 1):
+        return False
+    if any(shape[:-1] != first[:-1] for shape in shapes):
+        return False
+    return sum(shape[-1] for shape in shapes) == head.in_features
+
+
+def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear) -> bool:
+    """Return whether products of the tensors and a layer's weight are as exact as that of the
+    concatenation."""
+    weight, dtype = head.weight, head.weight.dtype
+    if dtype not in _SUMMED_PARTS or torch.is_autocast_enabled("cpu"):
+        return False
+    tensors = [*sources, weight] if head.bias is None else [*sources, weight, head.bias]
+    return are_tensors(*tensors) and all(
+        tensor.dtype is dtype
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.numel() > 0
+        for tensor in tensors
+    )
+
+
+def _are_outdated(parts: Sequence[Any]) -> bool:
+    """Return whether the source of an enlarged part was changed in place, which the reference
+    reports."""
+    return any(isinstance(part, EnlargedPart) and part.is_outdated() for part in parts)
+
+
+def _part_pays(part: EnlargedPart, row_count: int, head: nn.Linear) -> bool:
+    """Return whether the multiplications that a small product saves are more than what it takes to
+    enlarge and add it, and its memory is no more than that of the enlarged part."""
+    small = part.row_count()
+    if part.index is not None and head.out_features > head.in_features:
+        return False
+    if are_kernels_forced():
+        return True
+    return (row_count - small) * part.shape[-1] >= _LEAST_PART_WIDTH * row_count
+
+
+def _grouped(parts: Sequence[Any], chosen: Sequence[bool]) -> list[_Columns]:
+    """Return the parts with their columns: each chosen one alone, and neighbours of the others
+    together."""
+    groups: list[_Columns] = []
+    place = 0
+    for part, is_chosen in zip(parts, chosen, strict=True):
+        width = part.shape[-1]
+        if is_chosen:
+            groups.append(_Columns((part.source,), width, place, part))
+        else:
+            tensor = part.tensor() if isinstance(part, EnlargedPart) else part
+            previous = groups[-1] if groups else None
+            if previous is not None and previous.part is None:
+                tensors = (*previous.tensors, tensor)
+                groups[-1] = _Columns(tensors, previous.width + width, previous.place)
+            else:
+                groups.append(_Columns((tensor,), width, place))
+        place += width
+    return groups
+
+
+def _sum_of_products(
+    columns: Sequence[_Columns], head: nn.Linear, shape: torch.Size
+) -> torch.Tensor:
+    """Return the sum of the products, and the bias, as a new tensor of the shape of the result.
+
+    The bias is added to the smallest product.
+    """
+    weights = head.weight.split([group.width for group in columns], 1)
+    pairs = list(zip(columns, weights, strict=True))
+    smallest = min(columns, key=lambda group: group.tensors[0].numel() // group.width)
+    products = []
+    for group, weight in pairs:
+        x = group.tensors[0] if len(group.tensors) == 1 else torch.cat(group.tensors, -1)
+        bias = head.bias if group is smallest else None
+        products.append((group, functional.linear(x, weight, bias)))
+    # large products first, so that others are added to them in place
+    products.sort(key=lambda pair: pair[0].part is not None and pair[0].part.index is None)
+    result: torch.Tensor | None = None
+    for group, product in products:
+        result = _added(result, _enlarged_rows(product, group.part), shape)
+    assert result is not None
+    return _as_new(result, torch.Size((*shape[:-1], head.out_features)))
+
+
+def _enlarged_rows(product: torch.Tensor, part: EnlargedPart | None) -> torch.Tensor:
+    """Return the rows of a product that an index names; a product of another part as it is."""
+    if part is None or part.index is None:
+        return product
+    index = part.index
+    rows = product.index_select(0, index.reshape(-1))
+    return rows if index.dim() == 1 else rows.reshape(index.shape + rows.shape[1:])
+
+
+def _added(total: torch.Tensor | None, product: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Return a sum with a further product, which may be broadcast; in place where the sum has the
+    full size."""
+    if total is None:
+        return product
+    if total.shape[:-1] == shape[:-1] and not total._is_view():
+        return total.add_(product)
+    return total + product
+
+
+def _as_new(result: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Return a result of the full shape that shares its memory with no other tensor."""
+    if result.shape != shape:
+        return result.expand(shape).clone(memory_format=torch.contiguous_format)
+    return result.clone() if result._is_view() else result.contiguous()
+
+
+def _common_shape(parts: Sequence[Any]) -> torch.Size:
+    """Return the shape of the first part."""
+    shape: torch.Size = parts[0].shape
+    return shape
