@@ -144,6 +144,23 @@ ATTENDED: Drawn = {
     "mask": lambda _: CHANCE.choice((None, torch.ones(3, 16).triu(1).bool(), torch.eye(3, 16))),
     "is_causal": lambda _: False,
 }
+# parts that `expand` has stretched, which get no gradient themselves, and what other calls enlarge
+ENLARGED: Drawn = {
+    "parts": lambda shape: CHANCE.choice(
+        (
+            [torch.randn(3, 1, shape[-1] - 2).expand(3, 4, -1), torch.randn(3, 4, 2)],
+            [torch.randn(5, 1).expand(-1, 2), torch.randn(1, shape[-1] - 2).expand(5, -1)],
+        )
+    ),
+    "dim": lambda _: CHANCE.choice((-1, 1, 2)),
+    "x": like(3, 1, -1),
+    "sizes": lambda _: CHANCE.choice(((3, 4, -1), (2, 3, 4, -1))),
+    "other": like(3, 4, -1),
+    "repeats": lambda _: CHANCE.choice(((1, 4, 1), (4, 1, 1), (2, 1, 4, 1), (1, 1, 2))),
+    "index": lambda _: torch.randint(0, 3, (5,)),
+    "count": lambda _: CHANCE.choice((2, 3)),
+    "axis": lambda _: CHANCE.choice((0, 1, -1)),
+}
 MATRICES: Drawn = {
     "scales": lambda _: torch.randn(4, requires_grad=True),
     "matrix": lambda _: torch.randn(4, 4, requires_grad=True),
@@ -167,6 +184,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/sorted-head": SORTED,
     "idioms/last-position": SEQUENCE,
     "idioms/need-weights": ATTENDED,
+    "idioms/linear-before-expand": ENLARGED,
     "idioms/diagonal-algebra": MATRICES,
     "idioms/unbind-in-loop": STEPS,
     "idioms/pairwise-distance": CROSSED,
@@ -241,6 +259,21 @@ WRONG = {
         "scale=$scale, offset=$spread, spread=$offset, count=$count) -> $chosen\n# by scatter, not",
     ),
     "another position": ("idioms/last-position", "$head, $position)", "$head, 1)"),
+    "another tensor repeated": (
+        "idioms/linear-before-expand",
+        "ops.repeated_part($x, $repeats)",
+        "ops.expanded_part($x, $repeats)",
+    ),
+    "parts of another dimension": (
+        "idioms/linear-before-expand",
+        "$layer, $dim)",
+        "$layer, 0)",
+    ),
+    "rows of another axis": (
+        "idioms/linear-before-expand",
+        "interleaved_part($x, $count, $axis)",
+        "interleaved_part($x, $count, 0)",
+    ),
     "a squared distance for a distance": (
         "idioms/pairwise-distance",
         "ops.distances(",

@@ -7,7 +7,7 @@ from regraft.structure.model import MISSING, Body, Node, Value
 from regraft.structure.rank import rank
 
 # Operations that enlarge a tensor by copies of its rows.
-_ENLARGING = frozenset({"expand", "expand_as", "broadcast_to", "repeat", "index_select"})
+_ENLARGING = frozenset({"expand", "expand_as", "repeat", "repeat_interleave", "index_select"})
 _NUMBERS = ("int", "scalar", "bool", "none", "str")
 
 
@@ -22,15 +22,22 @@ def is_enlarged(value: Value) -> bool:
 
 def _may_read_rows(item: Node) -> bool:
     """Return whether a subscript may read rows that a tensor of integers names: the index is no
-    constant, no number, no slice and no tuple."""
+    constant, no number and no slice, nor a tuple other than `index, :`."""
     index, base = item.args.get("index"), item.args["base"]
     if index is None or base.items is not None or base.layers or base.kind in ("tuple", "int"):
         return False
+    if index.items is not None and len(index.items) == 2 and _is_slice(index.items[1]):
+        index = index.items[0]
     if index.const is not MISSING or index.items is not None or index.kind in _NUMBERS:
         return False
     # the comparison of tensors gives a mask
     made_by = "" if index.node is None else index.node.op
     return made_by not in ("py.slice", "py.compare", "py.next", "py.tuple")
+
+
+def _is_slice(value: Value) -> bool:
+    """Return whether a value is a slice."""
+    return value.node is not None and value.node.op == "py.slice"
 
 
 def may_be_last_dimension(parts: tuple[Value, ...], dim: object) -> bool:

@@ -302,8 +302,8 @@ def _joins_enlarged(args: Arguments, scope: Scope) -> str:
     parts, dim = scope.value(args[0]), scope.value(args[1])
     if parts is None or parts.items is None or len(parts.uses) != 1:
         return f"{_variable_text(args[0])} is no list that is written for this call alone"
-    if not any(map(is_enlarged, parts.items)):
-        return f"no part of {_variable_text(args[0])} is expanded, repeated or read by rows"
+    if not any(is_enlarged(part) and len(part.every_use()) == 1 for part in parts.items):
+        return f"no part of {_variable_text(args[0])} is expanded, repeated or read by rows for it"
     if dim is None or not may_be_last_dimension(parts.items, dim.const):
         return f"{_variable_text(args[1])} is not the last dimension"
     return ""

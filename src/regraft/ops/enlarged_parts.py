@@ -80,12 +80,15 @@ def expanded_part_implementation(x: Any, sizes: Any) -> str:
 def repeated_part(x: Any, repeats: Any) -> Any:
     """Return `x.repeat(repeats)` for `linear_of_parts`, which uses what `x` was before.
 
-    As `expanded_part`; it is the repeated tensor where a dimension of more than one is repeated.
+    As `expanded_part`; it is the repeated tensor where a dimension of more than one, other than the
+    first, is repeated.
     """
     if repeated_part_implementation(x, repeats) == "postponed":
         shape = _repeated_shape(x, repeats)
         if shape is not None:
             return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
+        if _repeats_rows(x, repeats):
+            return _part_of_rows(x, torch.arange(len(x)).repeat(repeats[0]))
     return repeated_part_reference(x, repeats)
 
 
@@ -99,6 +102,40 @@ def repeated_part_implementation(x: Any, repeats: Any) -> str:
     return "postponed" if _can_postpone(x) and not x.is_inference() else "reference"
 
 
+def interleaved_part(x: Any, repeats: Any, dim: Any) -> Any:
+    """Return `x.repeat_interleave(repeats, dim)` for `linear_of_parts`, which uses what `x` was
+    before.
+
+    As `expanded_part`; it is the repeated tensor for another dimension of more than one than the
+    first.
+    """
+    if interleaved_part_implementation(x, repeats, dim) == "postponed":
+        if dim % x.dim() == 0:
+            return _part_of_rows(x, torch.arange(len(x)).repeat_interleave(repeats))
+        if x.shape[dim] == 1 and type(repeats) is int and dim % x.dim() < x.dim() - 1:
+            counts = [1] * x.dim()
+            counts[dim] = repeats
+            return repeated_part(x, counts)
+    return interleaved_part_reference(x, repeats, dim)
+
+
+def interleaved_part_reference(x: Any, repeats: Any, dim: Any) -> Any:
+    """Repeat the elements of a tensor along a dimension."""
+    return torch.repeat_interleave(x, repeats, dim)
+
+
+def interleaved_part_implementation(x: Any, repeats: Any, dim: Any) -> str:
+    """Name the implementation for these arguments: "postponed" or "reference"."""
+    if not _can_postpone(x) or x.dim() < 2 or x.is_inference():
+        return "reference"
+    if type(dim) is not int or not -x.dim() <= dim < x.dim():
+        return "reference"
+    if type(repeats) is int:
+        return "postponed" if repeats > 0 else "reference"
+    is_count = _can_name_rows(repeats) and repeats.shape == (x.shape[dim],)
+    return "postponed" if is_count and bool((repeats > 0).all()) else "reference"
+
+
 def rows_part(x: Any, index: Any, *, wraps: bool = True) -> Any:
     """Return `x[index]` for `linear_of_parts`, which may multiply all rows of `x` before it reads
     these.
@@ -110,8 +147,7 @@ def rows_part(x: Any, index: Any, *, wraps: bool = True) -> Any:
            `x.index_select(0, index)`, which raises IndexError for them
     """
     if rows_part_implementation(x, index, wraps=wraps) == "postponed":
-        shape = index.shape + x.shape[1:]
-        return EnlargedPart(_in_graph(x), shape, index, _version(x, index))
+        return _part_of_rows(x, index)
     return rows_part_reference(x, index, wraps=wraps)
 
 
@@ -128,6 +164,11 @@ def rows_part_implementation(x: Any, index: Any, *, wraps: bool = True) -> str:
         return "reference"
     first, last = torch.aminmax(index)
     return "postponed" if 0 <= first.item() and last.item() < x.shape[0] else "reference"
+
+
+def _part_of_rows(x: torch.Tensor, index: torch.Tensor) -> EnlargedPart:
+    """Return the part that has the rows of `x` that an index names, all of which exist."""
+    return EnlargedPart(_in_graph(x), index.shape + x.shape[1:], index, _version(x, index))
 
 
 def _in_graph(x: torch.Tensor) -> torch.Tensor:
@@ -167,6 +208,15 @@ def _expanded_shape(x: torch.Tensor, sizes: Any) -> torch.Size | None:
         elif size < 1 or source not in (1, size):
             return None
     return torch.Size(wanted) if sources[-1] == wanted[-1] else None
+
+
+def _repeats_rows(x: torch.Tensor, repeats: Any) -> bool:
+    """Return whether `x.repeat(repeats)` repeats the first dimension, and no other one."""
+    if type(repeats) is int or x.dim() < 2 or len(repeats) != x.dim():
+        return False
+    if any(type(count) is not int for count in repeats):
+        return False
+    return bool(repeats[0] > 0) and all(count == 1 for count in repeats[1:])
 
 
 def _repeated_shape(x: torch.Tensor, repeats: Any) -> torch.Size | None:
