@@ -401,6 +401,21 @@ def smoothed_select(rows: int, classes: int) -> Calls:
     )
 
 
+def linear_of_parts(batch: int, length: int, width: int) -> Calls:
+    hidden, outputs = torch.randn(batch, 1, width), torch.randn(batch, length, width)
+    layer = nn.Linear(2 * width, width)
+
+    def op() -> Tensor:
+        return ops.linear_of_parts((ops.repeated_part(hidden, (1, length, 1)), outputs), layer, 2)
+
+    def fast() -> Tensor:
+        first, second = layer.weight.split([width, width], 1)
+        small = functional.linear(hidden, first, layer.bias)
+        return functional.linear(outputs, second).add_(small)
+
+    return Calls(op, fast, lambda: layer(torch.cat((hidden.repeat(1, length, 1), outputs), 2)))
+
+
 def slices_along(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
@@ -556,6 +571,7 @@ CASES = [
     case("linear_batch_norm", adopter.FEATURES, linear_batch_norm),
     case("linear_cross_entropy", VOCABULARY, linear_cross_entropy, **FEW_CLASSES),
     case("linear_gelu", adopter.LAYERS, linear_gelu),
+    case("linear_of_parts", idioms.QUERIES, linear_of_parts),
     case("linear_qkv", adopter.LAYERS, linear_qkv),
     case("logits_cross_entropy", LOGITS, logits_cross_entropy, **FEW_LOGITS),
     case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),

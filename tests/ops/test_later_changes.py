@@ -70,6 +70,10 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         ),
     ),
     "linear_gelu": (("q", "gelu"), lambda m: ops.linear_gelu(X, m.q, m.gelu)),
+    "linear_of_parts": (
+        ("container.0",),
+        lambda m: ops.linear_of_parts([ops.expanded_part(X[:, :1], X.shape)], m.container),
+    ),
     "linear_qkv": (("q", "k", "v"), lambda m: ops.linear_qkv(X, m.q, m.k, m.v)),
     "row_softmax": (("softmax",), lambda m: ops.row_softmax(X, layer=m.softmax)),
     "sequential": (("container.0", "container.1"), lambda m: ops.sequential(X, m.container)),

@@ -62,6 +62,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(
         x, x, m.layer_norm, m.dropout
     ),
+    "expanded_part": lambda m, x: ops.linear_of_parts(
+        [ops.expanded_part(x[:, :1, :4], (2, 6, 4)), x[..., 4:]], m.q
+    ),
     "flash_add_layer_norm": lambda m, x: ops.flash_add_layer_norm(x, x, m.layer_norm),
     "flash_add_layer_norm_pair": lambda m, x: ops.flash_add_layer_norm_pair(x, x, m.layer_norm)[1],
     "flash_attention": lambda m, x: ops.flash_attention(x[None], x[None], x[None], scale=0.5),
@@ -71,11 +74,15 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "gated_product": lambda m, x: ops.gated_product(ops.open_gate(m.q(x), m.silu), m.k(x)),
     "functional_layer_norm": lambda m, x: ops.functional_layer_norm(x, WEIGHT.shape, WEIGHT, None),
     "group_norm": lambda m, x: ops.group_norm(x, m.group_norm),
+    "interleaved_part": lambda m, x: ops.linear_of_parts(
+        [ops.interleaved_part(x[0, :3, :4], 2, 0), x[0, :, 4:]], m.q
+    ),
     "interleaved_rotary": lambda m, x: ops.interleaved_rotary(x, x, x),
     "layer_norm": lambda m, x: ops.layer_norm(x, m.layer_norm),
     "linear_at": lambda m, x: ops.linear_at(x, m.q, -1),
     "linear_batch_norm": lambda m, x: ops.linear_batch_norm(x[:, 0], m.q, m.rows),
     "linear_gelu": lambda m, x: ops.linear_gelu(x, m.q, m.gelu),
+    "linear_of_parts": lambda m, x: ops.linear_of_parts([x[..., :4], x[..., 4:]], m.container, 2),
     "linear_qkv": lambda m, x: sum(ops.linear_qkv(x, m.q, m.k, m.v)),
     "matmul_diagonal": lambda m, x: ops.matmul_diagonal(x[0], WEIGHT),
     "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(
@@ -96,6 +103,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "product_diagonal": lambda m, x: ops.product_diagonal(x[0], x[0].mT),
     "product_trace": lambda m, x: ops.product_trace(x[0], x[0].mT),
     "quick_gelu": lambda m, x: ops.quick_gelu(x),
+    "repeated_part": lambda m, x: ops.linear_of_parts(
+        [ops.repeated_part(x[:, :1, :4], (1, 6, 1)), x[..., 4:]], m.q
+    ),
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
     "rotated_pairs": lambda m, x: ops.rotated_pairs(x, x, x, x),
@@ -103,6 +113,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "rotary_pair": lambda m, x: ops.rotary_pair(x[None], x[None], x, x)[0],
     "rounded_softmax": lambda m, x: ops.rounded_softmax(x, -1, torch.float32),
     "row_softmax": lambda m, x: ops.row_softmax(x),
+    "rows_part": lambda m, x: ops.linear_of_parts(
+        [ops.rows_part(x[0, :, :4], TARGETS % 6), ops.rows_part(x[0, :, 4:], TARGETS % 6)], m.q
+    ),
     "sequential": lambda m, x: ops.sequential(x, m.container),
     "slices_along": lambda m, x: ops.slices_along(x, 1)[2] + ops.slices_along(x, -1)[0][:, :1],
     "smoothed_select": lambda m, x: ops.smoothed_select(

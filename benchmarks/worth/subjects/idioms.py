@@ -38,6 +38,21 @@ STEPS = scaled(
     {"batch": 8, "length": 512, "width": 256},
 )
 STEPS_SHAPE = "{batch} x {length} x {width}"
+QUERIES = scaled(
+    {"batch": 4, "length": 8, "width": 32},
+    {"batch": 32, "length": 50, "width": 256},
+    {"batch": 64, "length": 200, "width": 512},
+)
+OBJECTS = scaled(
+    {"batch": 2, "objects": 8, "width": 32},
+    {"batch": 8, "objects": 32, "width": 128},
+    {"batch": 16, "objects": 64, "width": 256},
+)
+EDGES = scaled(
+    {"nodes": 32, "edges": 160, "width": 32},
+    {"nodes": 512, "edges": 8192, "width": 64},
+    {"nodes": 2048, "edges": 32_768, "width": 128},
+)
 
 
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
@@ -151,6 +166,88 @@ class Subject(nn.Module):
 def inputs(batch, length, width):
     return (torch.randn(batch, length, width),)
 """,
+    ),
+    Subject(
+        "idioms/linear-before-expand",
+        "{batch} x {length} x {width}",
+        QUERIES,
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attn = nn.Linear(2 * width, width)
+        self.v = nn.Linear(width, 1, bias=False)
+
+    def forward(self, hidden, outputs):
+        hidden = hidden.unsqueeze(1).repeat(1, outputs.shape[1], 1)
+        energy = torch.tanh(self.attn(torch.cat((hidden, outputs), dim=2)))
+        return torch.softmax(self.v(energy).squeeze(2), dim=1)
+
+
+def inputs(batch, length, width):
+    return torch.randn(batch, width), torch.randn(batch, length, width)
+""",
+        name="additive attention",
+    ),
+    Subject(
+        "idioms/linear-before-expand",
+        "{batch} x {objects} x {width}",
+        OBJECTS,
+        """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Linear(2 * width, width)
+        self.second = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        rows = x.unsqueeze(2).expand(b, n, n, d)
+        columns = x.unsqueeze(1).expand(b, n, n, d)
+        pairs = torch.cat([rows, columns], dim=-1)
+        return F.relu(self.second(F.relu(self.first(pairs)))).sum((1, 2))
+
+
+def inputs(batch, objects, width):
+    return (torch.randn(batch, objects, width),)
+""",
+        name="pairs of objects",
+    ),
+    Subject(
+        "idioms/linear-before-expand",
+        "{nodes} nodes, {edges} edges, {width}",
+        EDGES,
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.mlp = nn.Sequential(
+            nn.Linear(2 * width + 1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+        )
+
+    def forward(self, h, row, col, distance):
+        edges = self.mlp(torch.cat([h[row], h[col], distance], dim=1))
+        return torch.zeros_like(h).index_add(0, row, edges)
+
+
+def inputs(nodes, edges, width):
+    row, col = torch.randint(nodes, (2, edges))
+    return torch.randn(nodes, width), row, col, torch.rand(edges, 1)
+""",
+        name="edges of a graph",
     ),
     Subject(
         "idioms/need-weights",

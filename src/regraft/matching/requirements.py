@@ -12,8 +12,9 @@ from regraft.structure.optable import table
 
 
 def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the operations that a body must have for the conditions `feeds` and `part_of` on outputs
-    of a pattern to hold: `call` with the name of a function, or a canonical operation with "".
+    """Yield the operations that a body must have for the conditions `feeds` and `part_of`, on
+    outputs of a pattern, to hold: `call` with the name of a function, or a canonical operation with
+    "".
     """
     for predicate in where:
         if predicate.name in ("feeds", "part_of") and any(

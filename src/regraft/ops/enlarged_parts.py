@@ -3,16 +3,19 @@ enlarges it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from regraft.ops.plain import are_tensors, can_read
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
+
+# Elements of an enlarged tensor below which hardly any layer takes longer than the decisions.
+_LEAST_ENLARGED = 1 << 12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class EnlargedPart:
     """A tensor that is made only where somebody needs it whole.
 
@@ -60,11 +63,10 @@ def expanded_part(x: Any, sizes: Any) -> Any:
     The result is an `EnlargedPart`, which is no tensor; it is the expanded tensor where `x` is no
     plain tensor on CPU, and where the call is traced or compiled.
     """
-    if expanded_part_implementation(x, sizes) == "postponed":
-        shape = _expanded_shape(x, sizes)
-        if shape is not None:
-            return EnlargedPart(_in_graph(x), shape)
-    return expanded_part_reference(x, sizes)
+    shape = _expanded_shape(x, sizes)
+    if shape is None or not _can_postpone(x):
+        return expanded_part_reference(x, sizes)
+    return EnlargedPart(_in_graph(x), shape)
 
 
 def expanded_part_reference(x: Any, sizes: Any) -> Any:
@@ -74,7 +76,8 @@ def expanded_part_reference(x: Any, sizes: Any) -> Any:
 
 def expanded_part_implementation(x: Any, sizes: Any) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
-    return "postponed" if _can_postpone(x) else "reference"
+    fits = _expanded_shape(x, sizes) is not None and _can_postpone(x)
+    return "postponed" if fits else "reference"
 
 
 def repeated_part(x: Any, repeats: Any) -> Any:
@@ -83,13 +86,12 @@ def repeated_part(x: Any, repeats: Any) -> Any:
     As `expanded_part`; it is the repeated tensor where a dimension of more than one, other than the
     first, is repeated.
     """
-    if repeated_part_implementation(x, repeats) == "postponed":
-        shape = _repeated_shape(x, repeats)
-        if shape is not None:
-            return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
-        if _repeats_rows(x, repeats):
-            return _part_of_rows(x, torch.arange(len(x)).repeat(repeats[0]))
-    return repeated_part_reference(x, repeats)
+    if repeated_part_implementation(x, repeats) == "reference":
+        return repeated_part_reference(x, repeats)
+    shape = _repeated_shape(x, repeats)
+    if shape is None:
+        return _part_of_rows(x, torch.arange(len(x)).repeat(repeats[0]))
+    return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
 
 
 def repeated_part_reference(x: Any, repeats: Any) -> Any:
@@ -99,6 +101,8 @@ def repeated_part_reference(x: Any, repeats: Any) -> Any:
 
 def repeated_part_implementation(x: Any, repeats: Any) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
+    if _repeated_shape(x, repeats) is None and not _repeats_rows(x, repeats):
+        return "reference"
     return "postponed" if _can_postpone(x) and not x.is_inference() else "reference"
 
 
@@ -126,9 +130,9 @@ def interleaved_part_reference(x: Any, repeats: Any, dim: Any) -> Any:
 
 def interleaved_part_implementation(x: Any, repeats: Any, dim: Any) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
-    if not _can_postpone(x) or x.dim() < 2 or x.is_inference():
+    if not are_tensors(x) or type(dim) is not int or x.dim() < 2 or not _can_postpone(x):
         return "reference"
-    if type(dim) is not int or not -x.dim() <= dim < x.dim():
+    if x.is_inference() or not -x.dim() <= dim < x.dim():
         return "reference"
     if type(repeats) is int:
         return "postponed" if repeats > 0 else "reference"
@@ -158,12 +162,15 @@ def rows_part_reference(x: Any, index: Any, *, wraps: bool = True) -> Any:
 
 def rows_part_implementation(x: Any, index: Any, *, wraps: bool = True) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
-    if not _can_postpone(x) or x.dim() < 2 or not _can_name_rows(index):
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_tensors(x, index):
         return "reference"
-    if x.is_inference() or (not wraps and index.dim() != 1):
+    if x.dim() < 2 or not is_worth_deciding(index.numel() * x.shape[-1]) or not _can_postpone(x):
+        return "reference"
+    if not _can_name_rows(index) or x.is_inference() or (not wraps and index.dim() != 1):
         return "reference"
     first, last = torch.aminmax(index)
-    return "postponed" if 0 <= first.item() and last.item() < x.shape[0] else "reference"
+    are_rows = first.item() >= 0 and last.item() < x.shape[0]
+    return "postponed" if are_rows else "reference"
 
 
 def _part_of_rows(x: torch.Tensor, index: torch.Tensor) -> EnlargedPart:
@@ -181,11 +188,9 @@ def _version(source: torch.Tensor, index: torch.Tensor | None) -> int:
     return source._version if index is None else source._version + index._version
 
 
-def _can_postpone(x: Any) -> bool:
-    """Return whether a tensor is a plain one on CPU with elements, outside of tracing."""
-    if not are_tensors(x) or not x.is_cpu or x.layout is not torch.strided or not x.dim():
-        return False
-    return bool(x.numel()) and can_read()
+def _can_postpone(x: torch.Tensor) -> bool:
+    """Return whether a plain tensor is on CPU with elements, outside of tracing."""
+    return bool(can_read() and x.is_cpu and x.layout is torch.strided and x.numel())
 
 
 def _can_name_rows(index: Any) -> bool:
@@ -195,39 +200,61 @@ def _can_name_rows(index: Any) -> bool:
     return bool(index.numel() and index.dim()) and not index.is_inference()
 
 
-def _expanded_shape(x: torch.Tensor, sizes: Any) -> torch.Size | None:
-    """Return the shape of `x.expand(sizes)`; None where it needs a look of PyTorch."""
-    wanted = [sizes] if type(sizes) is int else list(sizes)
-    added = len(wanted) - x.dim()
-    if added < 0 or any(type(size) is not int for size in wanted):
+def is_worth_deciding(count: int) -> bool:
+    """Return whether an enlarged tensor of so many elements may be worth the decisions, or
+    REGRAFT_KERNELS=always demands kernels."""
+    return count >= _LEAST_ENLARGED or are_kernels_forced()
+
+
+def _sizes_of(x: Any, sizes: Any) -> tuple[list[int], list[int]] | None:
+    """Return the sizes of a plain tensor, with 1 for each dimension that a call adds in front, and
+    the numbers that the call is given for them; None where they do not fit, and while something
+    traces, which would keep what was asked of sizes."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_tensors(x):
         return None
-    sources = [1] * added + list(x.shape)
-    for place, (size, source) in enumerate(zip(wanted, sources, strict=True)):
+    numbers = [sizes] if type(sizes) is int else list(sizes)
+    shape = [1] * (len(numbers) - x.dim()) + list(x.shape)
+    if len(numbers) != len(shape) or not x.dim():
+        return None
+    if any(type(number) is not int for number in (*shape, *numbers)):
+        return None
+    return shape, numbers
+
+
+def _expanded_shape(x: Any, sizes: Any) -> torch.Size | None:
+    """Return the shape of `x.expand(sizes)`; None where it needs a look of PyTorch, or is small."""
+    known = _sizes_of(x, sizes)
+    if known is None:
+        return None
+    shape, wanted = known
+    added = len(shape) - x.dim()
+    for place, (source, size) in enumerate(zip(shape, wanted, strict=True)):
         if size == -1 and place >= added:
             wanted[place] = source
         elif size < 1 or source not in (1, size):
             return None
-    return torch.Size(wanted) if sources[-1] == wanted[-1] else None
+    fits = shape[-1] == wanted[-1] and is_worth_deciding(math.prod(wanted))
+    return torch.Size(wanted) if fits else None
 
 
-def _repeats_rows(x: torch.Tensor, repeats: Any) -> bool:
-    """Return whether `x.repeat(repeats)` repeats the first dimension, and no other one."""
-    if type(repeats) is int or x.dim() < 2 or len(repeats) != x.dim():
+def _repeats_rows(x: Any, repeats: Any) -> bool:
+    """Return whether `x.repeat(repeats)` repeats the first dimension of several, no other one, and
+    is not small."""
+    known = _sizes_of(x, repeats)
+    if known is None or len(known[0]) != x.dim() or x.dim() < 2:
         return False
-    if any(type(count) is not int for count in repeats):
-        return False
-    return bool(repeats[0] > 0) and all(count == 1 for count in repeats[1:])
+    first, *others = known[1]
+    return first > 0 and set(others) == {1} and is_worth_deciding(first * x.numel())
 
 
-def _repeated_shape(x: torch.Tensor, repeats: Any) -> torch.Size | None:
+def _repeated_shape(x: Any, repeats: Any) -> torch.Size | None:
     """Return the shape of `x.repeat(repeats)`; None where that has a dimension of more than one, or
-    the last one, several times."""
-    counts: Sequence[Any] = [repeats] if type(repeats) is int else list(repeats)
-    added = len(counts) - x.dim()
-    if added < 0 or any(type(count) is not int or count < 1 for count in counts):
+    the last one, several times, or is small."""
+    known = _sizes_of(x, repeats)
+    if known is None or known[1][-1] != 1:
         return None
-    sources = [1] * added + list(x.shape)
-    pairs = list(zip(sources, counts, strict=True))
-    if pairs[-1][1] != 1 or any(size > 1 and count > 1 for size, count in pairs):
+    pairs = list(zip(*known, strict=True))
+    if any(count < 1 or (size > 1 and count > 1) for size, count in pairs):
         return None
-    return torch.Size([size * count for size, count in pairs])
+    shape = torch.Size([size * count for size, count in pairs])
+    return shape if is_worth_deciding(shape.numel()) else None

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.enlarged_parts import EnlargedPart
+from regraft.ops.enlarged_parts import EnlargedPart, is_worth_deciding
 from regraft.ops.plain import are_kernels_forced, are_tensors, can_read, is_plain
 
 # A product pays for its addition to the others from this width on, and the call of the op from this
@@ -49,8 +49,9 @@ def linear_of_parts(parts: Sequence[Any], layer: Any, dim: int = -1) -> torch.Te
     is called with the concatenation, as before. So is any layer where this is not faster, in half
     precision, under autocast, and where the call is traced or compiled.
     """
-    head = _head_of(layer)
-    columns = None if head is None else _columns(parts, head, dim)
+    known = _with_enlarged(parts)
+    head = None if known is None else _head_of(layer)
+    columns = None if known is None or head is None else _columns(known, head, dim)
     if head is None or columns is None:
         return linear_of_parts_reference(parts, layer, dim)
     result = _sum_of_products(columns, head, _common_shape(parts))
@@ -65,8 +66,8 @@ def linear_of_parts_reference(parts: Sequence[Any], layer: Any, dim: int = -1) -
 
 def linear_of_parts_implementation(parts: Sequence[Any], layer: Any, dim: int = -1) -> str:
     """Name the implementation for these arguments: "small-products" or "reference"."""
-    head = _head_of(layer)
-    columns = None if head is None else _columns(parts, head, dim)
+    known, head = _with_enlarged(parts), _head_of(layer)
+    columns = None if known is None or head is None else _columns(known, head, dim)
     return "reference" if columns is None else "small-products"
 
 
@@ -94,48 +95,59 @@ def _call_tail(layers: nn.Sequential, result: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _columns(parts: Sequence[Any], head: nn.Linear, dim: int) -> list[_Columns] | None:
-    """Return the columns of a layer's weight with the parts that each is multiplied by; None where
-    the layer is to be called with the concatenation."""
-    known = [_as_enlarged(part) for part in parts]
-    if not any(isinstance(part, EnlargedPart) for part in known) or not can_read():
-        return None
-    shapes = [part.shape for part in known if isinstance(part, EnlargedPart | torch.Tensor)]
-    if len(shapes) < len(parts) or not _can_be_joined(shapes, head, dim):
-        return None
-    sources = [part.source if isinstance(part, EnlargedPart) else part for part in known]
-    if not _can_be_multiplied(sources, head) or _are_outdated(known):
-        return None
-    row_count = math.prod(shapes[0][:-1])
-    chosen = [
-        isinstance(part, EnlargedPart) and _part_pays(part, row_count, head) for part in known
-    ]
-    saved = sum(
-        (row_count - part.row_count()) * part.shape[-1] * head.out_features
-        for part, is_chosen in zip(known, chosen, strict=True)
-        if is_chosen
-    )
-    if not saved or (saved < _LEAST_SAVED and not are_kernels_forced()):
-        return None
-    return _grouped(known, chosen)
+def _with_enlarged(parts: Sequence[Any]) -> list[Any] | None:
+    """Return the parts, with tensors that `expand` has stretched as enlarged parts if they need no
+    gradient; None where no part is enlarged."""
+    known = [part if type(part) is EnlargedPart else _as_enlarged(part) for part in parts]
+    return known if any(type(part) is EnlargedPart for part in known) else None
 
 
 def _as_enlarged(part: Any) -> Any:
     """Return a tensor that `expand` has stretched as an enlarged part, if it needs no gradient of
     its own; any other part as it is."""
-    if isinstance(part, EnlargedPart) or not are_tensors(part) or part.layout != torch.strided:
+    if not are_tensors(part) or part.layout is not torch.strided or part.dim() < 2:
         return part
-    if (part.requires_grad and torch.is_grad_enabled()) or part.dim() < 2:
+    if (part.requires_grad and torch.is_grad_enabled()) or 0 not in part.stride()[:-1]:
         return part
-    if not can_read() or 0 not in part.stride()[:-1] or not part.numel():
+    if not can_read() or not part.numel() or not is_worth_deciding(part.numel()):
         return part
     places = [slice(0, 1) if step == 0 else slice(None) for step in part.stride()[:-1]]
     return EnlargedPart(part[tuple(places)], part.shape)
 
 
-def _can_be_joined(shapes: Sequence[torch.Size], head: nn.Linear, dim: int) -> bool:
-    """Return whether parts of these shapes are concatenated along the last dimension to the input
-    of a layer."""
+def _columns(parts: list[Any], head: nn.Linear, dim: int) -> list[_Columns] | None:
+    """Return the columns of a layer's weight with the parts that each is multiplied by; None where
+    the layer is to be called with the concatenation."""
+    enlarged = [part for part in parts if type(part) is EnlargedPart]
+    if not _may_save(enlarged, head) or not can_read():
+        return None
+    sources = [part.source if type(part) is EnlargedPart else part for part in parts]
+    if not _can_be_multiplied(sources, head) or not _can_be_joined(parts, head, dim):
+        return None
+    if any(part.is_outdated() for part in enlarged):
+        return None  # which the reference reports
+    row_count = math.prod(parts[0].shape[:-1])
+    chosen = [type(part) is EnlargedPart and _pays(part, row_count, head) for part in parts]
+    saved = sum(
+        (row_count - part.row_count()) * part.shape[-1]
+        for part, is_chosen in zip(parts, chosen, strict=True)
+        if is_chosen
+    )
+    if saved * head.out_features < _LEAST_SAVED and not are_kernels_forced():
+        return None
+    return _grouped(parts, chosen) if saved > 0 else None
+
+
+def _may_save(enlarged: Sequence[EnlargedPart], head: nn.Linear) -> bool:
+    """Return whether the parts are large enough, whatever their sources: a quick test, since small
+    ones are most in need of it."""
+    most = sum(part.shape.numel() for part in enlarged) * head.out_features
+    return most >= _LEAST_SAVED or are_kernels_forced()
+
+
+def _can_be_joined(parts: Sequence[Any], head: nn.Linear, dim: int) -> bool:
+    """Return whether parts are concatenated along the last dimension to the input of a layer."""
+    shapes = [part.shape for part in parts]
     first = shapes[0]
     if type(dim) is not int or len(first) < 2 or dim not in (-1, len(first) - 1):
         return False
@@ -160,13 +172,7 @@ def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear) -> bool:
     )
 
 
-def _are_outdated(parts: Sequence[Any]) -> bool:
-    """Return whether the source of an enlarged part was changed in place, which the reference
-    reports."""
-    return any(isinstance(part, EnlargedPart) and part.is_outdated() for part in parts)
-
-
-def _part_pays(part: EnlargedPart, row_count: int, head: nn.Linear) -> bool:
+def _pays(part: EnlargedPart, row_count: int, head: nn.Linear) -> bool:
     """Return whether the multiplications that a small product saves are more than what it takes to
     enlarge and add it, and its memory is no more than that of the enlarged part."""
     small = part.row_count()
