@@ -153,7 +153,11 @@ ENLARGED: Drawn = {
         )
     ),
     "dim": lambda _: CHANCE.choice((-1, 1, 2)),
-    "x": like(3, 1, -1),
+    "matrix": like(-1, 3),
+    "shape": lambda shape: CHANCE.choice(((-1, shape[-1]), (1, 5, shape[-1]), (2, -1, shape[-1]))),
+    "number": lambda _: CHANCE.choice((-1, 6, 9)),
+    "width": lambda shape: CHANCE.choice((-1, shape[-1])),
+    "x": like_some((3, 1, -1), (3, -1)),
     "sizes": lambda _: CHANCE.choice(((3, 4, -1), (2, 3, 4, -1))),
     "other": like(3, 4, -1),
     "repeats": lambda _: CHANCE.choice(((1, 4, 1), (4, 1, 1), (2, 1, 4, 1), (1, 1, 2))),

@@ -16,6 +16,7 @@ from regraft.ops import (  # noqa: E402
     expanded_part,
     implementation,
     interleaved_part,
+    interleaved_rows_part,
     linear_of_parts,
     repeated_part,
     rows_part,
@@ -53,6 +54,11 @@ LAYOUTS: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any], Callab
         ((4, 3),),
         lambda h: [h.repeat_interleave(4, dim=0), h.repeat(4, 1)],
         lambda h: [interleaved_part(h, 4, 0), repeated_part(h, (4, 1))],
+    ),
+    "all pairs of rows, by columns": (
+        ((4, 3),),
+        lambda h: [h.repeat(1, 4).view(16, -1), h.repeat(4, 1)],
+        lambda h: [interleaved_rows_part(h, 4, 16, -1), repeated_part(h, (4, 1))],
     ),
     "as many copies as a tensor says": (
         ((3, 4), (6, 2)),
@@ -130,6 +136,47 @@ def test_results_and_both_derivatives(name: str, bias: bool) -> None:
         assert result.is_contiguous() and not result._is_view()
         result += 1  # shares its memory with nothing
         torch.testing.assert_close(linear_of_parts(target(*leaves), layer), ours[0])
+
+
+@pytest.mark.parametrize("shape", [None, (4, -1, 6), (2, 2, 4, 6)])
+def test_a_matrix_instead_of_a_layer(shape: Any) -> None:
+    h = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    matrix = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    options = {"matrix": matrix, "shape": shape}
+
+    def source() -> Any:
+        pairs = torch.cat([h.repeat(1, 4).view(16, -1), h.repeat(4, 1)], 1)
+        return (pairs if shape is None else pairs.view(shape)) @ matrix
+
+    def parts() -> Any:
+        return [interleaved_rows_part(h, 4, 16, -1), repeated_part(h, (4, 1))]
+
+    assert implementation("linear_of_parts", parts(), None, 1, **options) == "small-products"
+    ours = derivatives(lambda: linear_of_parts(parts(), None, 1, **options), (h, matrix))
+    for mine, other in zip(ours, derivatives(source, (h, matrix)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+    assert ours[0].is_contiguous() and not ours[0]._is_view()
+
+
+def test_matrices_that_are_left_to_the_composition() -> None:
+    h = torch.randn(4, 3)
+    parts = [interleaved_rows_part(h, 4, 16, -1), repeated_part(h, (4, 1))]
+    joined = torch.cat([h.repeat_interleave(4, 0), h.repeat(4, 1)], 1)
+    for matrix, shape in (
+        (torch.randn(6), None),
+        (torch.randn(5, 6, 2), None),
+        (torch.randn(12, 2), (8, 12)),
+        (torch.randn(6, 2), (16, -1)),
+        (torch.randn(6, 2), [16, 6]),
+    ):
+        options = {"matrix": matrix, "shape": shape}
+        assert implementation("linear_of_parts", parts, None, 1, **options) == "reference"
+        expected = (joined if shape is None else joined.view(shape)) @ matrix
+        torch.testing.assert_close(linear_of_parts(parts, None, 1, **options), expected)
+    with pytest.raises(RuntimeError):
+        linear_of_parts(parts, None, 1, matrix=torch.randn(7, 2))
+    with pytest.raises(RuntimeError):
+        linear_of_parts(parts, None, 1, matrix=torch.randn(6, 2), shape=(3, -1, 6))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -277,6 +324,8 @@ def test_what_is_no_part_is_the_tensor() -> None:
         (interleaved_part(x, 2, 1), x.repeat_interleave(2, 1)),
         (interleaved_part(x, 0, 0), x[:0]),
         (interleaved_part(x, 2, None), x.repeat_interleave(2)),
+        (interleaved_rows_part(x, 2, 3, 8), x.repeat(1, 2)),
+        (interleaved_rows_part(x[:, :0], 2, 3, 0), x[:, :0]),
         (expanded_part(x[:, :1], (3, 4)), x[:, :1].expand(3, 4)),
         (expanded_part(torch.tensor(2.0), (3,)), torch.full((3,), 2.0)),
     ):

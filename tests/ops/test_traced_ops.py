@@ -77,6 +77,12 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "interleaved_part": lambda m, x: ops.linear_of_parts(
         [ops.interleaved_part(x[0, :3, :4], 2, 0), x[0, :, 4:]], m.q
     ),
+    "interleaved_rows_part": lambda m, x: ops.linear_of_parts(
+        [ops.interleaved_rows_part(x[0, :3, :4], 2, 6, -1), x[0, :, 4:]],
+        None,
+        matrix=WEIGHT.diag(),
+        shape=(2, 3, 8),
+    ),
     "interleaved_rotary": lambda m, x: ops.interleaved_rotary(x, x, x),
     "layer_norm": lambda m, x: ops.layer_norm(x, m.layer_norm),
     "linear_at": lambda m, x: ops.linear_at(x, m.q, -1),

@@ -17,6 +17,9 @@ def is_enlarged(value: Value) -> bool:
     node = value.node
     if node is None or value.origin == "phi":
         return False
+    if node.op == "view":
+        wide = node.args["input"].node
+        return wide is not None and wide.op == "repeat"
     return node.op in _ENLARGING or (node.op == "py.item" and _may_read_rows(node))
 
 

@@ -31,6 +31,7 @@ from regraft.ops.diagonal import product_trace as product_trace
 from regraft.ops.dropout_add_layer_norm import dropout_add_layer_norm as dropout_add_layer_norm
 from regraft.ops.enlarged_parts import expanded_part as expanded_part
 from regraft.ops.enlarged_parts import interleaved_part as interleaved_part
+from regraft.ops.enlarged_parts import interleaved_rows_part as interleaved_rows_part
 from regraft.ops.enlarged_parts import repeated_part as repeated_part
 from regraft.ops.enlarged_parts import rows_part as rows_part
 from regraft.ops.experts import experts as experts

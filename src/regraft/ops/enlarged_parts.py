@@ -140,6 +140,35 @@ def interleaved_part_implementation(x: Any, repeats: Any, dim: Any) -> str:
     return "postponed" if is_count and bool((repeats > 0).all()) else "reference"
 
 
+def interleaved_rows_part(x: Any, repeats: Any, rows: Any, width: Any) -> Any:
+    """Return `x.repeat(1, repeats).view(rows, width)` for `linear_of_parts`, which uses what `x`
+    was before: each row of a matrix several times.
+
+    As `expanded_part`; it is the tensor where the view does not have the rows of `x`.
+    """
+    if interleaved_rows_part_implementation(x, repeats, rows, width) == "postponed":
+        return _part_of_rows(x, torch.arange(len(x)).repeat_interleave(repeats))
+    return interleaved_rows_part_reference(x, repeats, rows, width)
+
+
+def interleaved_rows_part_reference(x: Any, repeats: Any, rows: Any, width: Any) -> Any:
+    """Repeat the columns of a matrix, and view them as rows."""
+    return x.repeat(1, repeats).view(rows, width)
+
+
+def interleaved_rows_part_implementation(x: Any, repeats: Any, rows: Any, width: Any) -> str:
+    """Name the implementation for these arguments: "postponed" or "reference"."""
+    known = _sizes_of(x, (1, repeats))
+    if known is None or x.dim() != 2 or repeats < 1:
+        return "reference"
+    count, columns = known[0]
+    if (rows, width) not in ((count * repeats, columns), (count * repeats, -1), (-1, columns)):
+        return "reference"
+    if not is_worth_deciding(count * repeats * columns) or not _can_postpone(x):
+        return "reference"
+    return "reference" if x.is_inference() else "postponed"
+
+
 def rows_part(x: Any, index: Any, *, wraps: bool = True) -> Any:
     """Return `x[index]` for `linear_of_parts`, which may multiply all rows of `x` before it reads
     these.

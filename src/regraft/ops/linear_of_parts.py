@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -38,9 +38,11 @@ class _Columns:
     part: EnlargedPart | None = None
 
 
-def linear_of_parts(parts: Sequence[Any], layer: Any, dim: int = -1) -> torch.Tensor:
-    """Return `layer(torch.cat(parts, dim))`, where parts may be those that `expanded_part`,
-    `repeated_part` and `rows_part` give.
+def linear_of_parts(
+    parts: Sequence[Any], layer: Any, dim: int = -1, *, matrix: Any = None, shape: Any = None
+) -> torch.Tensor:
+    """Return `layer(torch.cat(parts, dim))`, or `torch.cat(parts, dim) @ matrix`, where parts may
+    be those that `expanded_part`, `repeated_part`, `interleaved_part` and `rows_part` give.
 
     Shapes: the parts are `(..., K_i)`, and the result is `(..., out_features)`. A Linear layer of a
     concatenation is the sum of its columns' products with the parts: that of an enlarged part is
@@ -48,27 +50,56 @@ def linear_of_parts(parts: Sequence[Any], layer: Any, dim: int = -1) -> torch.Te
     a Sequential that begins with one. One that has hooks, is wrapped, quantised or of another class
     is called with the concatenation, as before. So is any layer where this is not faster, in half
     precision, under autocast, and where the call is traced or compiled.
+
+    matrix  a tensor `(K, N)` instead of a layer, for which the layer is None
+    shape   the concatenation is viewed in this shape before it is multiplied by the matrix
     """
     known = _with_enlarged(parts)
-    head = None if known is None else _head_of(layer)
+    head = None if known is None else _head_of(layer, matrix, shape)
     columns = None if known is None or head is None else _columns(known, head, dim)
     if head is None or columns is None:
-        return linear_of_parts_reference(parts, layer, dim)
-    result = _sum_of_products(columns, head, _common_shape(parts))
-    return result if head is layer else _call_tail(layer, result)
+        return linear_of_parts_reference(parts, layer, dim, matrix=matrix, shape=shape)
+    result = _sum_of_products(columns, head, parts[0].shape)
+    if matrix is None:
+        return result if head is layer else _call_tail(layer, result)
+    return result if shape is None else _viewed(result, shape)
 
 
-def linear_of_parts_reference(parts: Sequence[Any], layer: Any, dim: int = -1) -> torch.Tensor:
+def linear_of_parts_reference(
+    parts: Sequence[Any], layer: Any, dim: int = -1, *, matrix: Any = None, shape: Any = None
+) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    result: torch.Tensor = layer(torch.cat(whole_parts(parts), dim))
+    joined = torch.cat(whole_parts(parts), dim)
+    result: torch.Tensor
+    if matrix is None:
+        result = layer(joined)
+    else:
+        result = torch.matmul(joined if shape is None else joined.view(shape), matrix)
     return result
 
 
-def linear_of_parts_implementation(parts: Sequence[Any], layer: Any, dim: int = -1) -> str:
+def linear_of_parts_implementation(
+    parts: Sequence[Any], layer: Any, dim: int = -1, *, matrix: Any = None, shape: Any = None
+) -> str:
     """Name the implementation for these arguments: "small-products" or "reference"."""
-    known, head = _with_enlarged(parts), _head_of(layer)
+    known, head = _with_enlarged(parts), _head_of(layer, matrix, shape)
     columns = None if known is None or head is None else _columns(known, head, dim)
     return "reference" if columns is None else "small-products"
+
+
+class _Weights(NamedTuple):
+    """A matrix that the parts are multiplied by, with the names of a Linear layer."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    @property
+    def in_features(self) -> int:
+        return self.weight.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        return self.weight.shape[0]
 
 
 def whole_parts(parts: Sequence[Any]) -> Any:
@@ -78,12 +109,24 @@ def whole_parts(parts: Sequence[Any]) -> Any:
     return [part.tensor() if isinstance(part, EnlargedPart) else part for part in parts]
 
 
-def _head_of(layer: Any) -> Any:
-    """Return the plain Linear layer that is `layer`, or that a plain Sequential calls first; None
-    where there is none."""
-    if type(layer) is nn.Sequential and len(layer) and is_plain(layer, nn.Sequential):
-        layer = next(iter(layer))
-    return layer if is_plain(layer, nn.Linear) else None
+def _head_of(layer: Any, matrix: Any, shape: Any) -> Any:
+    """Return the plain Linear layer that is `layer`, or that a plain Sequential calls first, or the
+    weights that are a plain matrix; None where there is none, or where the shape of the product is
+    not that of its operand's rows."""
+    if matrix is None:
+        if type(layer) is nn.Sequential and len(layer) and is_plain(layer, nn.Sequential):
+            layer = next(iter(layer))
+        return layer if is_plain(layer, nn.Linear) else None
+    if not are_tensors(matrix) or matrix.dim() != 2:
+        return None
+    keeps_rows = shape is None or (type(shape) is tuple and shape[-1:] == matrix.shape[:1])
+    return _Weights(matrix.t(), None) if keeps_rows else None
+
+
+def _viewed(result: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return a product, which no other code has, with its rows in the shape of the operand."""
+    viewed: torch.Tensor = torch.ops.aten._unsafe_view(result, (*shape[:-1], result.shape[-1]))
+    return viewed
 
 
 def _call_tail(layers: nn.Sequential, result: torch.Tensor) -> torch.Tensor:
@@ -115,7 +158,7 @@ def _as_enlarged(part: Any) -> Any:
     return EnlargedPart(part[tuple(places)], part.shape)
 
 
-def _columns(parts: list[Any], head: nn.Linear, dim: int) -> list[_Columns] | None:
+def _columns(parts: list[Any], head: nn.Linear | _Weights, dim: int) -> list[_Columns] | None:
     """Return the columns of a layer's weight with the parts that each is multiplied by; None where
     the layer is to be called with the concatenation."""
     enlarged = [part for part in parts if type(part) is EnlargedPart]
@@ -138,14 +181,14 @@ def _columns(parts: list[Any], head: nn.Linear, dim: int) -> list[_Columns] | No
     return _grouped(parts, chosen) if saved > 0 else None
 
 
-def _may_save(enlarged: Sequence[EnlargedPart], head: nn.Linear) -> bool:
+def _may_save(enlarged: Sequence[EnlargedPart], head: nn.Linear | _Weights) -> bool:
     """Return whether the parts are large enough, whatever their sources: a quick test, since small
     ones are most in need of it."""
     most = sum(part.shape.numel() for part in enlarged) * head.out_features
     return most >= _LEAST_SAVED or are_kernels_forced()
 
 
-def _can_be_joined(parts: Sequence[Any], head: nn.Linear, dim: int) -> bool:
+def _can_be_joined(parts: Sequence[Any], head: nn.Linear | _Weights, dim: int) -> bool:
     """Return whether parts are concatenated along the last dimension to the input of a layer."""
     shapes = [part.shape for part in parts]
     first = shapes[0]
@@ -156,7 +199,7 @@ def _can_be_joined(parts: Sequence[Any], head: nn.Linear, dim: int) -> bool:
     return sum(shape[-1] for shape in shapes) == head.in_features
 
 
-def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear) -> bool:
+def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear | _Weights) -> bool:
     """Return whether products of the tensors and a layer's weight are as exact as that of the
     concatenation."""
     weight, dtype = head.weight, head.weight.dtype
@@ -172,7 +215,7 @@ def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear) -> bool:
     )
 
 
-def _pays(part: EnlargedPart, row_count: int, head: nn.Linear) -> bool:
+def _pays(part: EnlargedPart, row_count: int, head: nn.Linear | _Weights) -> bool:
     """Return whether the multiplications that a small product saves are more than what it takes to
     enlarge and add it, and its memory is no more than that of the enlarged part."""
     small = part.row_count()
@@ -205,7 +248,7 @@ def _grouped(parts: Sequence[Any], chosen: Sequence[bool]) -> list[_Columns]:
 
 
 def _sum_of_products(
-    columns: Sequence[_Columns], head: nn.Linear, shape: torch.Size
+    columns: Sequence[_Columns], head: nn.Linear | _Weights, shape: torch.Size
 ) -> torch.Tensor:
     """Return the sum of the products, and the bias, as a new tensor of the shape of the result.
 
@@ -252,9 +295,3 @@ def _as_new(result: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     if result.shape != shape:
         return result.expand(shape).clone(memory_format=torch.contiguous_format)
     return result.clone() if result._is_view() else result.contiguous()
-
-
-def _common_shape(parts: Sequence[Any]) -> torch.Size:
-    """Return the shape of the first part."""
-    shape: torch.Size = parts[0].shape
-    return shape

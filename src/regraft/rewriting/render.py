@@ -223,7 +223,7 @@ class Renderer:
             return self._path_text(value)
         if value.origin == "global":
             return self._global_text(value)
-        if value.node is not None and _is_gathered(value.node):
+        if value.node is not None and is_gathered(value.node):
             return self._gathered_text(value)
         attribute = value.attribute()
         if attribute is not None and not (self._is_in_root(value) and self._is_written(value)):
@@ -432,7 +432,7 @@ class Renderer:
         return Withheld(reason, self.match.root.statement.node.lineno)
 
 
-def _is_gathered(node: Node) -> bool:
+def is_gathered(node: Node) -> bool:
     """Return whether a node makes a tuple of several arguments of a call."""
     return node.op == "py.tuple" and isinstance(node.expr, ast.Call)
 

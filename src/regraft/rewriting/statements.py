@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from regraft.matching.constants import number_of
 from regraft.matching.result import Match
 from regraft.rewriting.checks import MatchChecks
-from regraft.rewriting.render import Renderer
+from regraft.rewriting.render import Renderer, is_gathered
 from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 
@@ -130,13 +130,28 @@ class StatementRewriter(MatchChecks):
 
     def _only_feeds_match(self, node: Node) -> bool:
         """Return whether a node has no effect, is no input of the pattern, and is used by matched
-        nodes only, directly or through other such nodes."""
+        nodes only, directly or through other such nodes. Arguments that a matched node takes as a
+        tuple count although they are an input: the kernel call is given them one by one."""
+        if is_gathered(node):
+            return self.matched.issuperset(node.output.every_use())
         is_pure = node.op in _PURE_OPS or number_of(node.output) is not None
-        if not is_pure or node.effect or node.output in self.match.bindings.values():
+        if node.effect or node.output in self.match.bindings.values():
+            return False
+        if not is_pure and not self._is_argument(node):
             return False
         return all(
             use in self.matched or self._only_feeds_match(use) for use in node.output.every_use()
         )
+
+    def _is_argument(self, node: Node) -> bool:
+        """Return whether a node computes nothing but a number for the arguments that a matched node
+        takes as a tuple, and the kernel call can repeat its text."""
+        uses = node.output.every_use()
+        if not uses or not all(map(is_gathered, uses)) or not isinstance(node.expr, ast.expr):
+            return False
+        span = self.source.span(node.expr)
+        renderer = Renderer(self.match, self.imports, span, (), {})
+        return renderer.recomputation(node.output) is not None
 
     def _unneeded_statements(self, removed: Sequence[Statement]) -> list[Statement]:
         """Return further statements, like `dtype = x.dtype`, that only compute something for
