@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
+from regraft.ops.plain import are_kernels_forced, are_tensors, can_read, versions_of
 
 # Elements of an enlarged tensor below which hardly any layer takes longer than the decisions.
 _LEAST_ENLARGED = 1 << 12
@@ -54,7 +54,7 @@ class EnlargedPart:
 
     def row_count(self) -> int:
         """Return the number of rows of the small tensor."""
-        return self.source.numel() // self.source.shape[-1]
+        return math.prod(self.source.shape[:-1])
 
 
 def expanded_part(x: Any, sizes: Any) -> Any:
@@ -158,10 +158,10 @@ def interleaved_rows_part_reference(x: Any, repeats: Any, rows: Any, width: Any)
 
 def interleaved_rows_part_implementation(x: Any, repeats: Any, rows: Any, width: Any) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
-    known = _sizes_of(x, (1, repeats))
-    if known is None or x.dim() != 2 or repeats < 1:
+    pair = _sizes_of(x, (1, repeats))
+    if pair is None or x.dim() != 2 or repeats < 1:
         return "reference"
-    count, columns = known[0]
+    count, columns = pair[0]
     if (rows, width) not in ((count * repeats, columns), (count * repeats, -1), (-1, columns)):
         return "reference"
     if not is_worth_deciding(count * repeats * columns) or not _can_postpone(x):
@@ -214,7 +214,8 @@ def _in_graph(x: torch.Tensor) -> torch.Tensor:
 
 def _version(source: torch.Tensor, index: torch.Tensor | None) -> int:
     """Return the sum of the version counters of two tensors, which only grow."""
-    return source._version if index is None else source._version + index._version
+    versions = versions_of((source, index))
+    return sum(versions)
 
 
 def _can_postpone(x: torch.Tensor) -> bool:
@@ -252,10 +253,10 @@ def _sizes_of(x: Any, sizes: Any) -> tuple[list[int], list[int]] | None:
 
 def _expanded_shape(x: Any, sizes: Any) -> torch.Size | None:
     """Return the shape of `x.expand(sizes)`; None where it needs a look of PyTorch, or is small."""
-    known = _sizes_of(x, sizes)
-    if known is None:
+    pair = _sizes_of(x, sizes)
+    if pair is None:
         return None
-    shape, wanted = known
+    shape, wanted = pair
     added = len(shape) - x.dim()
     for place, (source, size) in enumerate(zip(shape, wanted, strict=True)):
         if size == -1 and place >= added:
@@ -269,20 +270,20 @@ def _expanded_shape(x: Any, sizes: Any) -> torch.Size | None:
 def _repeats_rows(x: Any, repeats: Any) -> bool:
     """Return whether `x.repeat(repeats)` repeats the first dimension of several, no other one, and
     is not small."""
-    known = _sizes_of(x, repeats)
-    if known is None or len(known[0]) != x.dim() or x.dim() < 2:
+    pair = _sizes_of(x, repeats)
+    if pair is None or len(pair[0]) != x.dim() or x.dim() < 2:
         return False
-    first, *others = known[1]
-    return first > 0 and set(others) == {1} and is_worth_deciding(first * x.numel())
+    first, *inner_counts = pair[1]
+    return first > 0 and set(inner_counts) == {1} and is_worth_deciding(first * x.numel())
 
 
 def _repeated_shape(x: Any, repeats: Any) -> torch.Size | None:
     """Return the shape of `x.repeat(repeats)`; None where that has a dimension of more than one, or
     the last one, several times, or is small."""
-    known = _sizes_of(x, repeats)
-    if known is None or known[1][-1] != 1:
+    pair = _sizes_of(x, repeats)
+    if pair is None or pair[1][-1] != 1:
         return None
-    pairs = list(zip(*known, strict=True))
+    pairs = list(zip(*pair, strict=True))
     if any(count < 1 or (size > 1 and count > 1) for size, count in pairs):
         return None
     shape = torch.Size([size * count for size, count in pairs])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -54,9 +55,9 @@ def linear_of_parts(
     matrix  a tensor `(K, N)` instead of a layer, for which the layer is None
     shape   the concatenation is viewed in this shape before it is multiplied by the matrix
     """
-    known = _with_enlarged(parts)
-    head = None if known is None else _head_of(layer, matrix, shape)
-    columns = None if known is None or head is None else _columns(known, head, dim)
+    described = _with_enlarged(parts)
+    head = None if described is None else _head_of(layer, matrix, shape)
+    columns = None if described is None or head is None else _columns(described, head, dim)
     if head is None or columns is None:
         return linear_of_parts_reference(parts, layer, dim, matrix=matrix, shape=shape)
     result = _sum_of_products(columns, head, parts[0].shape)
@@ -82,8 +83,8 @@ def linear_of_parts_implementation(
     parts: Sequence[Any], layer: Any, dim: int = -1, *, matrix: Any = None, shape: Any = None
 ) -> str:
     """Name the implementation for these arguments: "small-products" or "reference"."""
-    known, head = _with_enlarged(parts), _head_of(layer, matrix, shape)
-    columns = None if known is None or head is None else _columns(known, head, dim)
+    described, head = _with_enlarged(parts), _head_of(layer, matrix, shape)
+    columns = None if described is None or head is None else _columns(described, head, dim)
     return "reference" if columns is None else "small-products"
 
 
@@ -95,11 +96,11 @@ class _Weights(NamedTuple):
 
     @property
     def in_features(self) -> int:
-        return self.weight.shape[1]
+        return int(self.weight.shape[1])
 
     @property
     def out_features(self) -> int:
-        return self.weight.shape[0]
+        return int(self.weight.shape[0])
 
 
 def whole_parts(parts: Sequence[Any]) -> Any:
@@ -141,8 +142,8 @@ def _call_tail(layers: nn.Sequential, result: torch.Tensor) -> torch.Tensor:
 def _with_enlarged(parts: Sequence[Any]) -> list[Any] | None:
     """Return the parts, with tensors that `expand` has stretched as enlarged parts if they need no
     gradient; None where no part is enlarged."""
-    known = [part if type(part) is EnlargedPart else _as_enlarged(part) for part in parts]
-    return known if any(type(part) is EnlargedPart for part in known) else None
+    described = [part if type(part) is EnlargedPart else _as_enlarged(part) for part in parts]
+    return described if any(type(part) is EnlargedPart for part in described) else None
 
 
 def _as_enlarged(part: Any) -> Any:
@@ -167,24 +168,19 @@ def _columns(parts: list[Any], head: nn.Linear | _Weights, dim: int) -> list[_Co
     sources = [part.source if type(part) is EnlargedPart else part for part in parts]
     if not _can_be_multiplied(sources, head) or not _can_be_joined(parts, head, dim):
         return None
-    if any(part.is_outdated() for part in enlarged):
+    if any(map(EnlargedPart.is_outdated, enlarged)):
         return None  # which the reference reports
-    row_count = math.prod(parts[0].shape[:-1])
-    chosen = [type(part) is EnlargedPart and _pays(part, row_count, head) for part in parts]
-    saved = sum(
-        (row_count - part.row_count()) * part.shape[-1]
-        for part, is_chosen in zip(parts, chosen, strict=True)
-        if is_chosen
-    )
-    if saved * head.out_features < _LEAST_SAVED and not are_kernels_forced():
+    chosen = [type(part) is EnlargedPart and _pays(part, head) for part in parts]
+    saved = sum(map(_saved_elements, compress(parts, chosen))) * head.out_features
+    if saved <= 0 or (saved < _LEAST_SAVED and not are_kernels_forced()):
         return None
-    return _grouped(parts, chosen) if saved > 0 else None
+    return _grouped(parts, chosen)
 
 
 def _may_save(enlarged: Sequence[EnlargedPart], head: nn.Linear | _Weights) -> bool:
     """Return whether the parts are large enough, whatever their sources: a quick test, since small
     ones are most in need of it."""
-    most = sum(part.shape.numel() for part in enlarged) * head.out_features
+    most = sum(math.prod(part.shape) for part in enlarged) * head.out_features
     return most >= _LEAST_SAVED or are_kernels_forced()
 
 
@@ -196,7 +192,7 @@ def _can_be_joined(parts: Sequence[Any], head: nn.Linear | _Weights, dim: int) -
         return False
     if any(shape[:-1] != first[:-1] for shape in shapes):
         return False
-    return sum(shape[-1] for shape in shapes) == head.in_features
+    return bool(sum(shape[-1] for shape in shapes) == head.in_features)
 
 
 def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear | _Weights) -> bool:
@@ -215,15 +211,19 @@ def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear | _Weights) -> bo
     )
 
 
-def _pays(part: EnlargedPart, row_count: int, head: nn.Linear | _Weights) -> bool:
+def _pays(part: EnlargedPart, head: nn.Linear | _Weights) -> bool:
     """Return whether the multiplications that a small product saves are more than what it takes to
     enlarge and add it, and its memory is no more than that of the enlarged part."""
-    small = part.row_count()
     if part.index is not None and head.out_features > head.in_features:
         return False
     if are_kernels_forced():
         return True
-    return (row_count - small) * part.shape[-1] >= _LEAST_PART_WIDTH * row_count
+    return bool(_saved_elements(part) >= _LEAST_PART_WIDTH * math.prod(part.shape[:-1]))
+
+
+def _saved_elements(part: EnlargedPart) -> int:
+    """Return how many elements an enlarged part has more than its source."""
+    return int(math.prod(part.shape[:-1]) - part.row_count()) * int(part.shape[-1])
 
 
 def _grouped(parts: Sequence[Any], chosen: Sequence[bool]) -> list[_Columns]:

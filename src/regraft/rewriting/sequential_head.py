@@ -58,7 +58,7 @@ class SequentialHeadRewriter(Rewriter):
 def _container_path(match: Match, call: ast.Call) -> str | None:
     """Return the path of the Sequential that is called, such as `self.mlp`; None where it is no
     attribute of the instance."""
-    path = dotted(call.func)
+    path = dotted(call.func) if isinstance(call.func, ast.Attribute) else None
     if path is None or path[0] != match.body.receiver or not path[1]:
         return None
     return f"self.{path[1]}"
