@@ -34,7 +34,7 @@ from regraft.matching.result import Condition, Holds, Match, NoMatch, Skips, Tes
 from regraft.matching.soundness import unmet_condition, unsoundness, with_conditions
 from regraft.matching.uses import is_branching, writes_privately
 from regraft.structure.activations import RUN_TIME_TESTS
-from regraft.structure.calls import changes_input
+from regraft.structure.calls import changes_input, own_op
 from regraft.structure.model import Body, Node, Structure, Value
 from regraft.structure.module import Module
 
@@ -48,7 +48,8 @@ def find(
     without a match."""
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
-    called_names = {node.spelling for node in body.index.get("call", ())}
+    spellings = [node.spelling for node in body.index.get("call", ())]
+    called_names = {*spellings, *map(own_op, spellings)}
     for op, name in required_calls(pattern, where):
         if op not in body.index or (name and name not in called_names):
             return

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -40,7 +40,7 @@ class Imports:
         """
         spellings = [
             local + qualified[len(qualified_name) :]
-            for local, qualified_name in self.names.qualified.items()
+            for local, qualified_name in self._qualified_names()
             if qualified == qualified_name or qualified.startswith(qualified_name + ".")
         ]
         if spellings:
@@ -56,6 +56,13 @@ class Imports:
         local = f"regraft_{name}" if self._is_occupied(name) else name
         self.local_names[qualified] = local
         return local
+
+    def _qualified_names(self) -> Iterator[tuple[str, str]]:
+        """Yield the names that the file imports with their qualified names, those of
+        `regraft.ops` also for ops vendored beside the model."""
+        for local, qualified_name in self.names.qualified.items():
+            module, _, name = qualified_name.rpartition(".")
+            yield local, f"regraft.ops.{name}" if module.endswith("regraft_ops") else qualified_name
 
     @cached_property
     def obstacle(self) -> str:
