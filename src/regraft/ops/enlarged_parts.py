@@ -86,12 +86,12 @@ def repeated_part(x: Any, repeats: Any) -> Any:
     As `expanded_part`; it is the repeated tensor where a dimension of more than one, other than the
     first, is repeated.
     """
+    shape = _repeated_shape(x, repeats)
+    if shape is not None and _can_postpone(x) and not x.is_inference():
+        return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
     if repeated_part_implementation(x, repeats) == "reference":
         return repeated_part_reference(x, repeats)
-    shape = _repeated_shape(x, repeats)
-    if shape is None:
-        return _part_of_rows(x, torch.arange(len(x)).repeat(repeats[0]))
-    return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
+    return _part_of_rows(x, torch.arange(len(x)).repeat(repeats[0]))
 
 
 def repeated_part_reference(x: Any, repeats: Any) -> Any:
@@ -242,12 +242,14 @@ def _sizes_of(x: Any, sizes: Any) -> tuple[list[int], list[int]] | None:
     traces, which would keep what was asked of sizes."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_tensors(x):
         return None
-    numbers = [sizes] if type(sizes) is int else list(sizes)
-    shape = [1] * (len(numbers) - x.dim()) + list(x.shape)
+    numbers, shape = [sizes] if type(sizes) is int else list(sizes), list(x.shape)
+    if len(numbers) != len(shape):
+        shape = [1] * (len(numbers) - len(shape)) + shape
     if len(numbers) != len(shape) or not x.dim():
         return None
-    if any(type(number) is not int for number in (*shape, *numbers)):
-        return None
+    for number in (*shape, *numbers):
+        if type(number) is not int:
+            return None
     return shape, numbers
 
 
@@ -283,8 +285,10 @@ def _repeated_shape(x: Any, repeats: Any) -> torch.Size | None:
     pair = _sizes_of(x, repeats)
     if pair is None or pair[1][-1] != 1:
         return None
-    pairs = list(zip(*pair, strict=True))
-    if any(count < 1 or (size > 1 and count > 1) for size, count in pairs):
-        return None
-    shape = torch.Size([size * count for size, count in pairs])
-    return shape if is_worth_deciding(shape.numel()) else None
+    shape, counts = pair
+    for place, count in enumerate(counts):
+        if count != 1:
+            if count < 1 or shape[place] != 1:
+                return None
+            shape[place] = count
+    return torch.Size(shape) if is_worth_deciding(math.prod(shape)) else None

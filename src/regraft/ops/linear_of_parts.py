@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -23,19 +22,16 @@ _LEAST_SAVED = 1 << 21
 _SUMMED_PARTS = (torch.float32, torch.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Columns:
+class _Columns(NamedTuple):
     """The parts whose product with their columns of the weight is computed at once.
 
     tensors    one small tensor, or tensors that are concatenated
     width      the number of columns
-    place      the number of the first column
     part       what enlarges the product; None for a product of the full size
     """
 
     tensors: tuple[torch.Tensor, ...]
     width: int
-    place: int
     part: EnlargedPart | None = None
 
 
@@ -165,8 +161,7 @@ def _columns(parts: list[Any], head: nn.Linear | _Weights, dim: int) -> list[_Co
     enlarged = [part for part in parts if type(part) is EnlargedPart]
     if not _may_save(enlarged, head) or not can_read():
         return None
-    sources = [part.source if type(part) is EnlargedPart else part for part in parts]
-    if not _can_be_multiplied(sources, head) or not _can_be_joined(parts, head, dim):
+    if not _can_be_multiplied(parts, head) or not _can_be_joined(parts, head, dim):
         return None
     if any(map(EnlargedPart.is_outdated, enlarged)):
         return None  # which the reference reports
@@ -186,29 +181,36 @@ def _may_save(enlarged: Sequence[EnlargedPart], head: nn.Linear | _Weights) -> b
 
 def _can_be_joined(parts: Sequence[Any], head: nn.Linear | _Weights, dim: int) -> bool:
     """Return whether parts are concatenated along the last dimension to the input of a layer."""
-    shapes = [part.shape for part in parts]
-    first = shapes[0]
-    if type(dim) is not int or len(first) < 2 or dim not in (-1, len(first) - 1):
+    rows = parts[0].shape[:-1]
+    if type(dim) is not int or not rows or dim not in (-1, len(rows)):
         return False
-    if any(shape[:-1] != first[:-1] for shape in shapes):
-        return False
-    return bool(sum(shape[-1] for shape in shapes) == head.in_features)
+    width = 0
+    for part in parts:
+        shape = part.shape
+        if shape[:-1] != rows:
+            return False
+        width += shape[-1]
+    return width == head.in_features
 
 
-def _can_be_multiplied(sources: Sequence[Any], head: nn.Linear | _Weights) -> bool:
-    """Return whether products of the tensors and a layer's weight are as exact as that of the
+def _can_be_multiplied(parts: Sequence[Any], head: nn.Linear | _Weights) -> bool:
+    """Return whether products of the parts and a layer's weight are as exact as that of the
     concatenation."""
-    weight, dtype = head.weight, head.weight.dtype
+    dtype = head.weight.dtype
     if dtype not in _SUMMED_PARTS or torch.is_autocast_enabled("cpu"):
         return False
-    tensors = [*sources, weight] if head.bias is None else [*sources, weight, head.bias]
-    return are_tensors(*tensors) and all(
-        tensor.dtype is dtype
-        and tensor.is_cpu
-        and tensor.layout is torch.strided
-        and tensor.numel() > 0
-        for tensor in tensors
-    )
+    tensors = [part.source if type(part) is EnlargedPart else part for part in parts]
+    tensors.append(head.weight)
+    if head.bias is not None:
+        tensors.append(head.bias)
+    if not are_tensors(*tensors):
+        return False
+    for tensor in tensors:
+        if tensor.dtype is not dtype or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return False
+        if not tensor.numel():
+            return False
+    return True
 
 
 def _pays(part: EnlargedPart, head: nn.Linear | _Weights) -> bool:
@@ -230,20 +232,17 @@ def _grouped(parts: Sequence[Any], chosen: Sequence[bool]) -> list[_Columns]:
     """Return the parts with their columns: each chosen one alone, and neighbours of the others
     together."""
     groups: list[_Columns] = []
-    place = 0
     for part, is_chosen in zip(parts, chosen, strict=True):
         width = part.shape[-1]
         if is_chosen:
-            groups.append(_Columns((part.source,), width, place, part))
+            groups.append(_Columns((part.source,), width, part))
+            continue
+        tensor = part.tensor() if type(part) is EnlargedPart else part
+        if groups and groups[-1].part is None:
+            previous = groups.pop()
+            groups.append(_Columns((*previous.tensors, tensor), previous.width + width))
         else:
-            tensor = part.tensor() if isinstance(part, EnlargedPart) else part
-            previous = groups[-1] if groups else None
-            if previous is not None and previous.part is None:
-                tensors = (*previous.tensors, tensor)
-                groups[-1] = _Columns(tensors, previous.width + width, previous.place)
-            else:
-                groups.append(_Columns((tensor,), width, place))
-        place += width
+            groups.append(_Columns((tensor,), width))
     return groups
 
 
@@ -255,36 +254,37 @@ def _sum_of_products(
     The bias is added to the smallest product.
     """
     weights = head.weight.split([group.width for group in columns], 1)
-    pairs = list(zip(columns, weights, strict=True))
-    smallest = min(columns, key=lambda group: group.tensors[0].numel() // group.width)
-    products = []
-    for group, weight in pairs:
-        x = group.tensors[0] if len(group.tensors) == 1 else torch.cat(group.tensors, -1)
-        bias = head.bias if group is smallest else None
-        products.append((group, functional.linear(x, weight, bias)))
-    # large products first, so that others are added to them in place
-    products.sort(key=lambda pair: pair[0].part is not None and pair[0].part.index is None)
-    result: torch.Tensor | None = None
-    for group, product in products:
-        result = _added(result, _enlarged_rows(product, group.part), shape)
-    assert result is not None
-    return _as_new(result, torch.Size((*shape[:-1], head.out_features)))
+    row_counts = [group.tensors[0].numel() // group.width for group in columns]
+    smallest = row_counts.index(min(row_counts))
+    large: list[torch.Tensor] = []
+    broadcast: list[torch.Tensor] = []
+    for number, (tensors, _, part) in enumerate(columns):
+        x = tensors[0] if len(tensors) == 1 else torch.cat(tensors, -1)
+        bias = head.bias if number == smallest else None
+        product = functional.linear(x, weights[number], bias)
+        if part is None:
+            large.append(product)
+        elif part.index is None:
+            broadcast.append(product)
+        else:
+            large.append(_rows_of(product, part.index))
+    first, *further = (*large, *broadcast)  # the others are added to a large one in place
+    for product in further:
+        first = _added(first, product, shape)
+    return _as_new(first, torch.Size((*shape[:-1], head.out_features)))
 
 
-def _enlarged_rows(product: torch.Tensor, part: EnlargedPart | None) -> torch.Tensor:
-    """Return the rows of a product that an index names; a product of another part as it is."""
-    if part is None or part.index is None:
-        return product
-    index = part.index
+def _rows_of(product: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a product that an index names."""
+    if index.dim() == 1:
+        return product.index_select(0, index)
     rows = product.index_select(0, index.reshape(-1))
-    return rows if index.dim() == 1 else rows.reshape(index.shape + rows.shape[1:])
+    return rows.reshape(index.shape + rows.shape[1:])
 
 
-def _added(total: torch.Tensor | None, product: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _added(total: torch.Tensor, product: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """Return a sum with a further product, which may be broadcast; in place where the sum has the
     full size."""
-    if total is None:
-        return product
     if total.shape[:-1] == shape[:-1] and not total._is_view():
         return total.add_(product)
     return total + product
