@@ -133,4 +133,5 @@ def forward(self, h, row, col):
         home="regraft_ops",
     )
     assert "from regraft_ops import linear_of_parts, rows_part\n" in changed
-    assert "linear_of_parts([rows_part(h, row), rows_part(h, col)], self.fc, 1)" in changed
+    parts = "[rows_part(h, row, whole=True), rows_part(h, col, whole=True)]"
+    assert f"linear_of_parts({parts}, self.fc, 1)" in changed

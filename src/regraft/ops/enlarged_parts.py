@@ -91,7 +91,7 @@ def repeated_part(x: Any, repeats: Any) -> Any:
         return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
     if repeated_part_implementation(x, repeats) == "reference":
         return repeated_part_reference(x, repeats)
-    return _part_of_rows(x, torch.arange(len(x)).repeat(repeats[0]))
+    return _part_of_rows(x, _row_numbers(x).repeat(repeats[0]))
 
 
 def repeated_part_reference(x: Any, repeats: Any) -> Any:
@@ -115,7 +115,7 @@ def interleaved_part(x: Any, repeats: Any, dim: Any) -> Any:
     """
     if interleaved_part_implementation(x, repeats, dim) == "postponed":
         if dim % x.dim() == 0:
-            return _part_of_rows(x, torch.arange(len(x)).repeat_interleave(repeats))
+            return _part_of_rows(x, _row_numbers(x).repeat_interleave(repeats))
         if x.shape[dim] == 1 and type(repeats) is int and dim % x.dim() < x.dim() - 1:
             counts = [1] * x.dim()
             counts[dim] = repeats
@@ -147,7 +147,7 @@ def interleaved_rows_part(x: Any, repeats: Any, rows: Any, width: Any) -> Any:
     As `expanded_part`; it is the tensor where the view does not have the rows of `x`.
     """
     if interleaved_rows_part_implementation(x, repeats, rows, width) == "postponed":
-        return _part_of_rows(x, torch.arange(len(x)).repeat_interleave(repeats))
+        return _part_of_rows(x, _row_numbers(x).repeat_interleave(repeats))
     return interleaved_rows_part_reference(x, repeats, rows, width)
 
 
@@ -169,7 +169,7 @@ def interleaved_rows_part_implementation(x: Any, repeats: Any, rows: Any, width:
     return "reference" if x.is_inference() else "postponed"
 
 
-def rows_part(x: Any, index: Any, *, wraps: bool = True) -> Any:
+def rows_part(x: Any, index: Any, *, wraps: bool = True, whole: bool = False) -> Any:
     """Return `x[index]` for `linear_of_parts`, which may multiply all rows of `x` before it reads
     these.
 
@@ -178,18 +178,24 @@ def rows_part(x: Any, index: Any, *, wraps: bool = True) -> Any:
 
     wraps  negative numbers count rows from the end; if False, the result is
            `x.index_select(0, index)`, which raises IndexError for them
+    whole  the result is `x[index, :]`, which is another tensor, or an error, for a tuple and for a
+           mask of two dimensions
     """
     if rows_part_implementation(x, index, wraps=wraps) == "postponed":
         return _part_of_rows(x, index)
-    return rows_part_reference(x, index, wraps=wraps)
+    return rows_part_reference(x, index, wraps=wraps, whole=whole)
 
 
-def rows_part_reference(x: Any, index: Any, *, wraps: bool = True) -> Any:
+def rows_part_reference(x: Any, index: Any, *, wraps: bool = True, whole: bool = False) -> Any:
     """Read the rows."""
+    if whole:
+        return x[index, :]
     return x[index] if wraps else torch.index_select(x, 0, index)
 
 
-def rows_part_implementation(x: Any, index: Any, *, wraps: bool = True) -> str:
+def rows_part_implementation(
+    x: Any, index: Any, *, wraps: bool = True, whole: bool = False
+) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_tensors(x, index):
         return "reference"
@@ -205,6 +211,11 @@ def rows_part_implementation(x: Any, index: Any, *, wraps: bool = True) -> str:
 def _part_of_rows(x: torch.Tensor, index: torch.Tensor) -> EnlargedPart:
     """Return the part that has the rows of `x` that an index names, all of which exist."""
     return EnlargedPart(_in_graph(x), index.shape + x.shape[1:], index, _version(x, index))
+
+
+def _row_numbers(x: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of the rows of a tensor, on its device whatever the default is."""
+    return torch.arange(len(x), device=x.device)
 
 
 def _in_graph(x: torch.Tensor) -> torch.Tensor:

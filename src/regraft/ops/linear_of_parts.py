@@ -58,7 +58,7 @@ def linear_of_parts(
         return linear_of_parts_reference(parts, layer, dim, matrix=matrix, shape=shape)
     result = _sum_of_products(columns, head, parts[0].shape)
     if matrix is None:
-        return result if head is layer else _call_tail(layer, result)
+        return _call_tail(layer, result) if type(layer) is nn.Sequential else result
     return result if shape is None else _viewed(result, shape)
 
 
@@ -85,7 +85,8 @@ def linear_of_parts_implementation(
 
 
 class _Weights(NamedTuple):
-    """A matrix that the parts are multiplied by, with the names of a Linear layer."""
+    """The weight `(out_features, in_features)` and the bias of a Linear layer, or a matrix in their
+    place. Their shapes count: the numbers that a layer stores are those of its construction."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None
@@ -106,18 +107,29 @@ def whole_parts(parts: Sequence[Any]) -> Any:
     return [part.tensor() if isinstance(part, EnlargedPart) else part for part in parts]
 
 
-def _head_of(layer: Any, matrix: Any, shape: Any) -> Any:
-    """Return the plain Linear layer that is `layer`, or that a plain Sequential calls first, or the
-    weights that are a plain matrix; None where there is none, or where the shape of the product is
-    not that of its operand's rows."""
+def _head_of(layer: Any, matrix: Any, shape: Any) -> _Weights | None:
+    """Return the weights of the plain Linear layer that is `layer`, or that a plain Sequential
+    calls first, or those that are a plain matrix; None where there are none, or where the shape of
+    the product is not that of its operand's rows."""
     if matrix is None:
         if type(layer) is nn.Sequential and len(layer) and is_plain(layer, nn.Sequential):
             layer = next(iter(layer))
-        return layer if is_plain(layer, nn.Linear) else None
+        return _weights_of(layer) if is_plain(layer, nn.Linear) else None
     if not are_tensors(matrix) or matrix.dim() != 2:
         return None
     keeps_rows = shape is None or (type(shape) is tuple and shape[-1:] == matrix.shape[:1])
     return _Weights(matrix.t(), None) if keeps_rows else None
+
+
+def _weights_of(layer: nn.Linear) -> _Weights | None:
+    """Return the weights of a Linear layer; None for those of other shapes, which may have been
+    assigned to it."""
+    weight, bias = layer.weight, layer.bias
+    if not are_tensors(weight) or weight.dim() != 2:
+        return None
+    if bias is not None and (not are_tensors(bias) or bias.shape != weight.shape[:1]):
+        return None
+    return _Weights(weight, bias)
 
 
 def _viewed(result: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -155,7 +167,7 @@ def _as_enlarged(part: Any) -> Any:
     return EnlargedPart(part[tuple(places)], part.shape)
 
 
-def _columns(parts: list[Any], head: nn.Linear | _Weights, dim: int) -> list[_Columns] | None:
+def _columns(parts: list[Any], head: _Weights, dim: int) -> list[_Columns] | None:
     """Return the columns of a layer's weight with the parts that each is multiplied by; None where
     the layer is to be called with the concatenation."""
     enlarged = [part for part in parts if type(part) is EnlargedPart]
@@ -169,17 +181,30 @@ def _columns(parts: list[Any], head: nn.Linear | _Weights, dim: int) -> list[_Co
     saved = sum(map(_saved_elements, compress(parts, chosen))) * head.out_features
     if saved <= 0 or (saved < _LEAST_SAVED and not are_kernels_forced()):
         return None
+    if _needs_gradient(head) and not all(map(_is_finite, compress(parts, chosen))):
+        return None
     return _grouped(parts, chosen)
 
 
-def _may_save(enlarged: Sequence[EnlargedPart], head: nn.Linear | _Weights) -> bool:
+def _needs_gradient(head: _Weights) -> bool:
+    """Return whether the operand of a product is stored, for the gradient of the weight."""
+    return torch.is_grad_enabled() and head.weight.requires_grad
+
+
+def _is_finite(part: EnlargedPart) -> bool:
+    """Return whether a part has no row that the concatenation may lack and whose numbers are not
+    finite: such a row's gradient is zero, and its product with infinity is NaN."""
+    return part.index is None or math.isfinite(part.source.detach().sum().item())
+
+
+def _may_save(enlarged: Sequence[EnlargedPart], head: _Weights) -> bool:
     """Return whether the parts are large enough, whatever their sources: a quick test, since small
     ones are most in need of it."""
     most = sum(math.prod(part.shape) for part in enlarged) * head.out_features
     return most >= _LEAST_SAVED or are_kernels_forced()
 
 
-def _can_be_joined(parts: Sequence[Any], head: nn.Linear | _Weights, dim: int) -> bool:
+def _can_be_joined(parts: Sequence[Any], head: _Weights, dim: int) -> bool:
     """Return whether parts are concatenated along the last dimension to the input of a layer."""
     rows = parts[0].shape[:-1]
     if type(dim) is not int or not rows or dim not in (-1, len(rows)):
@@ -193,7 +218,7 @@ def _can_be_joined(parts: Sequence[Any], head: nn.Linear | _Weights, dim: int) -
     return width == head.in_features
 
 
-def _can_be_multiplied(parts: Sequence[Any], head: nn.Linear | _Weights) -> bool:
+def _can_be_multiplied(parts: Sequence[Any], head: _Weights) -> bool:
     """Return whether products of the parts and a layer's weight are as exact as that of the
     concatenation."""
     dtype = head.weight.dtype
@@ -213,7 +238,7 @@ def _can_be_multiplied(parts: Sequence[Any], head: nn.Linear | _Weights) -> bool
     return True
 
 
-def _pays(part: EnlargedPart, head: nn.Linear | _Weights) -> bool:
+def _pays(part: EnlargedPart, head: _Weights) -> bool:
     """Return whether the multiplications that a small product saves are more than what it takes to
     enlarge and add it, and its memory is no more than that of the enlarged part."""
     if part.index is not None and head.out_features > head.in_features:
@@ -247,19 +272,26 @@ def _grouped(parts: Sequence[Any], chosen: Sequence[bool]) -> list[_Columns]:
 
 
 def _sum_of_products(
-    columns: Sequence[_Columns], head: nn.Linear | _Weights, shape: torch.Size
+    columns: Sequence[_Columns], head: _Weights, shape: torch.Size
 ) -> torch.Tensor:
     """Return the sum of the products, and the bias, as a new tensor of the shape of the result.
 
-    The bias is added to the smallest product.
+    The bias is added to the smallest product. What the gradient of the weight needs is stored as
+    copies, which the concatenation is, too: the model may change the parts in place afterwards.
     """
+    stores_operands = _needs_gradient(head)
     weights = head.weight.split([group.width for group in columns], 1)
     row_counts = [group.tensors[0].numel() // group.width for group in columns]
     smallest = row_counts.index(min(row_counts))
     large: list[torch.Tensor] = []
     broadcast: list[torch.Tensor] = []
     for number, (tensors, _, part) in enumerate(columns):
-        x = tensors[0] if len(tensors) == 1 else torch.cat(tensors, -1)
+        if len(tensors) > 1:
+            x = torch.cat(tensors, -1)
+        elif stores_operands:
+            x = tensors[0].clone(memory_format=torch.contiguous_format)
+        else:
+            x = tensors[0]
         bias = head.bias if number == smallest else None
         product = functional.linear(x, weights[number], bias)
         if part is None:
