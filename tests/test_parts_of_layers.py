@@ -135,3 +135,31 @@ def forward(self, h, row, col):
     assert "from regraft_ops import linear_of_parts, rows_part\n" in changed
     parts = "[rows_part(h, row, whole=True), rows_part(h, col, whole=True)]"
     assert f"linear_of_parts({parts}, self.fc, 1)" in changed
+
+
+def test_a_tensor_that_something_may_change_before_the_concatenation() -> None:
+    for change in (
+        "h.data = h * 2",
+        "torch.add(h, 1, out=h)",
+        "self.helper.change(h)",
+        "self.helper.change([h[:2]], h)",
+        "self.helper.change((h,))",
+    ):
+        _, changed = run(f"""
+def forward(self, h, row, col):
+    source = h[row]
+    {change}
+    return self.fc(torch.cat([source, h[col]], dim=1))
+""")
+        assert "source = h[row]" in changed, change
+        assert "linear_of_parts([source, rows_part(h, col)], self.fc, 1)" in changed, change
+    _, changed = run("""
+def forward(self, h, row, col):
+    source = self.table[row]
+    self.helper.change()
+    target = h[col]
+    h = self.helper.change(row)
+    return self.fc(torch.cat([source, target], dim=1))
+""")
+    assert "source = self.table[row]" in changed
+    assert "target = rows_part(h, col)" in changed

@@ -255,6 +255,53 @@ def test_a_change_in_place_in_between_is_an_error_or_seen() -> None:
         linear_of_parts([part, torch.randn(7, 2)], layer)
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_change_in_place_after_the_layer_leaves_its_gradients(name: str) -> None:
+    shapes, source, target = LAYOUTS[name]
+    slopes = []
+    for call, parts_of in ((linear_of_parts, target), (composition, source)):
+        torch.manual_seed(0)
+        leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+        tensors = [leaf * 1 for leaf in leaves]
+        layer = layer_for(source(*leaves))
+        result = call(parts_of(*tensors), layer)
+        for number, tensor in enumerate(tensors):
+            (tensor if number else tensor.data).zero_()
+        slopes.append(torch.autograd.grad(weighted(result), (*leaves, *layer.parameters())))
+    torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_rows_that_no_index_names(bad: float) -> None:
+    h, e, layer = torch.randn(5, 4), torch.randn(7, 2), nn.Linear(6, 3)
+    h[4] = bad
+    loss = weighted(linear_of_parts([rows_part(h, INDEX), e], layer))
+    expected = weighted(composition([h[INDEX], e], layer))
+    ours = torch.autograd.grad(loss, list(layer.parameters()))
+    torch.testing.assert_close(ours, torch.autograd.grad(expected, list(layer.parameters())))
+    layer.requires_grad_(False)
+    assert implementation("linear_of_parts", [rows_part(h, INDEX), e], layer) != "reference"
+
+
+def test_weights_of_other_shapes_that_were_assigned_to_a_layer() -> None:
+    x, e = torch.randn(3, 1, 4), torch.randn(3, 5, 2)
+    for shape, bias in (((1, 6), 1), ((5, 6), 5), ((3, 6), 1), ((6,), None)):
+        layer = nn.Linear(6, 3)
+        layer.weight = nn.Parameter(torch.randn(shape))
+        layer.bias = None if bias is None else nn.Parameter(torch.randn(bias))
+        ours = linear_of_parts([expanded_part(x, (3, 5, 4)), e], layer)
+        torch.testing.assert_close(ours, composition([x.expand(3, 5, 4), e], layer))
+
+
+def test_another_default_device() -> None:
+    h, layer = torch.randn(4, 3), nn.Linear(6, 3)
+    with torch.device("meta"):
+        for left in (interleaved_part(h, 4, 0), interleaved_rows_part(h, 4, 16, -1)):
+            ours = linear_of_parts([left, repeated_part(h, (4, 1))], layer)
+            joined = [h.unsqueeze(1).expand(4, 4, 3).reshape(16, 3), h.repeat(4, 1)]
+            torch.testing.assert_close(ours, composition(joined, layer))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_number_formats(dtype: Any) -> None:
     x, e = torch.randn(3, 1, 4, dtype=dtype), torch.randn(3, 5, 2, dtype=dtype)
@@ -320,6 +367,10 @@ def test_what_is_no_part_is_the_tensor() -> None:
         (rows_part(x, torch.tensor([0, -1])), x[[0, -1]]),
         (rows_part(x, torch.tensor([True, False, True])), x[[0, 2]]),
         (rows_part(x, slice(1, 3)), x[1:3]),
+        (rows_part(x, (0, 2), whole=True), x[[0, 2]]),
+        (rows_part(x[0], torch.tensor(3).numpy()), x[0, 3]),
+        (repeated_part(x[0], torch.tensor(2)), x[0].repeat(2)),
+        (expanded_part(x[0, 0], torch.tensor(3)), x[0, 0].expand(3)),
         (rows_part(x[0], torch.tensor([0, 1])), x[0, :2]),
         (repeated_part(x, (2, 3)), x.repeat(2, 3)),
         (repeated_part(x, (2, 1, 3)), x.repeat(2, 1, 3)),
@@ -342,6 +393,8 @@ def test_what_is_no_part_is_the_tensor() -> None:
         (lambda x: rows_part(x, torch.tensor([3])), IndexError),
         (lambda x: rows_part(x, torch.tensor([-1]), wraps=False), (IndexError, RuntimeError)),
         (lambda x: rows_part(x, INDEX.reshape(1, 7), wraps=False), (IndexError, RuntimeError)),
+        (lambda x: rows_part(x, x > 0, whole=True), IndexError),
+        (lambda x: expanded_part(x, range(3, 5)), TypeError),
         (lambda x: expanded_part(x, (2, 4)), RuntimeError),
         (lambda x: expanded_part(x, (4,)), RuntimeError),
         (lambda x: repeated_part(x, (2,)), RuntimeError),

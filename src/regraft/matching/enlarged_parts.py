@@ -70,8 +70,8 @@ def is_part_of(value: Value, op: str) -> bool:
 
 
 def is_exposed(part: Value, bodies: tuple[Body, ...]) -> bool:
-    """Return whether something is changed in place between a part and the call that takes it, or
-    the call is in a loop that the part is not in."""
+    """Return whether something may be changed in place between a part and the call that takes it,
+    or the call is in a loop that the part is not in."""
     call = part.every_use()[0].output.every_use()[0]
     node = part.node
     if node is None or node.loop != call.loop:
@@ -79,4 +79,36 @@ def is_exposed(part: Value, bodies: tuple[Body, ...]) -> bool:
     body = next((body for body in bodies if node in body.nodes), None)
     if body is None:
         return True
-    return any(node.time < other.time < call.time and writes(other) for other in body.nodes)
+    origins = _origins(node)
+    return any(
+        node.time < other.time < call.time and (writes(other) or _may_change(other, origins))
+        for other in body.nodes
+    )
+
+
+def _origins(node: Node) -> set[Value]:
+    """Return the tensor that a node enlarges, and those that it may be a view of: the first
+    argument of the operation that makes it, and so on."""
+    origins: set[Value] = set()
+    pending = [next(iter(node.args.values()))]
+    while pending:
+        value = pending.pop()
+        if value not in origins:
+            origins.add(value)
+            pending += [option for _, option in value.options]
+            if value.node is not None and value.node.op != "call":
+                pending += list(value.node.args.values())[:1]
+    return origins
+
+
+def _may_change(node: Node, origins: set[Value]) -> bool:
+    """Return whether a node may change one of several tensors other than by an operation in place:
+    it assigns `data`, writes a result into `out`, or is an unknown call that is given one of them,
+    or by which a method may change an attribute of the instance."""
+    if node.op == "py.store":
+        return node.spelling.rpartition(".")[2] == "data"
+    if "out" in node.args or not node.effect:
+        return "out" in node.args
+    given = set(node.args.values())
+    given.update(item for value in node.args.values() for item in value.items or ())
+    return not origins.isdisjoint(given) or any(value.origin == "path" for value in origins)

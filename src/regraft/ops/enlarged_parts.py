@@ -193,9 +193,7 @@ def rows_part_reference(x: Any, index: Any, *, wraps: bool = True, whole: bool =
     return x[index] if wraps else torch.index_select(x, 0, index)
 
 
-def rows_part_implementation(
-    x: Any, index: Any, *, wraps: bool = True, whole: bool = False
-) -> str:
+def rows_part_implementation(x: Any, index: Any, *, wraps: bool = True, whole: bool = False) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_tensors(x, index):
         return "reference"
@@ -252,6 +250,8 @@ def _sizes_of(x: Any, sizes: Any) -> tuple[list[int], list[int]] | None:
     the numbers that the call is given for them; None where they do not fit, and while something
     traces, which would keep what was asked of sizes."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_tensors(x):
+        return None
+    if type(sizes) not in (int, tuple, list, torch.Size):
         return None
     numbers, shape = [sizes] if type(sizes) is int else list(sizes), list(x.shape)
     if len(numbers) != len(shape):
