@@ -86,6 +86,9 @@ def repeated_part(x: Any, repeats: Any) -> Any:
     As `expanded_part`; it is the repeated tensor where a dimension of more than one, other than the
     first, is repeated.
     """
+    pair = _sizes_of(x, repeats)
+    if pair is None or not is_worth_deciding(x.numel() * math.prod(pair[1])):
+        return repeated_part_reference(x, repeats)
     shape = _repeated_shape(x, repeats)
     if shape is not None and _can_postpone(x) and not x.is_inference():
         return EnlargedPart(_in_graph(x), shape, version=_version(x, None))
