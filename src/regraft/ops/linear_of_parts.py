@@ -181,17 +181,17 @@ def _columns(parts: list[Any], head: _Weights, dim: int) -> list[_Columns] | Non
     saved = sum(map(_saved_elements, compress(parts, chosen))) * head.out_features
     if saved <= 0 or (saved < _LEAST_SAVED and not are_kernels_forced()):
         return None
-    if _needs_gradient(head) and not all(map(_is_finite, compress(parts, chosen))):
+    if _needs_gradient(head) and not all(map(_has_finite_rows, compress(parts, chosen))):
         return None
     return _grouped(parts, chosen)
 
 
 def _needs_gradient(head: _Weights) -> bool:
     """Return whether the operand of a product is stored, for the gradient of the weight."""
-    return torch.is_grad_enabled() and head.weight.requires_grad
+    return bool(torch.is_grad_enabled() and head.weight.requires_grad)
 
 
-def _is_finite(part: EnlargedPart) -> bool:
+def _has_finite_rows(part: EnlargedPart) -> bool:
     """Return whether a part has no row that the concatenation may lack and whose numbers are not
     finite: such a row's gradient is zero, and its product with infinity is NaN."""
     return part.index is None or math.isfinite(part.source.detach().sum().item())
