@@ -109,6 +109,6 @@ def _may_change(node: Node, origins: set[Value]) -> bool:
         return node.spelling.rpartition(".")[2] == "data"
     if "out" in node.args or not node.effect:
         return "out" in node.args
-    given = set(node.args.values())
-    given.update(item for value in node.args.values() for item in value.items or ())
-    return not origins.isdisjoint(given) or any(value.origin == "path" for value in origins)
+    arguments = set(node.args.values())
+    arguments.update(element for value in node.args.values() for element in value.items or ())
+    return not origins.isdisjoint(arguments) or any(value.origin == "path" for value in origins)
