@@ -156,7 +156,13 @@ def test_ctrl_c_prints_the_table_so_far_and_writes_no_lock(tmp_path: Path) -> No
     command = [sys.executable, "-m", "regraft", "bench", "sleepy:build", "--select"]
     command += ["--no-verify", "--threads", "2", "--rounds", "2000"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # commands in the background of a shell inherit that SIGINT is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stdout is not None
     first_line = process.stdout.readline()
