@@ -38,6 +38,7 @@ _NO_OPERAND = ast.Starred | ast.Constant  # arguments that are no operand of a c
 _TRIES = 40  # the most comparisons that one mutant may survive, for calls with the same arguments
 _MOST_TRIES = 400  # the same for a mutant of a new number
 _SHARE, _FREE = 0.15, 1.0  # the share of this process's processor time, and seconds in addition
+_NEW_SHARE = 0.4  # the share while mutants of new numbers are tried
 _LONGEST = 3.0  # the most seconds of processor time of one run of a mutant
 _PASSING = frozenset(
     {
@@ -175,8 +176,8 @@ class Mutants:
     ) -> Iterator[Mutant]:
         """Yield the mutants that are to be tried while there is time, those killed or tried
         `_TRIES` times aside: of one definition, or of all for "". The caller runs each before it
-        asks for the next; its try and time are counted. Time does not limit mutants of new numbers,
-        which are tried `_MOST_TRIES` times.
+        asks for the next; its try and time are counted. Mutants of new numbers are tried
+        `_MOST_TRIES` times, and have more time.
 
         `structure` is that of the call on which they run: a mutant that survives many calls without
         labels is still tried on those with labels. `constructing` selects the mutants of
@@ -185,8 +186,8 @@ class Mutants:
         for name, mutants in self._mutants.items():
             for mutant in mutants if definition in ("", name) else ():
                 started = time.process_time()
-                is_late = self._spent > _FREE + self._limit * started
-                if is_late and not mutant.is_of_new_number:
+                share = max(self._limit, _NEW_SHARE * mutant.is_of_new_number)
+                if self._spent > _FREE + share * started:
                     return
                 most_tries = _MOST_TRIES if mutant.is_of_new_number else _TRIES
                 may_be_tried = not mutant.killed and mutant.tries[structure] < most_tries
