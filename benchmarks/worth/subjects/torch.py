@@ -40,7 +40,8 @@ EXPERTS = scaled(
     {"rows": 2048, "width": 1024, "inner": 512, "experts": 16, "chosen": 4},
 )
 EXPERTS_SHAPE = "{rows} x {width}, {chosen} of {experts} experts of {inner}"
-STANDARDIZED = """
+# a layer normalisation, whose `forward` ends with RESULT
+NORM_TEXT = """
 import torch
 from torch import nn
 
@@ -54,12 +55,16 @@ class Subject(nn.Module):
 
     def forward(self, x):
         mean = x.mean(-1, keepdim=True)
-        return self.weight * (x - mean) / (DEVIATION) + self.bias
+        RESULT
 
 
 def inputs(batch, length, width):
     return (torch.randn(batch, length, width),)
 """
+BY_VARIANCE = """variance = (x - mean).pow(2).mean(-1, keepdim=True)
+        x = (x - mean) / torch.sqrt(variance + self.eps)
+        return self.weight * x + self.bias"""
+STANDARDIZED = "return self.weight * (x - mean) / ({}) + self.bias"
 EXPERTS_TEXT = '''
 import torch
 from torch import nn
@@ -208,6 +213,11 @@ INTERLEAVED = rotary(
     return torch.stack((-x2, x1), dim=-1).flatten(-2)""",
     "angles.repeat_interleave(2, dim=-1)",
 )
+
+
+def standardized(deviation: str) -> str:
+    """Return a layer normalisation that divides by an expression of `x`."""
+    return NORM_TEXT.replace("RESULT", STANDARDIZED.format(deviation))
 
 
 def elementwise(body: str, numbers: str = "batch, length, width", shape: str = "") -> str:
@@ -382,28 +392,7 @@ def inputs(batch, channels, side):
         "torch/layer-norm",
         SEQUENCE_SHAPE,
         SEQUENCE,
-        """
-import torch
-from torch import nn
-
-
-class Subject(nn.Module):
-    def __init__(self, width, eps=1e-6):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.eps = eps
-
-    def forward(self, x):
-        mean = x.mean(-1, keepdim=True)
-        variance = (x - mean).pow(2).mean(-1, keepdim=True)
-        x = (x - mean) / torch.sqrt(variance + self.eps)
-        return self.weight * x + self.bias
-
-
-def inputs(batch, length, width):
-    return (torch.randn(batch, length, width),)
-""",
+        NORM_TEXT.replace("RESULT", BY_VARIANCE),
     ),
     Subject(
         "torch/linear-cross-entropy",
@@ -525,14 +514,14 @@ def inputs(batch, heads, length):
         "torch/standardize",
         SEQUENCE_SHAPE,
         SEQUENCE,
-        STANDARDIZED.replace("DEVIATION", "x.std(-1, keepdim=True) + self.eps"),
+        standardized("x.std(-1, keepdim=True) + self.eps"),
         name="deviation",
     ),
     Subject(
         "torch/standardize",
         SEQUENCE_SHAPE,
         SEQUENCE,
-        STANDARDIZED.replace("DEVIATION", "torch.sqrt(x.var(-1, keepdim=True) + self.eps)"),
+        standardized("torch.sqrt(x.var(-1, keepdim=True) + self.eps)"),
         name="unbiased variance",
     ),
 ]
