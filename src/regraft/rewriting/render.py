@@ -298,7 +298,11 @@ class Renderer:
             or not isinstance(node.expr, ast.expr)
         ):
             return False
-        span = self.imports.source.span(node.expr)
+        return self._is_inside_root(node.expr)
+
+    def _is_inside_root(self, expr: ast.expr) -> bool:
+        """Return whether an expression lies inside the text that the call replaces."""
+        span = self.imports.source.span(expr)
         return self.root_span.start <= span.start and span.end <= self.root_span.end
 
     @staticmethod
@@ -318,10 +322,9 @@ class Renderer:
         for expr, result in body.compound.items():
             if result is not value or expr not in body.inlined or not isinstance(expr, ast.expr):
                 continue
-            span = self.imports.source.span(expr)
             nodes = [node for node in body.nodes if node.expr is expr]
-            is_inside = self.root_span.start <= span.start and span.end <= self.root_span.end
-            if is_inside and nodes and not any(node.effect for node in nodes):
+            has_effect = any(node.effect for node in nodes)
+            if nodes and not has_effect and self._is_inside_root(expr):
                 if nodes[-1] in self.spliced:
                     return None
                 self.spliced.append(nodes[-1])

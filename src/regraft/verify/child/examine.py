@@ -208,8 +208,7 @@ def _values_read_once(entry: Recorded, setting: Setting, session: Session) -> st
     A number in the place of such an attribute is right for one of its values.
     """
     names = domain_of(entry.definition, session).read_once if session.beyond else frozenset()
-    modules = dict(setting.pair.original.named_modules()) if names else {}
-    module = modules.get(entry.path) if entry.path is not None else None
+    module = _module_of(entry, setting) if names else None
     values = vars(module) if module is not None else {}
     plain = [(name, values[name]) for name in sorted(names & values.keys())]
     return str([pair for pair in plain if isinstance(pair[1], bool | int | float | str)] or "")
@@ -248,11 +247,17 @@ def _element_count(call: Call) -> int:
     return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
+def _module_of(entry: Recorded, setting: Setting) -> Any:
+    """Return the module of the original that a recorded call is of; None for a function, and where
+    the original has no such module."""
+    modules = dict(setting.pair.original.named_modules())
+    return modules.get(entry.path) if entry.path is not None else None
+
+
 def _context_of(entry: Recorded, setting: Setting) -> str:
     """Return a text that is equal for recorded calls of a definition in the same setting, of
     modules that print alike, with the same plain attributes and configurations."""
-    modules = dict(setting.pair.original.named_modules())
-    module = modules.get(entry.path) if entry.path is not None else None
+    module = _module_of(entry, setting)
     plain: dict[str, Any] = {}
     configs: dict[int, Any] = {}
     for path, submodule in module.named_modules() if module is not None else ():

@@ -24,6 +24,7 @@ _OF_CLASS = object()  # stands for an attribute that a module does not have itse
 LABEL = re.compile(r"self\.(\w+) = (.*)")
 # the functions that labels assign, by their names
 _FUNCTIONS = {"torch.tanh": torch.tanh}
+_FUNCTION_TYPES = (FunctionType, BuiltinFunctionType)
 
 
 def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
@@ -77,7 +78,7 @@ def is_settable(modules: tuple[Any, ...], label: str) -> bool:
         return False
     if assignment[2] in _FUNCTIONS:
         values = [vars(module).get(assignment[1]) for module in modules]
-        return all(isinstance(value, FunctionType | BuiltinFunctionType) for value in values)
+        return all(isinstance(value, _FUNCTION_TYPES) for value in values)
     return all(
         isinstance(inspect.getattr_static(module, assignment[1], None), bool | int | float | str)
         for module in modules
@@ -97,7 +98,7 @@ def function_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[C
     None."""
     for name in sorted(names):
         value = vars(module).get(name) if module is not None else None
-        if isinstance(value, FunctionType | BuiltinFunctionType):
+        if isinstance(value, _FUNCTION_TYPES):
             for text, function in _FUNCTIONS.items():
                 if value is not function:
                     yield replace(call, label=f"self.{name} = {text}", beyond=ATTRIBUTES)

@@ -63,8 +63,21 @@ def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
 def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
     """Yield the expressions, nested ones included, that begin in the changed lines of a
     definition."""
+    nodes = _nodes_in_changed_lines(change, module)
+    yield from (node for node in nodes if isinstance(node, ast.expr))
+
+
+def changed_tests(change: Change, module: ModuleType) -> Iterator[ast.expr]:
+    """Yield the tests of the `if` statements and expressions that begin in the changed lines of a
+    definition."""
+    nodes = _nodes_in_changed_lines(change, module)
+    yield from (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
+
+
+def _nodes_in_changed_lines(change: Change, module: ModuleType) -> Iterator[ast.expr | ast.stmt]:
+    """Yield the expressions and statements that begin in the changed lines of a definition."""
     for node in ast.walk(syntax_tree(str(module.__file__))):
-        if isinstance(node, ast.expr) and any(
+        if isinstance(node, ast.expr | ast.stmt) and any(
             start <= node.lineno <= end for start, end in change.statements
         ):
             yield node

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
@@ -32,8 +33,13 @@ from regraft.verify.child.checks.attributes import (
     watched_reads,
 )
 from regraft.verify.child.checks.condition_kinds import is_predicate
-from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
-from regraft.verify.child.checks.edited_code import definition_node, syntax_tree
+from regraft.verify.child.checks.constants import (
+    Constants,
+    changed_nodes,
+    changed_tests,
+    constants_of,
+)
+from regraft.verify.child.checks.edited_code import definition_node
 from regraft.verify.child.checks.late_attributes import (
     is_set_otherwise,
     late_calls,
@@ -107,7 +113,8 @@ def domain_of(definition: str, session: Session) -> Domain:
         late = _late_stores(versions, attributes)
         compares = any(map(is_predicate, nodes))
         constants = constants_of(tuple(versions))
-        tested = tested_attributes(nodes, _tests_of_branches(versions))
+        tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
+        tested = tested_attributes(nodes, tests)
         read_once = frozenset[str]() if session.by_rules else _read_once(versions, session)
         domain = Domain(constants, names, attributes, not_finite, late, compares, tested, read_once)
         session.domains[definition] = domain
@@ -164,17 +171,6 @@ def _read_once(versions: list[tuple[Change, ModuleType]], session: Session) -> f
         )
         names |= read_attributes(changed_nodes(change, module)) - read_attributes(elsewhere)
     return frozenset(names)
-
-
-def _tests_of_branches(versions: list[tuple[Change, ModuleType]]) -> Iterator[ast.expr]:
-    """Yield the tests of the `if` statements and expressions that begin in changed lines of
-    versions of a definition."""
-    for change, module in versions:
-        for node in ast.walk(syntax_tree(str(module.__file__))):
-            if isinstance(node, ast.If | ast.IfExp) and any(
-                start <= node.lineno <= end for start, end in change.statements
-            ):
-                yield node.test
 
 
 def _late_stores(
