@@ -38,6 +38,10 @@ EQUAL_PROGRAMS = {
         "y: int = x + 1\n    return y * x",
     ),
     "a comment": ("return x", "# the same\n    return x"),
+    "a list that a loop fills": (
+        "h = [v + x for v in y]\n    return h, x",
+        "h = []\n    for v in y:\n        h.append(v + x)\n    return h, x",
+    ),
 }
 UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] = {
     "another constant": ("return x + 1", "return x + 2"),
@@ -52,6 +56,26 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
         "f = lambda: r\n    return x",
     ),
     "a default": ("return x", "return x", ("x, y", "x, y=1")),
+    "a loop's variable that is read later": (
+        "v = 0\n    h = [v + x for v in y]\n    return h, v",
+        "v = 0\n    h = []\n    for v in y:\n        h.append(v + x)\n    return h, v",
+    ),
+    "a list that the loop reads": (
+        "h = y\n    h = [v + len(h) for v in y]\n    return h",
+        "h = y\n    h = []\n    for v in y:\n        h.append(v + len(h))\n    return h",
+    ),
+    "a loop that ends early": (
+        "h = [v for v in y]\n    return h",
+        "h = []\n    for v in y:\n        h.append(v)\n        break\n    return h",
+    ),
+    "a list that is filled twice": (
+        "h = [v for v in y]\n    return h",
+        "h = []\n    for v in y:\n        h.append(v)\n        h.append(v)\n    return h",
+    ),
+    "functions that read the loop's variable": (
+        "h = [lambda: v for v in y]\n    return h",
+        "h = []\n    for v in y:\n        h.append(lambda: v)\n    return h",
+    ),
     "a variable in a generator": (
         "h = x\n    x.kept = (h for _ in y)\n    h = -x\n    return h",
         "h = x\n    x.kept = (h for _ in y)\n    return -x",

@@ -613,7 +613,7 @@ def _fused(module: Module) -> Iterator[Site]:
                 "x = attn @ v",
             ]
             if lines[:5] == plain:
-                rate = "self.attn_drop.p if self.training else 0.0"
+                rate = "self.attn_drop.p if self.attn_drop.training else 0.0"
                 fused = "torch.nn.functional.scaled_dot_product_attention"
                 new = f"x = {fused}(q, k, v, dropout_p={rate}, scale=self.scale)"
                 edits = (

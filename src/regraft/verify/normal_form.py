@@ -17,8 +17,9 @@ _JUMPS = ast.Return | ast.Raise | ast.Continue | ast.Break
 class Normaliser(ast.NodeTransformer):
     """Gives statements that do the same one form; the tree is changed in place.
 
-    A result has no name, a conditional expression is a statement, an annotated assignment has no
-    annotation, the statements after a branch that leaves are its `else`, and tests are not negated.
+    A result has no name, a conditional expression is a statement, a loop that only appends to a new
+    list is a list comprehension, an annotated assignment has no annotation, the statements after a
+    branch that leaves are its `else`, and tests are not negated.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class Normaliser(ast.NodeTransformer):
         # variables of the innermost function that only named a result
         self._dropped: set[str] = set()
         self._rules = (
+            self._collect_at_once,
             self._unname_result,
             _spread_returned_choice,
             _spread_assigned_choice,
@@ -90,6 +92,32 @@ class Normaliser(ast.NodeTransformer):
             )
         return [first, *self._normalise(following)]
 
+    def _collect_at_once(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+        """Return `values = [value for target in source]` for a new list and a loop that only
+        appends to it; None for other statements, and where the loop's variables are read or stored
+        elsewhere."""
+        match (first, following):
+            case (
+                ast.Assign([ast.Name(name)], ast.List([])),
+                [ast.For(body=[statement], orelse=[]) as loop, *others],
+            ):
+                value = _appended_value(statement, name)
+            case _:
+                return None
+        function = self._innermost_function()
+        targets = _names_in([loop.target])
+        if (
+            value is None
+            or not all(_is_plain_local(variable, function) for variable in {name, *targets})
+            or name in targets + _names_in([loop.iter, value])
+            or _runs_elsewhere([loop.target, loop.iter, value])
+            or not _occurs_in_loop_only(targets, loop, function)
+        ):
+            return None
+        generator = ast.comprehension(loop.target, loop.iter, [], 0)
+        comprehension = ast.ListComp(value, [generator])
+        return [ast.Assign(first.targets, comprehension, lineno=0), *others]
+
     def _unname_result(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
         """Return `return value` for `name = value; return name`, and note that the name is dropped;
         None for other statements."""
@@ -116,6 +144,45 @@ class Normaliser(ast.NodeTransformer):
         outside of definitions."""
         innermost = self._definitions[-1] if self._definitions else None
         return innermost if isinstance(innermost, ast.FunctionDef) else None
+
+
+def _appended_value(statement: ast.stmt, name: str) -> ast.expr | None:
+    """Return the expression in `name.append(expression)`; None for another statement."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(owner), "append"), [value], [])) if (
+            owner == name and not isinstance(value, ast.Starred)
+        ):
+            return value
+    return None
+
+
+def _names_in(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the names in nodes."""
+    return [part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def _runs_elsewhere(nodes: Iterable[ast.AST]) -> bool:
+    """Return whether expressions hold something that means another thing in a comprehension: an
+    assignment, `await`, `yield`, `super` or the class of the method; or a target that is no
+    name."""
+    kinds = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+    stores = ast.Attribute | ast.Subscript
+    return any(
+        isinstance(part, kinds)
+        or (isinstance(part, stores) and isinstance(part.ctx, ast.Store))
+        or name_of(part) in ("super", "__class__")
+        for node in nodes
+        for part in ast.walk(node)
+    )
+
+
+def _occurs_in_loop_only(names: list[str], loop: ast.For, function: ast.AST | None) -> bool:
+    """Return whether no name of `names` occurs in a function outside of a loop."""
+    inner_ids = {id(part) for part in ast.walk(loop)}
+    outer = [part for part in ast.walk(function or loop) if id(part) not in inner_ids]
+    outer_names = {part.id for part in outer if isinstance(part, ast.Name)}
+    outer_names.update(part.arg for part in outer if isinstance(part, ast.arg))
+    return outer_names.isdisjoint(names)
 
 
 def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:

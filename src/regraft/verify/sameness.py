@@ -222,6 +222,12 @@ def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
     }
 
 
+def are_equal_programs(old_definition: ast.stmt, new_definition: ast.stmt) -> bool:
+    """Return whether two definitions, which get their normal form in place, compile to the same
+    program; a file's `__future__` imports are left aside."""
+    return _are_equal_programs(old_definition, new_definition, frozenset(), [])
+
+
 def _are_equal_programs(
     old_definition: ast.stmt,
     new_definition: ast.stmt,

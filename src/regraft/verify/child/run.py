@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from regraft.verify.child.checks.domain import domain_of, late_attributes
 from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.process_reads import reads_of_surroundings
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
+from regraft.verify.child.checks.tensor_identities import definitions_equal_for_tensors
 from regraft.verify.child.checks.whole_models import subjects_beyond
 from regraft.verify.child.compare import describe_differences
 from regraft.verify.child.drivers import huggingface, inference, methods, user
@@ -235,9 +237,11 @@ def _watch_changed_lines(session: Session) -> None:
     original, changed, by_hand = session.original, session.changed, not session.by_rules
     changes, old_changes = session.changes, session.older.changes
     late = late_attributes(session) if by_hand and not session.model_classes else {}
+    equal = definitions_equal_for_tensors(changes, original, changed) if by_hand else frozenset()
+    prepare = partial(Conditions, late=late, sees_dimensions=by_hand, equal_for_tensors=equal)
     session.conditions = (
-        Conditions(changed, changes, original, late, sees_dimensions=by_hand),
-        Conditions(original, old_changes, changed, late, sees_dimensions=by_hand),
+        prepare(changed, changes, original),
+        prepare(original, old_changes, changed),
     )
     avoided = session.ledger.avoided
     session.mutants = Mutants(changed, original, changes, avoided, thorough=session.thorough)

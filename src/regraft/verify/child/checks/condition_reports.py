@@ -25,6 +25,7 @@ from regraft.verify.child.checks.condition_kinds import (
     required_results,
 )
 from regraft.verify.child.checks.deciding_parameters import deciding_parameters
+from regraft.verify.child.checks.tensor_identities import NUMERIC, TENSOR, identity_operands
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
@@ -53,6 +54,11 @@ class Condition:
         return tuple(result for result in self.required if result not in self.results)
 
     @property
+    def is_of_type(self) -> bool:
+        """Return whether the condition is about the type of a value."""
+        return self.required in (NUMERIC, TENSOR)
+
+    @property
     def sentence(self) -> str:
         """Return a sentence that names the missing results; to be read only where there are
         some."""
@@ -79,10 +85,25 @@ class ReportingTransformer(ast.NodeTransformer):
         ordered: frozenset[frozenset[str]] = frozenset(),
         late: frozenset[str] = frozenset(),
         turned: frozenset[str] = frozenset(),
+        identities: frozenset[str] | None = None,
     ) -> None:
         self.conditions: list[Condition] = []
+        self._identities = identities
+        # the numbers of the conditions of operands that report their types, by the operands' ids
+        self._typed_operands: dict[int, int] = {}
         self._turned = turned
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
+
+    def visit(self, node: ast.AST) -> Any:
+        """Visit a node; let an operand whose type decides whether the change computes the same
+        report it."""
+        if self._identities is not None and isinstance(node, ast.expr):
+            self._add_typed_operands(node, self._identities)
+        number = self._typed_operands.pop(id(node), None)
+        visited = super().visit(node)
+        if number is None or not isinstance(visited, ast.expr):
+            return visited
+        return self._report(visited, number)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Report at the start of the body whether parameters are given that default to None and
@@ -246,9 +267,21 @@ class ReportingTransformer(ast.NodeTransformer):
     def _wrap_value(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
         """Return a call that records the value of an expression as a condition's result and returns
         it."""
-        number = self._add_condition(node.lineno, text, wanted)
+        return self._report(node, self._add_condition(node.lineno, text, wanted))
+
+    def _report(self, node: ast.expr, number: int) -> ast.expr:
+        """Return a call that records the value of an expression for the condition `number` and
+        returns it."""
         arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
         return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), arguments, []), node)
+
+    def _add_typed_operands(self, node: ast.expr, functions: frozenset[str]) -> None:
+        """Add a condition for the types of the operands of an expression of a changed line that has
+        another spelling for tensors."""
+        operands, wanted = identity_operands(node, functions)
+        if operands and self._is_changed(node):
+            number = self._add_condition(node.lineno, ast.unparse(node), wanted)
+            self._typed_operands.update((id(operand), number) for operand in operands)
 
     def _wrap_operation(self, node: ast.BinOp, text: str, wanted: tuple[str, ...]) -> ast.expr:
         """Return a call of the reporting function that computes a binary operation and records

@@ -58,6 +58,7 @@ from regraft.verify.child.checks.edited_code import (
     definition_node,
     edited_codes,
 )
+from regraft.verify.child.checks.tensor_identities import NEITHER, NUMERIC, torch_functions
 from regraft.verify.definitions import Definition
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -89,6 +90,7 @@ class Conditions:
         late: Mapping[str, frozenset[str]] | None = None,
         *,
         sees_dimensions: bool = False,
+        equal_for_tensors: frozenset[str] = frozenset(),
     ) -> None:
         """Prepare the conditions of `module` that `counterpart`, the second version, lacks, and add
         the functions that report results to the variables of `module`.
@@ -96,9 +98,12 @@ class Conditions:
         late: by definition, the attributes of which changed lines have to read a second value.
         sees_dimensions: whether functions that `counterpart` calls along another dimension have to
         see several elements along theirs.
+        equal_for_tensors: definitions that are the same program where the operands of their new
+        expressions are tensors, as `are_equal_for_tensors` decides.
         """
         self._module, self._late = module, late or {}
         self._sees_dimensions = sees_dimensions
+        self._equal_for_tensors = equal_for_tensors
         self._conditions: dict[str, list[Condition]] = {}
         self._edited: dict[str, Definition] = {}
         self._codes: dict[tuple[str, int], dict[FunctionType, CodeType]] = {}
@@ -116,13 +121,19 @@ class Conditions:
 
     def gaps(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each condition of a definition that ran and did not take all of its
-        results, without duplicates; () for a definition without new conditions."""
+        results, without duplicates.
+
+        Return () for a definition without new conditions, and for one that is the same program on
+        tensors and ran on nothing else.
+        """
         conditions = self._conditions.get(definition, [])
+        if definition in self._equal_for_tensors and _ran_on_tensors_only(conditions):
+            return ()
         return tuple(
             dict.fromkeys(
                 condition.sentence
                 for condition in conditions
-                if condition.results and condition.missing
+                if condition.results and condition.missing and not condition.is_of_type
             )
         )
 
@@ -186,6 +197,7 @@ class Conditions:
             frozenset(ordered - {frozenset()}),
             self._late.get(name, frozenset()),
             turned,
+            torch_functions(self._module, node) if name in self._equal_for_tensors else None,
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)
@@ -211,6 +223,9 @@ class Conditions:
             condition.results.add(RAN)
         elif condition.required == PRESENT:
             condition.results.update(PRESENT if value is not None else (RAN,))
+        elif condition.is_of_type:
+            types = NUMBERS if condition.required == NUMERIC else torch.Tensor
+            condition.results.update(condition.required if isinstance(value, types) else (NEITHER,))
         elif VARIED[0] in condition.required:
             condition.results.update(
                 variety_results(value, condition.first_value if condition.results else value)
@@ -276,3 +291,13 @@ class Conditions:
         else:
             condition.results.update(bound_results(operands, result))
         return result
+
+
+def _ran_on_tensors_only(conditions: list[Condition]) -> bool:
+    """Return whether the operands that report their types all ran, and were tensors or numbers as
+    required each time."""
+    return all(
+        not condition.missing and NEITHER not in condition.results
+        for condition in conditions
+        if condition.is_of_type
+    )
