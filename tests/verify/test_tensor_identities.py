@@ -9,8 +9,9 @@ from types import ModuleType
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 from verdicts import verdict_on
 
 from regraft.verify.child.checks.tensor_identities import are_equal_for_tensors
@@ -66,6 +67,25 @@ class Block(nn.Module):
             projected = projected * skips["first"].value
         return x + projected
 """
+JOINED = """\
+def joined(first, second):
+    if first.shape[0] > 2:
+        first, second = [first], [second]
+    return first + second
+
+
+"""
+NEVER_BUILT = """
+
+class Model(nn.Module):
+    def __init__(self, tokeniser):
+        super().__init__()
+        tokeniser.load(tokeniser.path)
+        self.block = Block(layer_index=tokeniser.size())
+
+    def forward(self, x):
+        return self.block(x)
+"""
 
 
 def _equal(before: str, after: str) -> bool:
@@ -116,3 +136,18 @@ def test_a_sum_of_lists_is_no_sum_of_tensors(tmp_path: Path) -> None:
     text = text.replace("        return", "        number = [2] + [1]\n        return number, ")
     verdict = verdict_on(tmp_path, text, "[2] + [1]", "[1] + [2]")
     assert verdict.status == "refuted"
+
+
+def test_a_class_that_cannot_be_built_does_not_decide_a_sum_of_tensors(tmp_path: Path) -> None:
+    text = BLOCK + NEVER_BUILT
+    verdict = verdict_on(tmp_path, text, "x + projected", "projected + x")
+    assert verdict.status == "proved", verdict.reason
+    verdict = verdict_on(tmp_path, text, "x + projected", "torch.add(x, projected)")
+    assert verdict.status == "unproven"
+
+
+def test_a_sum_of_lists_in_a_later_run_decides(tmp_path: Path) -> None:
+    text = BLOCK.replace("return x + projected", "return joined(x, projected)")
+    text = text.replace("class Block", JOINED + "class Block")
+    verdict = verdict_on(tmp_path, text, "first + second", "second + first")
+    assert verdict.status == "refuted", verdict.reason

@@ -338,7 +338,11 @@ class Session:
 
     def _missing_relatives(self, change: Change) -> tuple[Relative, ...]:
         """Return the relatives of a change that have not taken part in comparisons. For a change of
-        one model, builders and the classes that the model does not have are left out."""
+        one model, builders and the classes that the model does not have are left out; all of them
+        for a change that computes the same for tensors and ran on tensors."""
+        versions = self.conditions or ()
+        if versions and all(version.has_shown_equality(change.definition) for version in versions):
+            return ()
         return tuple(
             relative
             for relative in change.relatives

@@ -79,8 +79,8 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)  # the numbers of a run
 
 class Conditions:
     """The new conditions in the changed lines of one version of a file; as a context manager it
-    records results, of the definitions that still miss some. The context may be entered several
-    times."""
+    records results, of the definitions that still miss some or are the same program on tensors.
+    The context may be entered several times."""
 
     def __init__(
         self,
@@ -126,9 +126,9 @@ class Conditions:
         Return () for a definition without new conditions, and for one that is the same program on
         tensors and ran on nothing else.
         """
-        conditions = self._conditions.get(definition, [])
-        if definition in self._equal_for_tensors and _ran_on_tensors_only(conditions):
+        if self.has_shown_equality(definition):
             return ()
+        conditions = self._conditions.get(definition, [])
         return tuple(
             dict.fromkeys(
                 condition.sentence
@@ -136,6 +136,12 @@ class Conditions:
                 if condition.results and condition.missing and not condition.is_of_type
             )
         )
+
+    def has_shown_equality(self, definition: str) -> bool:
+        """Return whether a definition is the same program on tensors in both versions, and the
+        operands of its new expressions in this version all ran and were nothing else."""
+        conditions = self._conditions.get(definition, [])
+        return definition in self._equal_for_tensors and _ran_on_tensors_only(conditions)
 
     def results(self) -> tuple[tuple[frozenset[str], Any], ...]:
         """Return, for each condition, the results that it has taken so far and its first value."""
@@ -158,7 +164,8 @@ class Conditions:
     def __enter__(self) -> Conditions:
         stack = ExitStack()
         for name, conditions in self._conditions.items():
-            if any(condition.missing for condition in conditions):
+            reports_types = name in self._equal_for_tensors
+            if reports_types or any(condition.missing for condition in conditions):
                 stack.enter_context(code_swapped(self._reporting_codes(name)))
         self._stacks.append(stack)
         return self
