@@ -42,6 +42,10 @@ EQUAL_PROGRAMS = {
         "h = [v + x for v in y]\n    return h, x",
         "h = []\n    for v in y:\n        h.append(v + x)\n    return h, x",
     ),
+    "two such lists": (
+        "h = [v + x for v in y]\n    w = [v for v in h]\n    return h, w",
+        "h = []\n    for v in y:\n        h.append(v + x)\n    w = [v for v in h]\n    return h, w",
+    ),
 }
 UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] = {
     "another constant": ("return x + 1", "return x + 2"),
@@ -59,6 +63,11 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
     "a loop's variable that is read later": (
         "v = 0\n    h = [v + x for v in y]\n    return h, v",
         "v = 0\n    h = []\n    for v in y:\n        h.append(v + x)\n    return h, v",
+    ),
+    "a loop's variable that a comprehension reads": (
+        "v = y\n    h = [v + x for v in y]\n    w = [v for v in v]\n    return h, w",
+        "v = y\n    h = []\n    for v in y:\n        h.append(v + x)\n"
+        "    w = [v for v in v]\n    return h, w",
     ),
     "a list that the loop reads": (
         "h = y\n    h = [v + len(h) for v in y]\n    return h",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from regraft.verify.syntax import SCOPES, name_of
+from regraft.verify.syntax import COMPREHENSIONS, SCOPES, name_of
 
 # Functions through which a function reads the names of its own variables.
 OWN_VARIABLE_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
@@ -177,12 +177,11 @@ def _runs_elsewhere(nodes: Iterable[ast.AST]) -> bool:
 
 
 def _occurs_in_loop_only(names: list[str], loop: ast.For, function: ast.AST | None) -> bool:
-    """Return whether no name of `names` occurs in a function outside of a loop."""
-    inner_ids = {id(part) for part in ast.walk(loop)}
-    outer = [part for part in ast.walk(function or loop) if id(part) not in inner_ids]
-    outer_names = {part.id for part in outer if isinstance(part, ast.Name)}
-    outer_names.update(part.arg for part in outer if isinstance(part, ast.arg))
-    return outer_names.isdisjoint(names)
+    """Return whether no name of `names` may mean a variable of a function outside of a loop."""
+    if function is None:
+        return False
+    parameters = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
+    return (parameters | _outer_names(function, left_out=loop)).isdisjoint(names)
 
 
 def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
@@ -254,9 +253,30 @@ def _is_plain_local(name: str, function: ast.FunctionDef | None) -> bool:
 
 
 def _names_in_inner_scopes(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names in those nodes that are scopes of their own."""
-    scopes = (node for node in nodes if isinstance(node, SCOPES))
-    return {node.id for scope in scopes for node in ast.walk(scope) if isinstance(node, ast.Name)}
+    """Return the names in those nodes that are scopes of their own, without the variables that a
+    comprehension itself assigns, and without its first source, which runs outside of it."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, SCOPES):
+            source = node.generators[0].iter if isinstance(node, COMPREHENSIONS) else None
+            names |= _outer_names(node, left_out=source)
+    return names
+
+
+def _outer_names(node: ast.AST, left_out: ast.AST | None = None) -> set[str]:
+    """Return the names in a node that may mean variables outside of it: all, but for those that a
+    comprehension, which may be the node itself, assigns for its own parts. Names in the part
+    `left_out` do not count."""
+    if node is left_out:
+        return set()
+    if isinstance(node, ast.Name):
+        return {node.id}
+    parts = ast.iter_child_nodes(node)
+    names = {name for part in parts for name in _outer_names(part, left_out)}
+    if not isinstance(node, COMPREHENSIONS):
+        return names
+    targets = set(_names_in(generator.target for generator in node.generators))
+    return (names - targets) | _outer_names(node.generators[0].iter, left_out)
 
 
 def _declared_names(nodes: Iterable[ast.AST]) -> set[str]:
