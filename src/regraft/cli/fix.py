@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.shared import (
-    print_verdict,
-    stop,
-    verdicts_of,
-)
+from regraft.cli.shared import stop
+from regraft.cli.verdicts import print_verdict, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ class Progress:
         self._on_terminal = is_terminal(sys.stderr)
         self._interval = _TERMINAL_SECONDS if self._on_terminal else _LOG_SECONDS
         self._activity = ""
+        self._part = ""
         self._count: tuple[int, int] | None = None
         self._started = self._activity_started = time.monotonic()
         self._ended = threading.Event()
@@ -44,10 +45,14 @@ class Progress:
 
     def begin(self, activity: str) -> None:
         """Say what the command does from now on."""
-        self._activity, self._count = activity, None
+        self._activity, self._part, self._count = activity, "", None
         self._activity_started = time.monotonic()
         if self._on_terminal:
             self._speak()
+
+    def say_part(self, part: str) -> None:
+        """Note which part of the activity the command is at; "" changes nothing."""
+        self._part = part or self._part
 
     def count(self, measured: int, total: int) -> None:
         """Note how many pairs of how many at most are measured."""
@@ -63,9 +68,10 @@ class Progress:
             self._speak()
 
     def sentence(self) -> str:
-        """Return the activity, how far it is, and the time."""
+        """Return the activity with its part, how far it is, and the time."""
         now = time.monotonic()
-        parts = [self._activity, f"{now - self._started:.0f} s"]
+        activity = f"{self._activity}: {self._part}" if self._part else self._activity
+        parts = [activity, f"{now - self._started:.0f} s"]
         if self._count is not None:
             measured, total = self._count
             parts.insert(1, f"{measured} of at most {total} pairs")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from regraft.rules import Rule, RuleProblem
     from regraft.scanning import CompiledRule
     from regraft.source.text import SourceError
-    from regraft.verify import Verdict
-    from regraft.verify.types import Terms
 
 
 INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
@@ -265,54 +263,6 @@ def print_error(error: SourceError) -> None:
     from regraft.report import text
 
     click.echo(text.error(error), err=True)
-
-
-def verdicts_of(
-    path: Path,
-    changed: bytes,
-    driver: str | None,
-    limit: float,
-    python: str,
-    cached: bool,
-    terms: Terms,
-) -> tuple[Verdict, ...]:
-    """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
-    error."""
-    from regraft.source.cache_key import cache_directory
-    from regraft.verify import VerifyError
-    from regraft.verify.verdict_cache import verify_with_cache
-
-    try:
-        return verify_with_cache(
-            path, changed, driver, limit, python, cache_directory() if cached else None, terms
-        )
-    except VerifyError as error:
-        stop(str(error))
-
-
-def print_verdict(verdict: Verdict) -> None:
-    """Print a verdict with its losses and a summary of its evidence."""
-    from regraft.report.certificate import domain_summary, kills_summary, loss_lines
-
-    colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
-    status = paint(verdict.status, fg=colour, bold=True)
-    click.echo(
-        f"{verdict.file} {verdict.definition}: {status}"
-        + (f": {verdict.reason}" if verdict.reason else "")
-    )
-    for loss in loss_lines(verdict):
-        click.echo(f"  loses {loss}")
-    for key in ("models", "dtypes", "reproducer"):
-        value = verdict.evidence.get(key)
-        if value:
-            click.echo(
-                f"  {key}:"
-                f" {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
-            )
-    if verdict.evidence.get("domain"):
-        click.echo(f"  domain: {domain_summary(verdict.evidence['domain'])}")
-    if kills := kills_summary(verdict.evidence.get("mutants")):
-        click.echo(f"  kills {kills}")
 
 
 def stop(message: str) -> NoReturn:

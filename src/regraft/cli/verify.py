@@ -33,10 +33,9 @@ from regraft.cli.shared import (
     TARGET,
     UNSAFE,
     print_error,
-    print_verdict,
     stop,
-    verdicts_of,
 )
+from regraft.cli.verdicts import print_verdict, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.evidence import evidence_of, missing_comparison, missing_evidence
-from regraft.verify.process import Exit, run_child
+from regraft.verify.process import Exit, Watch, run_child
 from regraft.verify.reproduce import write_reproducer
 from regraft.verify.sameness import equal_definitions
 from regraft.verify.transform_uses import uses_of
@@ -61,6 +61,7 @@ def verify(
     by_rules: bool = False,
     model_classes: Collection[str] = (),
     confirmed: Collection[str] = (),
+    watch: Callable[[str], None] | None = None,
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per
     changed definition.
@@ -82,6 +83,8 @@ def verify(
     and other values of its options, do not matter then. `confirmed`: definitions that were proved
     before, with the same text, beside changes that are gone now; where these are all changed
     definitions, each is compared once more, briefly, and is "proved" where nothing differs.
+    `watch` is called about twice a second with the definition that is run, or another word for what
+    is done.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
@@ -124,6 +127,7 @@ def verify(
         ),
         equal_programs=equal_programs,
         equal_if_returned=equal_if_returned - equal_programs,
+        watch=None if watch is None else lambda step: watch(_name_of_step(step)),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -193,6 +197,7 @@ class _Job:
     terms: Terms
     equal_programs: frozenset[str] = frozenset()
     equal_if_returned: frozenset[str] = frozenset()
+    watch: Watch | None = None
 
     @property
     def only_confirms(self) -> bool:
@@ -222,7 +227,12 @@ class _Job:
                 remaining_seconds = max(1.0, deadline - time.monotonic())
                 self._request(folder, remaining_seconds, tuple(fatal_definitions), avoided_steps)
                 child_exit = run_child(
-                    self.python, folder, remaining_seconds, self.memory_limit, self._imports()
+                    self.python,
+                    folder,
+                    remaining_seconds,
+                    self.memory_limit,
+                    self._imports(),
+                    self.watch,
                 )
                 result = read_result(folder)
             if child_exit.how == "finished":
@@ -317,6 +327,11 @@ class _Job:
         return {
             change.definition: reason for change in self.changes if change.definition not in refuted
         }
+
+
+def _name_of_step(step: Mapping[str, Any]) -> str:
+    """Return the definition that a step of the child runs, else what it does; "" between steps."""
+    return str(step.get("definition") or (step.get("what", "") if step.get("side") else ""))
 
 
 def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ _ASLEEP = 50.0  # a process sleeps if the clock ran this many times as long as t
 _POLLS = 3  # times in a row that it has to be seen asleep, too: others may have the processor
 _PATIENCE = 10.0  # seconds for a launcher to collect what a killed child leaves behind
 _TAIL = 65536
+# called with a step of the child
+Watch = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def run_child(
     time_limit: float,
     memory_limit: int | None,
     imports: Sequence[str] = (),
+    watch: Watch | None = None,
 ) -> Exit:
     """Run a child on the request in `folder`; on return it has ended, and its process group with
     it.
@@ -70,7 +73,7 @@ def run_child(
     with an environment of its own and outlived a launcher that crashed. Raises VerifyError where
     `python` cannot be started or is too old. `time_limit` is in seconds on the clock,
     `memory_limit` in bytes of address space, None for no limit. `imports` are modules that the
-    child will import in any case.
+    child will import in any case. `watch` is called about twice a second with the last step.
     """
     started = time.monotonic()
     environment = _environment()
@@ -83,7 +86,7 @@ def run_child(
         if pid is None:
             how, code = "crashed", launcher.end()
         else:
-            how, code = _wait(launcher, pid, folder, started + time_limit)
+            how, code = _wait(launcher, pid, folder, started + time_limit, watch)
     if code == TOO_OLD and pid is None:
         raise VerifyError(
             "the Python interpreter is older than " + ".".join(map(str, OLDEST)), file=python
@@ -126,7 +129,9 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **overrides}
 
 
-def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[str, int]:
+def _wait(
+    launcher: Launcher, pid: int, folder: Path, deadline: float, watch: Watch | None
+) -> tuple[str, int]:
     """Wait for the end of the child, or end it where it hangs or the time is over; return how it
     ended and its exit status.
 
@@ -138,6 +143,8 @@ def _wait(launcher: Launcher, pid: int, folder: Path, deadline: float) -> tuple[
         try:
             code = launcher.wait(min(0.5, max(0.01, deadline - time.monotonic())))
         except TimeoutError:
+            if watch is not None:
+                watch(last_step(folder))
             work = _processor_time(pid)
             sleeping_polls = sleeping_polls + 1 if _is_asleep(pid) else 0
             if _hangs(last_step(folder), work, is_asleep=sleeping_polls >= _POLLS):

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from regraft.source.cache_key import entry_content, own_key, write_entry
@@ -41,10 +42,11 @@ def verify_with_cache(
     python: str = sys.executable,
     root: Path | None = None,
     terms: Terms = Terms(),
+    watch: Callable[[str], None] | None = None,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
-    verify and store them, unless one names a time limit; without `root` nothing is cached. Raises
-    VerifyError."""
+    verify and store them, unless one names a time limit; without `root` nothing is cached. `watch`
+    is that of `verify`. Raises VerifyError."""
     cache_path = (
         _cache_path(path, changed, driver, python, root, terms) if root is not None else None
     )
@@ -63,6 +65,7 @@ def verify_with_cache(
         by_rules=terms.by_rules,
         model_classes=terms.model_classes,
         confirmed=terms.confirmed,
+        watch=watch,
     )
     if cache_path is not None and not any(verdict.is_cut_short for verdict in verdicts):
         _store(cache_path, verdicts)

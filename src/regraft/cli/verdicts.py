@@ -1,0 +1,66 @@
+"""The verdicts on a changed file, for the commands that verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.progress import Progress
+from regraft.cli.shared import paint, stop
+
+if TYPE_CHECKING:
+    from regraft.verify import Verdict
+    from regraft.verify.types import Terms
+
+
+def verdicts_of(
+    path: Path,
+    changed: bytes,
+    driver: str | None,
+    limit: float,
+    python: str,
+    cached: bool,
+    terms: Terms,
+) -> tuple[Verdict, ...]:
+    """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
+    error. Meanwhile stderr says which definition is run."""
+    from regraft.source.cache_key import cache_directory
+    from regraft.verify import VerifyError
+    from regraft.verify.verdict_cache import verify_with_cache
+
+    root = cache_directory() if cached else None
+    try:
+        with Progress() as progress:
+            progress.begin(f"running both versions of {path}")
+            return verify_with_cache(
+                path, changed, driver, limit, python, root, terms, progress.say_part
+            )
+    except VerifyError as error:
+        stop(str(error))
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Print a verdict with its losses and a summary of its evidence."""
+    from regraft.report.certificate import domain_summary, kills_summary, loss_lines
+
+    colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
+    status = paint(verdict.status, fg=colour, bold=True)
+    click.echo(
+        f"{verdict.file} {verdict.definition}: {status}"
+        + (f": {verdict.reason}" if verdict.reason else "")
+    )
+    for loss in loss_lines(verdict):
+        click.echo(f"  loses {loss}")
+    for key in ("models", "dtypes", "reproducer"):
+        value = verdict.evidence.get(key)
+        if value:
+            click.echo(
+                f"  {key}:"
+                f" {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+            )
+    if verdict.evidence.get("domain"):
+        click.echo(f"  domain: {domain_summary(verdict.evidence['domain'])}")
+    if kills := kills_summary(verdict.evidence.get("mutants")):
+        click.echo(f"  kills {kills}")
