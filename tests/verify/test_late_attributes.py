@@ -283,3 +283,37 @@ def test_a_second_value_that_no_line_reads_does_not_count(tmp_path: Path) -> Non
     verdict = verdict_on(tmp_path, text, "s * self.scale", "s * 2.0")
     words = "`self.scale` never took a second value"
     assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
+
+
+LOSS = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Classifier(nn.Module):
+    def __init__(self, dim: int = 16):
+        super().__init__()
+        self.head = nn.Linear(dim, dim)
+        self.last_loss = None
+        self.calls = 0
+
+    def forward(self, x, targets):
+        logits = self.head(x)
+        self.last_loss = F.cross_entropy(logits.view(-1, 16), targets.view(-1))
+        self.calls += 1
+        return logits
+"""
+
+
+def test_an_attribute_that_changed_lines_only_assign_needs_no_second_value(tmp_path: Path) -> None:
+    before, after = "logits.view(-1, 16)", "logits.reshape(-1, logits.shape[-1])"
+    verdict = verdict_on(tmp_path, LOSS, before, after)
+    assert verdict.status == "proved", verdict.reason
+
+
+def test_an_attribute_that_a_changed_line_increments_is_read(tmp_path: Path) -> None:
+    step = "0 * self.last_loss.dim()"
+    verdict = verdict_on(tmp_path, LOSS, "self.calls += 1", f"self.calls += 1 + {step}")
+    assert "self.calls kept" not in verdict.reason  # it changes from call to call
+    assert verdict.status != "proved"

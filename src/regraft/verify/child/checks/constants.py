@@ -67,6 +67,16 @@ def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
     yield from (node for node in nodes if isinstance(node, ast.expr))
 
 
+def read_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
+    """Yield the expressions that begin in the changed lines of a definition and whose value is
+    read: not the targets of assignments, but for those that an operation changes (`n += 1`)."""
+    for node in _nodes_in_changed_lines(change, module):
+        if isinstance(node, ast.AugAssign):
+            yield node.target
+        elif isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            yield node
+
+
 def changed_tests(change: Change, module: ModuleType) -> Iterator[ast.expr]:
     """Yield the tests of the `if` statements and expressions that begin in the changed lines of a
     definition."""

@@ -38,6 +38,7 @@ from regraft.verify.child.checks.constants import (
     changed_nodes,
     changed_tests,
     constants_of,
+    read_nodes,
 )
 from regraft.verify.child.checks.edited_code import definition_node
 from regraft.verify.child.checks.late_attributes import (
@@ -110,7 +111,8 @@ def domain_of(definition: str, session: Session) -> Domain:
         )
         not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
         attributes = read_attributes(nodes)
-        late = _late_stores(versions, attributes)
+        read = (node for pair in versions for node in read_nodes(*pair))
+        late = _late_stores(versions, read_attributes(read))
         compares = any(map(is_predicate, nodes))
         constants = constants_of(tuple(versions))
         tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))

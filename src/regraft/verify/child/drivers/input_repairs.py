@@ -145,7 +145,7 @@ SUGGESTIONS: _Table = (
         "IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)",
     ),
     Repair(
-        r"out of range in self|index out of",
+        r"out of range in self|index out of|Target \d+ is out of bounds",
         fixers.lower_token_ids,
         "IndexError: index out of range in self",
     ),
