@@ -111,8 +111,7 @@ def domain_of(definition: str, session: Session) -> Domain:
         )
         not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
         attributes = read_attributes(nodes)
-        read = (node for pair in versions for node in read_nodes(*pair))
-        late = _late_stores(versions, read_attributes(read))
+        late = _late_stores(versions)
         compares = any(map(is_predicate, nodes))
         constants = constants_of(tuple(versions))
         tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
@@ -175,11 +174,10 @@ def _read_once(versions: list[tuple[Change, ModuleType]], session: Session) -> f
     return frozenset(names)
 
 
-def _late_stores(
-    versions: list[tuple[Change, ModuleType]], attributes: frozenset[str]
-) -> dict[str, LateStore]:
-    """Return by name those of some attributes of a definition that the file of either version
-    assigns after construction."""
+def _late_stores(versions: list[tuple[Change, ModuleType]]) -> dict[str, LateStore]:
+    """Return by name those of the attributes that the changed lines of a definition read that the
+    file of either version assigns after construction."""
+    attributes = read_attributes(node for pair in versions for node in read_nodes(*pair))
     stores: dict[str, LateStore] = {}
     relatives = frozenset(relative.name for change, _ in versions for relative in change.relatives)
     for change, module in versions:
