@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from regraft.cli.fix import chosen_policy
 from regraft.dsl import RuleSyntax, parse_rule
 from regraft.fix import fix_with_home, proved_fix
 from regraft.rules import BUILT_IN, Rule, load_rule
@@ -192,3 +195,16 @@ def test_a_definition_that_differs_without_the_others_is_left_out(
     fix = proved_fix(report_of(CODE, rules), rules, verify)
     assert {left.definition for left in fix.left_out} == {"Attention", "Other"}
     assert fix.data.decode() == CODE
+
+
+def test_without_torch_nothing_is_written_unless_proof_is_waived(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as stopped:
+        chosen_policy(True, None, False, False, sys.executable, None)
+    assert stopped.value.code == 2
+    assert "--no-verify" in capsys.readouterr().err
+    assert not chosen_policy(True, False, False, False, sys.executable, None).prove
+    assert not chosen_policy(False, None, False, False, sys.executable, None).prove
+    assert chosen_policy(True, None, False, False, "/usr/bin/python3", None).prove

@@ -54,12 +54,15 @@ def chosen_policy(
     out: Path | None,
     keep: tuple[str, ...] = (),
 ) -> Policy:
-    """Return the policy that the options mean; exit where --verify is given and torch is not
-    installed."""
-    can_verify = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
-    if fix and prove and not can_verify:
-        stop("--verify needs torch, which is not installed in this environment")
-    proves = can_verify if prove is None else prove
+    """Return the policy that the options mean; exit where a rewrite is to be proved and torch is
+    not installed."""
+    can_verify = python != sys.executable or importlib.util.find_spec("torch") is not None
+    proves = fix and prove is not False
+    if proves and not can_verify:
+        stop(
+            "--fix proves what it writes, which needs torch, and torch is not installed here: name"
+            " an interpreter that has it (--python), or write without proof (--no-verify)"
+        )
     return Policy(proves, unproven, not no_cache, python, out, keep)
 
 
