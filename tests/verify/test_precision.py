@@ -8,8 +8,11 @@ pytest.importorskip("torch")
 
 import torch
 
+from regraft.verify.child.call_comparison import farther_outcome
 from regraft.verify.child.compare import Largest
+from regraft.verify.child.judgement import judge
 from regraft.verify.child.precision import FEWEST, differing_halves, mean_errors
+from regraft.verify.child.replay import Outcome
 
 EXACT = torch.linspace(1.0, 2.0, FEWEST, dtype=torch.float64)
 
@@ -42,3 +45,20 @@ def test_an_inexact_result_does_not_hide_another_result() -> None:
         largest.add_errors("bfloat16", "[0]", 0.04, 0.04)
         largest.add_errors("bfloat16", "[1]", 0.001, 0.002)
     assert largest.errors == {"bfloat16": {"[0]": (0.08, 0.08), "[1]": (0.002, 0.004)}}
+
+
+def test_sparse_state_is_compared_like_dense_state() -> None:
+    sparse = Outcome(outputs={"heads": torch.tensor([True, False]).to_sparse()})
+    other = Outcome(outputs={"heads": torch.tensor([True, True]).to_sparse()})
+    farther = farther_outcome(sparse, sparse, other)
+    assert farther.outputs["heads"] is other.outputs["heads"]
+
+
+def test_sparse_gradients_are_judged_by_sparse_float64_ones() -> None:
+    exact = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    outcomes = [
+        Outcome(gradients={"weight": gradient.to_sparse()})
+        for gradient in (exact.float(), exact.float() * (1 + 3e-6), exact * (1 + 3e-6))
+    ]
+    original, changed, truth = outcomes
+    assert judge(original, changed, lambda: truth, Largest(), strict=True) is None

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import as_strided
 from regraft.verify.child import tree, weights
 from regraft.verify.child.alterations import BIASES, alteration_of
 from regraft.verify.child.checks.attributes import ATTRIBUTES
@@ -249,7 +250,7 @@ class _Comparison:
                 original.module, weights.parameters_off_by_rounding(seed, dtype)
             ):
                 rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
-            farthest = _farther_outcome(self.original_outcome, farthest, rounded)
+            farthest = farther_outcome(self.original_outcome, farthest, rounded)
         return farthest
 
 
@@ -261,7 +262,7 @@ def _is_half_precision(outcome: Outcome) -> bool:
     )
 
 
-def _farther_outcome(reference: Outcome, first: Outcome, second: Outcome) -> Outcome:
+def farther_outcome(reference: Outcome, first: Outcome, second: Outcome) -> Outcome:
     """Return a copy of `first`, with each output and gradient of `second` that lies farther from
     the reference than the value of `first` does. Paths that are missing in one of the three, and
     tensors of different shapes, stay as in `first`."""
@@ -282,14 +283,14 @@ def _farther_results(
     farther = dict(first)
     for path, value in reference.items():
         results = [
-            result
+            as_strided(result)
             for result in (value, first.get(path), second.get(path))
             if isinstance(result, torch.Tensor)
         ]
         if len(results) < 3 or len({result.shape for result in results}) > 1:
             continue
         if distance(results[0], results[2])[0] > distance(results[0], results[1])[0]:
-            farther[path] = results[2]
+            farther[path] = second[path]
     return farther
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from regraft.execution.compare import are_equal, identical, widened
+from regraft.execution.compare import are_equal, as_strided, identical, widened
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.observe import count_calls
 from regraft.verify.child.precision import differing_halves, mean_errors
@@ -79,11 +80,19 @@ class _Standard:
         outcome holds in the attribute `name`."""
         return Check(
             kind,
-            lambda: getattr(self.truth(), name),
+            lambda: _without_sparse(getattr(self.truth(), name)),
             self.largest,
-            lambda: getattr(self.jittered(), name),
+            lambda: _without_sparse(getattr(self.jittered(), name)),
             not self.strict,
         )
+
+
+def _without_sparse(results: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return results by path with sparse tensors as dense ones; {} for None."""
+    return {
+        path: as_strided(value) if isinstance(value, torch.Tensor) else value
+        for path, value in (results or {}).items()
+    }
 
 
 def _add_errors(original: Outcome, changed: Outcome, standard: _Standard) -> None:
