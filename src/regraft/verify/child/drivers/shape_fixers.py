@@ -28,6 +28,7 @@ Dims = tuple[Dim, ...]
 SHAPE = r"[(\[]((?:\d+,? ?)+)[)\]]"  # a shape in numbers
 # The shape of a mask that is added to scores.
 _ADDITIVE = (BATCH, Dim(1), LENGTH, LENGTH)
+_MOST_ADDED = 4  # the most positions that a model is expected to add to its input
 
 
 def take_described_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
@@ -65,6 +66,32 @@ def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
                 dim = _dim_of_number(wanted_count // row_elements)
                 dims = _with_dim(slot.dims, (axis,), dim)
                 yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def allow_for_added_positions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs that have the size that the error wants once the model has added a few positions
+    to them, such as a token for the whole image: one dimension, or the two equal last ones, whose
+    product counts, are changed."""
+    numbers = int(match[1]), int(match[2])
+    for actual, wanted in (numbers, numbers[::-1]):
+        for name, slot in problem.spec.items():
+            for dims in _dims_before_addition(slot.dims, actual, wanted):
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def _dims_before_addition(dims: Dims, actual: int, wanted: int) -> Iterator[Dims]:
+    """Yield dimensions that are `wanted` once as many positions are added as make `actual` of the
+    present ones, at most `_MOST_ADDED`."""
+    sizes = [dim.at(SIZE) for dim in dims]
+    for axis, size in enumerate(sizes):
+        added = actual - size
+        if 0 < added <= _MOST_ADDED and wanted > added:
+            yield _with_dim(dims, (axis,), Dim(wanted - added))
+    if len(sizes) > 2 and sizes[-1] == sizes[-2]:
+        added = actual - sizes[-1] ** 2
+        side = math.isqrt(max(0, wanted - added))
+        if 0 < added <= _MOST_ADDED and side and side * side == wanted - added:
+            yield (*dims[:-2], Dim(side), Dim(side))
 
 
 def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
@@ -167,13 +194,13 @@ def _common_shapes(slot: Slot) -> Iterator[Dims]:
 
 def _derived_shapes(dims: Dims) -> Iterator[Dims]:
     """Yield shapes that follow from a shape: flat patches of three channels as images, a dimension
-    of 1 or 2 behind the first, one dimension fewer, frames as images of a larger batch."""
+    of 2 or 1 behind the first, one dimension fewer, frames as images of a larger batch."""
     side = math.isqrt(dims[-1].factor // 3)
     if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
         yield (dims[0], Dim(3), Dim(side), Dim(side))
     if len(dims) > 2:
+        yield (dims[0], Dim(2), *dims[1:])  # first: a dimension of 1 hides what it scales
         yield (dims[0], Dim(1), *dims[1:])
-        yield (dims[0], Dim(2), *dims[1:])
     if len(dims) > 3:
         yield (dims[0], *dims[2:])
     if len(dims) > 4 and dims[0].of and not dims[1].of:
