@@ -12,10 +12,13 @@ from typing import Any
 
 from regraft.source.names import root_and_package
 from regraft.source.object_reference import load_source
+from regraft.verify.child.error_text import shorten_error
+from regraft.verify.child.script_import import failing_statement, load_script, script_of
 
 SUFFIX = "__regraft"
 COPY = "__again"
 ORIGINAL = "__original"
+_ERROR_LENGTH = 80  # the most characters of the error of a statement that is left out
 # what the top folder of a repository has
 REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
@@ -49,15 +52,27 @@ def load_original(path: Path) -> ModuleType:
 
 def _import_original(path: Path, name: str) -> ModuleType:
     """Import a file to which `package_of` assigns the dotted `name`; a file without a package is
-    loaded from its path under its stem with ORIGINAL. Raises ImportError where the name leads to
-    another file."""
+    loaded from its path under its stem with ORIGINAL, in part where a statement of it fails. Raises
+    ImportError where the name leads to another file."""
     if "." not in name:
-        return load_source(path, path.stem + ORIGINAL)
+        return _load_script_or_file(path, path.stem + ORIGINAL)
     module = importlib.import_module(name)
     loaded = Path(str(module.__file__)).resolve()
     if loaded != path.resolve():
         raise ImportError(f"{name} was imported from {loaded}, not from {path}")
     return module
+
+
+def _load_script_or_file(path: Path, name: str) -> ModuleType:
+    """Import a file under a name; where a statement of it fails, without this one, as `load_script`
+    does."""
+    try:
+        return load_source(path, name)
+    except (Exception, SystemExit) as error:
+        failing = failing_statement(path, error)
+        if not failing:
+            raise
+        return load_script(path, name, failing, shorten_error(error, _ERROR_LENGTH))
 
 
 def _folder_above(path: Path, package: str) -> Path | None:
@@ -74,17 +89,24 @@ def _folder_above(path: Path, package: str) -> Path | None:
     return None
 
 
-def load_changed(source: Path, original: Path) -> ModuleType:
-    """Import the changed text in `source` as a sibling module of `original`, named with SUFFIX, so
-    that relative imports resolve as the original's do."""
-    _, name = package_of(original)
-    return load_source(source, name + SUFFIX)
+def load_changed(source: Path, path: Path, original: ModuleType) -> ModuleType:
+    """Import the changed text in `source` as a sibling module of the original, which was imported
+    from `path`; it is named with SUFFIX, so that relative imports resolve as the original's do."""
+    return _load_like(original, source, package_of(path)[1] + SUFFIX)
 
 
-def load_copy(original: Path) -> ModuleType:
-    """Import the original a second time, as a sibling module named with COPY."""
-    _, name = package_of(original)
-    return load_source(original, name + COPY)
+def load_copy(path: Path, original: ModuleType) -> ModuleType:
+    """Import the original from its path a second time, as a sibling module named with COPY."""
+    return _load_like(original, path, package_of(path)[1] + COPY)
+
+
+def _load_like(original: ModuleType, source: Path, name: str) -> ModuleType:
+    """Import a file under a name, in part where the original was imported in part, without the same
+    statement."""
+    script = script_of(original)
+    if script is None:
+        return load_source(source, name)
+    return load_script(source, name, script.failing, script.error)
 
 
 def plain_module_name(name: str) -> str:

@@ -34,6 +34,7 @@ from regraft.verify.child.examine import examine
 from regraft.verify.child.judge_process import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_changed, load_copy, load_original
+from regraft.verify.child.script_import import script_of
 from regraft.verify.child.session import Session
 from regraft.verify.child.signatures import signature_difference
 from regraft.verify.child.state import variable_leaves
@@ -191,7 +192,7 @@ def _start_session(
     replaced_by_original = functions.replaced_names()
     try:
         with ledger.step("changed", "", "import"), tracer:
-            changed = load_changed(source, Path(request["original"]))
+            changed = load_changed(source, Path(request["original"]), original)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the finding
         ledger.fatal = {
             "what": "changed",
@@ -210,6 +211,7 @@ def _start_session(
         compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True)
     )
     session.replaced = replaced_by_original
+    _note_script(session)
     undecided = request["same if returned"]
     ledger.returned_classes = frozenset(
         name for name in undecided if is_bound_to_own_class(name, (original, changed))
@@ -228,6 +230,15 @@ def _start_session(
     if session.strict:
         _compare_variables(session, Path(request["original"]))
     return session
+
+
+def _note_script(session: Session) -> None:
+    """Note in the domains of all definitions what was left out of a file that was imported in
+    part."""
+    script = script_of(session.original)
+    if script is not None:
+        for record in session.ledger.records.values():
+            record.domain.setdefault("import", set()).add(script.summary)
 
 
 def _watch_changed_lines(session: Session) -> None:
@@ -287,7 +298,7 @@ def _compare_variables(session: Session, path: Path) -> None:
         return
     try:
         with session.ledger.step("original", "", "import again"):
-            second_import = load_copy(path)
+            second_import = load_copy(path, session.original)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
         session.ledger.skip(f"variables of the file were not compared: {shorten_error(error)}")
         return

@@ -1,0 +1,98 @@
+"""Test scripts of which a statement fails when they are imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from verdicts import verdict_on
+
+from regraft.verify.child.script_import import Script, failing_statement, load_script, script_of
+
+pytestmark = pytest.mark.usefixtures("here")
+
+SCRIPT = """\
+import torch
+from torch import nn
+
+width = 16
+with open("no/such/text.txt") as source:
+    text = source.read()
+vocab_size = len(set(text))
+length = len(text)
+scale = 2.0
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, width)
+
+    def forward(self, idx):
+        return self.tokens(idx) * scale
+
+
+model = Model()
+for _ in range(10**9):
+    raise RuntimeError("the training began")
+"""
+
+
+def imported(folder: Path, text: str) -> Script | None:
+    """Return what is known of a script after it was imported without its failing statement."""
+    path = folder / "script.py"
+    path.write_text(text)
+    try:
+        exec(compile(text, str(path), "exec"), {"__name__": "script"})
+    except (OSError, SystemExit) as error:
+        failing = failing_statement(path, error)
+        return script_of(load_script(path, "imported_script", failing, "an error"))
+    return None
+
+
+def test_a_script_is_imported_without_what_fails(tmp_path: Path) -> None:
+    script = imported(tmp_path, SCRIPT)
+    assert script is not None
+    assert script.lines == (5, 7, 8, 21, 22)
+    assert script.guessed == {"vocab_size": 99}
+    assert "lines 5, 7, 8, 21, 22 (an error), vocab_size = 99" in script.summary
+
+
+def test_a_script_that_exits_is_imported_to_its_end(tmp_path: Path) -> None:
+    script = imported(tmp_path, "import sys\n\nsys.exit(1)\nnumber = 3\n")
+    assert script is not None
+    assert script.lines == (3,)
+
+
+def test_a_missing_module_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import no_such_module\n")
+    assert failing_statement(path, ModuleNotFoundError("no_such_module")) == ""
+
+
+def test_a_version_without_the_failing_statement_is_no_such_script(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("number = 3\n")
+    with pytest.raises(ImportError, match="that this version does not have"):
+        load_script(path, "other_script", "Expr()", "an error")
+
+
+def test_a_change_in_a_script_is_proved_and_says_what_was_left_out(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, SCRIPT, "self.tokens(idx) * scale", "scale * self.tokens(idx)")
+    assert verdict.status == "proved", verdict.reason
+    domain = verdict.evidence["domain"]
+    assert isinstance(domain, dict)
+    assert "FileNotFoundError" in domain["import"][0]
+
+
+def test_a_wrong_change_in_a_script_is_refuted(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, SCRIPT, "* scale", "* 3.0")
+    assert verdict.status == "refuted", verdict
+
+
+def test_a_change_that_lets_another_statement_fail_is_not_proved(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, SCRIPT, 'open("no/such/text.txt")', 'open("other.txt")')
+    assert verdict.status != "proved", verdict
