@@ -37,6 +37,38 @@ def is_same_value(left: Value, right: Value) -> bool:
     )
 
 
+def is_same_view(left: Value, right: Value, body: Body) -> bool:
+    """Return whether two values are the same elements of one value, read twice by constant indices
+    (`x[..., 0]`), with nothing between the reads that could change them."""
+    first, second = left.node, right.node
+    if first is None or second is None or first.op != "py.item" or second.op != "py.item":
+        return False
+    is_same_place = first.guard == second.guard and first.loop == second.loop
+    if not is_same_place or "index" not in first.args or "index" not in second.args:
+        return False
+    start, end = sorted((first.time, second.time))
+    return (
+        is_same_value(first.args["base"], second.args["base"])
+        and _is_same_index(first.args["index"], second.args["index"])
+        and not any(node.effect and start < node.time < end for node in body.nodes)
+    )
+
+
+def _is_same_index(left: Value, right: Value) -> bool:
+    """Return whether two indices are the same constants, slices with constant bounds, or tuples of
+    these."""
+    if left.const is not MISSING or right.const is not MISSING:
+        return is_same_value(left, right)
+    if left.items is not None and right.items is not None:
+        return len(left.items) == len(right.items) and all(
+            map(_is_same_index, left.items, right.items)
+        )
+    first, second = left.node, right.node
+    if first is None or second is None or first.op != "py.slice" or second.op != "py.slice":
+        return False
+    return all(is_same_value(first.args[name], second.args[name]) for name in first.args)
+
+
 def default_arguments(op: str) -> dict[str, Value]:
     """Return the defaults of an operation's optional parameters, as constant values."""
     signature = table().operation(op).signatures[0]

@@ -14,6 +14,7 @@ from regraft.matching.arguments import (
     dimension_conditions,
     is_outdated,
     is_same_value,
+    is_same_view,
     is_skipped_on_none,
     none_subject,
     unmentioned_argument,
@@ -283,7 +284,7 @@ class _Matcher:
             bound_value = bindings.get(operand.name)
             if bound_value is None:
                 yield {**bindings, operand.name: value}, nodes, tests
-            elif is_same_value(bound_value, value):
+            elif is_same_value(bound_value, value) or is_same_view(bound_value, value, self.body):
                 yield state
             else:
                 self._record_miss(

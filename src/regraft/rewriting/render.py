@@ -26,6 +26,8 @@ _ARITHMETIC_SYNTAX = (
     ast.operator,
     ast.unaryop,
 )
+# glue that reads elements of a value, in any order with the same results
+_ELEMENT_READS = frozenset({"py.item", "py.slice", "py.tuple"})
 _VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze"})
 _VIEW_SYNTAX = (
     ast.Name,
@@ -89,9 +91,14 @@ class Renderer:
 
     def is_in_order(self) -> bool:
         """Return whether the call, as written so far, evaluates the expressions that it repeats
-        (`spliced`) in their original order, and reads no attribute after an effect that it
-        preceded."""
+        (`spliced`) in their original order, or all of them only read elements, and reads no
+        attribute after an effect that it preceded."""
         times = [node.time for node in self.spliced]
+        reads_elements_only = all(
+            inner.op in _ELEMENT_READS and not inner.effect
+            for node in self.spliced
+            for inner in self._nodes_within(node)
+        )
         late = any(
             inner.effect
             and inner.time <= value.born
@@ -100,7 +107,7 @@ class Renderer:
             for node in self.spliced[position:]
             for inner in self._nodes_within(node)
         )
-        return times == sorted(times) and not late
+        return (reads_elements_only or times == sorted(times)) and not late
 
     def _nodes_within(self, node: Node) -> list[Node]:
         """Return the nodes of the statement of `node` whose expressions lie inside its expression,
