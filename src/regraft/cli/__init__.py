@@ -19,6 +19,7 @@ from regraft.cli.rules import rules_command
 from regraft.cli.shared import INTERRUPTED
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
+from regraft.cli.undo import undo_command
 from regraft.cli.verify import verify_command
 
 
@@ -31,6 +32,7 @@ def main() -> None:
 
 for command in (
     check,
+    undo_command,
     config_command,
     baseline_command,
     show,

@@ -34,20 +34,23 @@ if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport
     from regraft.scanning.baseline import Baseline
     from regraft.source.text import SourceError
+    from regraft.source.undo import UndoLog
 
 
 def run(options: CheckOptions) -> int:
     """Check the files of the options and return the exit status."""
     check_combination(options)
     from regraft.report.machine import Collector
+    from regraft.source.undo import UndoLog
 
     started = time.perf_counter()
     total = Collector(options.explain, is_fixing=options.fix)
     is_silent = options.show_diff or options.quiet
     output = (Quiet if is_silent else FORMATS[options.form])(STREAMS)
+    undo = UndoLog()
     for settings, paths in _groups(options):
-        _GroupRun(options, settings, paths, total, output).run()
-    remarks = [*remarks_on(total, options.statistics)]
+        _GroupRun(options, settings, paths, total, output, undo).run()
+    remarks = [*remarks_on(total, options.statistics), *undo.remarks()]
     output.finish(total, time.perf_counter() - started, remarks)
     if options.install and total.missing and not offer_install(sorted(total.missing)):
         return 2
@@ -87,6 +90,7 @@ class _GroupRun:
     paths: Sequence[Path]
     total: Collector
     output: Output
+    undo: UndoLog
 
     def run(self) -> None:
         """Report the files, and show or write what the rules make of them."""
@@ -223,6 +227,7 @@ class _GroupRun:
             self.output.is_document or options.quiet,
             self.total.verdicts,
             lambda finding: baseline is None or not baseline.accepts(report.file, finding),
+            self.undo,
         ).rewrite(_with_patches(report, rules, options.vendor))
         self.total.errors += rewriting.errors
         return rewriting.remaining

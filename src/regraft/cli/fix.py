@@ -19,6 +19,7 @@ from regraft.report.words import count
 if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport, Finding
     from regraft.source.text import SourceError, SourceFile
+    from regraft.source.undo import UndoLog
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class Rewriter:
     quiet           print nothing but that
     verdict_counts  counts the verdicts of the definitions that were verified
     wanted          tells which findings may be applied
+    undo            stores what files were before they are rewritten in place
     """
 
     rules: Sequence[CompiledRule]
@@ -96,6 +98,7 @@ class Rewriter:
     quiet: bool
     verdict_counts: Counter[str]
     wanted: Callable[[Finding], bool]
+    undo: UndoLog
 
     def rewrite(self, report: FileReport) -> Rewriting:
         """Show or write the rewritten file."""
@@ -119,13 +122,63 @@ class Rewriter:
         if not self.writes:
             click.echo(text.diff(report.file, source.data, changed, source.encoding), nl=False)
             return Rewriting(fixable)
-        target, error = _write(source, changed, self.policy, self.vendor)
+        target, error = self._write(source, changed)
         if error is not None:
             return Rewriting(fixable, (error,))
         remaining = self._fixable_in(source.path, changed, home)
         if not self.quiet:
             self._say(report.file, max(fixable - remaining, 0), remaining, target)
         return Rewriting(remaining)
+
+    def _write(self, source: SourceFile, changed: bytes) -> tuple[Path, SourceError | None]:
+        """Write a rewritten file in place or below the policy's directory, with `vendor` the ops
+        beside it; return its path, and the error where it cannot be written."""
+        from regraft.source import text
+        from regraft.source.names import package_of
+
+        path = Path(source.path)
+        if self.policy.out is None:
+            target, error = path, self._write_in_place(source, changed)
+        else:
+            target = self.policy.out.joinpath(*package_of(path).split("."), path.name)
+            error = text.write_copy(target, changed)
+        if error is None and self.vendor:
+            error = self._write_vendored_ops(target, changed)
+        return target, error
+
+    def _write_in_place(self, source: SourceFile, changed: bytes) -> SourceError | None:
+        """Store what a file is, and rewrite it; return the error where one of the two cannot be
+        written."""
+        from regraft.source import text
+
+        try:
+            self.undo.add(Path(source.path), source.data, changed, source.encoding)
+        except OSError as problem:
+            reason = f"not rewritten, because undo cannot be stored: {problem.strerror or problem}"
+            return text.SourceError(source.path, 0, 0, reason)
+        error = text.write(source, changed)
+        if error is not None:
+            self.undo.remove_last()
+        return error
+
+    def _write_vendored_ops(self, model: Path, changed: bytes) -> SourceError | None:
+        """Write the ops that the rewritten model imports beside it."""
+        from regraft.rewriting.vendor import vendor_source, vendored_names
+        from regraft.source.text import SourceError, write_atomically
+
+        target = model.with_name("regraft_ops.py")
+        present = target.read_bytes() if target.exists() else None
+        names = vendored_names(changed)
+        if present is not None:
+            names = tuple(sorted({*names, *vendored_names(present)}))
+        text = vendor_source(names).encode()
+        try:
+            if self.policy.out is None:
+                self.undo.add(target, present, text)
+            write_atomically(target, text)
+        except OSError as error:
+            return SourceError(str(target), 0, 0, f"cannot write: {error.strerror or error}")
+        return None
 
     def _fixable_in(self, path: str, data: bytes, home: str) -> int:
         """Return the number of findings in a rewritten text that could be fixed."""
@@ -183,41 +236,6 @@ class Rewriter:
         if imports_regraft:
             return fix.data
         return fix_with_home(fix, report, rules, home, self.wanted)
-
-
-def _write(
-    source: SourceFile, changed: bytes, policy: Policy, vendor: bool
-) -> tuple[Path, SourceError | None]:
-    """Write a rewritten file in place or below the policy's directory, with `vendor` the ops beside
-    it; return its path, and the error where it cannot be written."""
-    from regraft.source import text
-    from regraft.source.names import package_of
-
-    path = Path(source.path)
-    if policy.out is None:
-        target, error = path, text.write(source, changed)
-    else:
-        target = policy.out.joinpath(*package_of(path).split("."), path.name)
-        error = text.write_copy(target, changed)
-    if error is None and vendor:
-        error = _write_vendored_ops(target, changed)
-    return target, error
-
-
-def _write_vendored_ops(model: Path, changed: bytes) -> SourceError | None:
-    """Write the ops that the rewritten model imports beside it."""
-    from regraft.rewriting.vendor import vendor_source, vendored_names
-    from regraft.source.text import SourceError, write_atomically
-
-    target = model.with_name("regraft_ops.py")
-    names = vendored_names(changed)
-    if target.exists():
-        names = tuple(sorted({*names, *vendored_names(target.read_bytes())}))
-    try:
-        write_atomically(target, vendor_source(names).encode())
-    except OSError as error:
-        return SourceError(str(target), 0, 0, f"cannot write: {error.strerror or error}")
-    return None
 
 
 def home_of(path: Path, vendor: bool) -> str:
