@@ -250,3 +250,13 @@ def test_a_driver_of_the_file_proves(write: Write, tmp_path: Path) -> None:
     result = regraft("check", "--all", "--fix", path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "dropout_add_layer_norm(x" in path.read_text()
+
+
+def test_rules_are_listed_for_the_configured_target(tmp_path: Path) -> None:
+    (tmp_path / "regraft.toml").write_text('target = "cuda"\n')
+    configured = regraft("rules", cwd=tmp_path).stdout
+    assert "gains nothing on cuda" in configured
+    assert "gains nothing on cpu" not in configured
+    stated = regraft("rules", "--target", "cpu", cwd=tmp_path).stdout
+    assert "gains nothing on cpu" in stated
+    assert "gains nothing on cuda" not in stated

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, TEXT_OR_JSON, as_error, paint, print_error
+from regraft.cli.configured import CONFIG, NO_CONFIG, is_stated, settings_of
+from regraft.cli.shared import (
+    DIRECTORIES,
+    TARGET,
+    TEXT_OR_JSON,
+    as_error,
+    paint,
+    print_error,
+)
 
 if TYPE_CHECKING:
     from regraft.rules import Rule
@@ -18,8 +26,13 @@ if TYPE_CHECKING:
 
 @click.command("rules")
 @DIRECTORIES
+@TARGET
+@CONFIG
+@NO_CONFIG
 @TEXT_OR_JSON
-def rules_command(directories: Sequence[Path], form: str) -> None:
+def rules_command(
+    directories: Sequence[Path], target: str, config: Path | None, no_config: bool, form: str
+) -> None:
     """List all rules: name, safety, what it finds, and what it needs to be on.
 
     `regraft rule NAME` prints the page of one. Exits with 2 when a rule cannot be loaded.
@@ -27,8 +40,11 @@ def rules_command(directories: Sequence[Path], form: str) -> None:
     from regraft.rules import BUILT_IN, Rule, load_rule
     from regraft.rules.loading import rule_paths
 
-    loaded = [load_rule(path) for _, path in sorted(rule_paths((BUILT_IN, *directories)).items())]
-    rows = [_row(rule) for rule in loaded if isinstance(rule, Rule)]
+    ((settings, _),) = settings_of((Path(),), config, no_config)
+    target = target if is_stated("target") else settings.target
+    roots = (BUILT_IN, *settings.rules, *directories)
+    loaded = [load_rule(path) for _, path in sorted(rule_paths(roots).items())]
+    rows = [_row(rule, target) for rule in loaded if isinstance(rule, Rule)]
     problems = [problem for rule in loaded if not isinstance(rule, Rule) for problem in rule]
     for problem in problems:
         print_error(as_error(problem))
@@ -43,14 +59,15 @@ def rules_command(directories: Sequence[Path], form: str) -> None:
     sys.exit(2 if problems else 0)
 
 
-def _row(rule: Rule) -> dict[str, Any]:
-    """Return what is listed of a rule; `condition` says what turns on a rule that is off."""
+def _row(rule: Rule, target: str) -> dict[str, Any]:
+    """Return what is listed of a rule; `condition` says what turns on a rule that is off for a
+    target."""
     from regraft.rules.requirements import requirement
     from regraft.rules.worth import TARGETS, chosen_target, worth_of
 
     packages = [requirement(need) for need in rule.syntax.needs if need.package != "torch"]
     worths = {target: worth_of(rule, target) for target in TARGETS}
-    worth = worths[chosen_target("auto")]
+    worth = worths[chosen_target(target)]
     condition = "off: its own name turns it on" if rule.syntax.off else ""
     if packages and not condition:
         condition = f"with --select; needs {', '.join(packages)}"
