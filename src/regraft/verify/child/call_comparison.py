@@ -215,6 +215,7 @@ class _Comparison:
             strict=is_strict,
             jittered=self.jittered,
             with_errors=with_errors,
+            by_rules=self.session.by_rules,
         )
 
     def truth(self) -> Outcome:

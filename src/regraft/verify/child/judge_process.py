@@ -76,6 +76,7 @@ class Judge:
         strict: bool,
         jittered: Run = Outcome,
         with_errors: bool = False,
+        by_rules: bool = False,
     ) -> Difference | None:
         """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
         to `largest`. `truth` and `jittered` run in this process, only when they are asked for.
@@ -91,9 +92,10 @@ class Judge:
                 strict=strict,
                 jittered=jittered,
                 with_errors=with_errors,
+                by_rules=by_rules,
             )
         runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
-        request = {"strict": strict, "with_errors": with_errors}
+        request = {"strict": strict, "with_errors": with_errors, "by_rules": by_rules}
         self._connection.send_bytes(_pack(request, original=original, changed=changed))
         while True:
             answer = json.loads(self._connection.recv_bytes())
@@ -144,6 +146,7 @@ def _answer(
         strict=request["strict"],
         jittered=functools.partial(run, "jittered"),
         with_errors=request["with_errors"],
+        by_rules=request["by_rules"],
     )
     return {
         "difference": _fields(difference) if difference is not None else None,

@@ -33,6 +33,7 @@ def judge(
     strict: bool,
     jittered: Run = Outcome,
     with_errors: bool = False,
+    by_rules: bool = False,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
     return the first difference or None. An error, a newly overwritten argument, other conduct,
@@ -41,7 +42,8 @@ def judge(
     `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
     differences that rounding explains are added to `largest`. `strict` also compares values where
     the original's own result is not finite. `with_errors` adds the mean errors of equal outcomes in
-    half precision to `largest`.
+    half precision to `largest`. `by_rules`: tested rules made the change, whose gradients may have
+    more roundings.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {describe_error(changed.error)}")
@@ -57,7 +59,7 @@ def judge(
         return difference
     if not strict and not all(map(_is_finite, original.outputs.values())):
         return None
-    standard = _Standard(truth, jittered, largest, strict)
+    standard = _Standard(truth, jittered, largest, strict, by_rules)
     difference = _compare_results(original, changed, standard) or _compare_gradients(
         original, changed, standard
     )
@@ -74,6 +76,7 @@ class _Standard:
     jittered: Run
     largest: Largest
     strict: bool
+    by_rules: bool
 
     def check(self, kind: str, name: str) -> Check:
         """Return the way to compare results of a kind ("outputs", "hooks" or "gradients") that an
@@ -84,6 +87,7 @@ class _Standard:
             self.largest,
             lambda: _without_sparse(getattr(self.jittered(), name)),
             not self.strict,
+            self.by_rules,
         )
 
 
