@@ -181,6 +181,12 @@ STANDARDIZED: Drawn = {
     "unbiased": lambda _: CHANCE.choice((False, True)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+STATISTICS: Drawn = {
+    "dim": lambda _: CHANCE.choice((-1, (0, 1), [1], (-2, -1))),
+    "unbiased": lambda _: CHANCE.choice((False, True)),
+    "correction": lambda _: CHANCE.choice((0, 1, 0.5)),
+    "keepdim": lambda _: CHANCE.choice((False, True)),
+}
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": CHOSEN,
     "idioms/one-hot-loss": SMOOTHED,
@@ -198,6 +204,7 @@ DRAWN: dict[str, Drawn] = {
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "torch/standardize": STANDARDIZED,
+    "torch/variance": STATISTICS,
     "hub/rotary": TURNED,
     "te/rotary": ANGLES,
 }
@@ -346,6 +353,16 @@ WRONG = {
         "torch/standardize",
         "standardize($x, $eps, eps_in_root=True), $weight",
         "standardize($x, 0.01, eps_in_root=True), $weight",
+    ),
+    "the unbiased variance for the biased one": (
+        "torch/variance",
+        "variance($x, $dim, unbiased=$unbiased",
+        "variance($x, $dim, unbiased=True",
+    ),
+    "the correction of a deviation lost": (
+        "torch/variance",
+        "deviation($x, $dim, unbiased=$unbiased, correction=$correction",
+        "deviation($x, $dim, unbiased=$unbiased, correction=1",
     ),
     "the mean of rows": (
         "torch/channels-first-layer-norm",
