@@ -181,6 +181,14 @@ STANDARDIZED: Drawn = {
     "unbiased": lambda _: CHANCE.choice((False, True)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+IMAGES_BY_HAND: Drawn = {
+    "x": lambda _: torch.randn(3, 2, 4, 5, requires_grad=True),
+    "a": lambda _: CHANCE.choice((0, 3)),
+    "b": lambda _: CHANCE.choice((2, -2)),
+    "c": lambda _: CHANCE.choice((1, -1)),
+    "unbiased": lambda _: CHANCE.choice((True, True, False)),
+    "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
+}
 STATISTICS: Drawn = {
     "dim": lambda _: CHANCE.choice((-1, (0, 1), [1], (-2, -1))),
     "unbiased": lambda _: CHANCE.choice((False, True)),
@@ -197,6 +205,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/linear-before-expand": ENLARGED,
     "idioms/diagonal-algebra": MATRICES,
     "idioms/unbind-in-loop": STEPS,
+    "idioms/hand-norm": IMAGES_BY_HAND,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
@@ -363,6 +372,16 @@ WRONG = {
         "torch/variance",
         "deviation($x, $dim, unbiased=$unbiased, correction=$correction",
         "deviation($x, $dim, unbiased=$unbiased, correction=1",
+    ),
+    "the unbiased variance of images lost": (
+        "idioms/hand-norm",
+        "$c), $eps, unbiased=$unbiased) -> $y\nforward\n  torch.var_mean",
+        "$c), $eps, unbiased=False) -> $y\nforward\n  torch.var_mean",
+    ),
+    "the epsilon of centred images lost": (
+        "idioms/hand-norm",
+        "$b), $eps, by_squares=True) -> $y\n# three",
+        "$b), 0.01, by_squares=True) -> $y\n# three",
     ),
     "the mean of rows": (
         "torch/channels-first-layer-norm",

@@ -253,6 +253,14 @@ def statistics(op: str, plain: Callable[..., object], *, is_root: bool = False) 
     return make
 
 
+def standardize_along(batch: int, channels: int, side: int) -> Calls:
+    x = torch.randn(batch, channels, side, side)
+    return Calls(
+        lambda: ops.standardize_along(x, (2, 3), 1e-5, by_squares=True),
+        lambda: functional.layer_norm(x, x.shape[2:], eps=1e-5),
+    )
+
+
 def quick_gelu(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.quick_gelu(x), lambda: functional.silu(1.702 * x) / 1.702)
@@ -629,6 +637,7 @@ CASES = [
         **STATISTICS_SIZE,
     ),
     case("standardize", SEQUENCE, standardize),
+    case("standardize_along", torch_subjects.IMAGES, standardize_along),
     case("variance", torch_subjects.IMAGES, statistics("variance", torch.var), **STATISTICS_SIZE),
     case(
         "variance_and_mean",
