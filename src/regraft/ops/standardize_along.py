@@ -78,9 +78,7 @@ def standardize_along_implementation(
     """Name the implementation for these arguments: "layer-norm", "batch-norm" or "reference"."""
     if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64):
         return "reference"
-    if are_overridden(x) or is_forward_mode() or torch.compiler.is_compiling():
-        return "reference"
-    if torch._C._is_tracing() or x.is_nested or x.layout != torch.strided or not x.numel():
+    if x.is_nested or x.layout != torch.strided or not x.numel() or not _is_eager(x):
         return "reference"
     if type(unbiased) is not bool or type(eps) is not float or not eps > 0:
         return "reference"
@@ -89,15 +87,25 @@ def standardize_along_implementation(
         return "reference"
     if axes == tuple(range(x.dim() - len(axes), x.dim())):
         return "layer-norm" if _has_usual_strides(x) else "reference"
-    if axes != (0, *range(2, x.dim())):
-        return "reference"
+    is_of_channels = axes == (0, *range(2, x.dim()))
+    return "batch-norm" if is_of_channels and _suits_batch_norm(x) else "reference"
+
+
+def _is_eager(x: torch.Tensor) -> bool:
+    """Return whether nothing records, overrides or transforms operations on a tensor. A recorded
+    epsilon would be that of one size."""
+    is_recorded = torch.compiler.is_compiling() or torch._C._is_tracing()
+    return not (is_recorded or are_overridden(x) or is_forward_mode())
+
+
+def _suits_batch_norm(x: torch.Tensor) -> bool:
+    """Return whether PyTorch's batch normalisation gives a result of the strides of a tensor, and is
+    faster than the composition."""
     if _has_usual_strides(x):
-        pays = torch.is_grad_enabled() and x.requires_grad
-        return "batch-norm" if pays else "reference"
+        return torch.is_grad_enabled() and x.requires_grad
     # of a size of one the kernel's result may have another stride
     may_be_channels_last = x.dim() == 4 and 1 not in x.shape
-    is_channels_last = may_be_channels_last and x.is_contiguous(memory_format=torch.channels_last)
-    return "batch-norm" if is_channels_last else "reference"
+    return may_be_channels_last and x.is_contiguous(memory_format=torch.channels_last)
 
 
 def _axes(x: torch.Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
