@@ -76,9 +76,7 @@ def standardize_along_implementation(
     by_squares: bool = False,
 ) -> str:
     """Name the implementation for these arguments: "layer-norm", "batch-norm" or "reference"."""
-    if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64):
-        return "reference"
-    if x.is_nested or x.layout != torch.strided or not x.numel() or not _is_eager(x):
+    if not isinstance(x, torch.Tensor) or not _is_eager(x) or not x.numel():
         return "reference"
     if type(unbiased) is not bool or type(eps) is not float or not eps > 0:
         return "reference"
@@ -92,15 +90,17 @@ def standardize_along_implementation(
 
 
 def _is_eager(x: torch.Tensor) -> bool:
-    """Return whether nothing records, overrides or transforms operations on a tensor. A recorded
-    epsilon would be that of one size."""
+    """Return whether a tensor is of an ordinary kind, in float32 or float64, and nothing records,
+    overrides or transforms operations on it. A recorded epsilon would be that of one size."""
+    if x.dtype not in (torch.float32, torch.float64) or x.is_nested or x.layout != torch.strided:
+        return False
     is_recorded = torch.compiler.is_compiling() or torch._C._is_tracing()
     return not (is_recorded or are_overridden(x) or is_forward_mode())
 
 
 def _suits_batch_norm(x: torch.Tensor) -> bool:
-    """Return whether PyTorch's batch normalisation gives a result of the strides of a tensor, and is
-    faster than the composition."""
+    """Return whether PyTorch's batch normalisation gives a result with the strides of a tensor, and
+    is faster than the composition."""
     if _has_usual_strides(x):
         return torch.is_grad_enabled() and x.requires_grad
     # of a size of one the kernel's result may have another stride
