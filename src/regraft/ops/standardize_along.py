@@ -104,8 +104,9 @@ def _suits_batch_norm(x: torch.Tensor) -> bool:
     if _has_usual_strides(x):
         return torch.is_grad_enabled() and x.requires_grad
     # of a size of one the kernel's result may have another stride
-    may_be_channels_last = x.dim() == 4 and 1 not in x.shape
-    return may_be_channels_last and bool(x.is_contiguous(memory_format=torch.channels_last))
+    if x.dim() != 4 or 1 in x.shape:
+        return False
+    return bool(x.is_contiguous(memory_format=torch.channels_last))
 
 
 def _axes(x: torch.Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
