@@ -102,7 +102,7 @@ def _suits_batch_norm(x: torch.Tensor) -> bool:
     """Return whether PyTorch's batch normalisation gives a result with the strides of a tensor, and
     is faster than the composition."""
     if _has_usual_strides(x):
-        return torch.is_grad_enabled() and x.requires_grad
+        return bool(torch.is_grad_enabled() and x.requires_grad)
     # of a size of one the kernel's result may have another stride
     if x.dim() != 4 or 1 in x.shape:
         return False
