@@ -95,6 +95,27 @@ def test_long_rows() -> None:
     )
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_many_runs_of_memory(order: tuple[int, ...]) -> None:
+    x = torch.rand(2**15, 4, 16, generator=torch.Generator().manual_seed(0)) * 3 + 900
+    x, dims = x.permute(order), [order.index(axis) for axis in (0, 2)]
+    exact = torch.var_mean(x.double(), dims)
+    actual = ops.variance_and_mean(x, dims)
+    for left, right in zip(actual, exact, strict=True):
+        torch.testing.assert_close(left, right.float(), rtol=2e-6, atol=0)
+    root = ops.standard_deviation(x.contiguous(), dims)
+    torch.testing.assert_close(root, exact[0].sqrt().float(), rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("length", [256, 4096, 16384])
+def test_outliers_in_long_rows(length: int) -> None:
+    for outlier, usual in itertools.product((30.0, 1e3, 1e5), (0.9, 1.27)):
+        x = torch.full((64, length), usual)
+        x[:, 1::2], x[:, 0] = -usual, outlier
+        exact = x.double().var(1).float()
+        torch.testing.assert_close(ops.variance(x, 1), exact, rtol=2e-6, atol=0)
+
+
 def test_where_variances_run_in_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(4, 8)
     assert implementation("variance", x, 1) == "torch-native"

@@ -25,9 +25,8 @@ def standardize_along(
     Shapes: the result has the shape and the strides of `x`. With `by_squares` the
     variance is the biased one, which the source computes as the mean of the squares of the centred
     elements. Over the last dimensions of a contiguous tensor this is PyTorch's layer
-    normalisation, over all but the channels (dimension 1) its batch normalisation. In inference the
-    latter does not pay for contiguous tensors. What is left, and half precision, runs as the
-    composition, with the op `variance`.
+    normalisation, over all but the channels (dimension 1) in training its batch normalisation.
+    What is left, and half precision, runs as the composition, with the op `variance`.
     """
     implementation = standardize_along_implementation(
         x, dims, eps, unbiased=unbiased, by_squares=by_squares
@@ -99,14 +98,10 @@ def _is_eager(x: torch.Tensor) -> bool:
 
 
 def _suits_batch_norm(x: torch.Tensor) -> bool:
-    """Return whether PyTorch's batch normalisation gives a result with the strides of a tensor, and
-    is faster than the composition."""
-    if _has_usual_strides(x):
-        return bool(torch.is_grad_enabled() and x.requires_grad)
-    # of a size of one the kernel's result may have another stride
-    if x.dim() != 4 or 1 in x.shape:
-        return False
-    return bool(x.is_contiguous(memory_format=torch.channels_last))
+    """Return whether PyTorch's batch normalisation gives a result with the strides of a tensor, is
+    faster than the composition, and takes sums in float64: its kernel for the layout channels-last
+    adds all elements of a channel one after another, in float32."""
+    return bool(_has_usual_strides(x) and torch.is_grad_enabled() and x.requires_grad)
 
 
 def _axes(x: torch.Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:

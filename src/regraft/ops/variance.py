@@ -15,8 +15,6 @@ from regraft.ops.plain import are_kernels_forced, are_tensors, can_read, is_batc
 _CHUNK_SIZE = 2**18
 # Below so many elements PyTorch's own operation is about as fast.
 _FEWEST_ELEMENTS = 2**14
-# A norm adds squares in few sums; of longer rows `sum` is more accurate.
-_LONGEST_NORM = 2**14
 # Two passes in the dtype of the input are as accurate as its rounding for variances in this range,
 # and above this share of the squared mean; others are computed by PyTorch.
 _SMALLEST_VARIANCE = 1e-28
@@ -129,9 +127,10 @@ def variance_and_mean(
     """Return `torch.var_mean(x, dim)`, with the options and the computation of `variance`."""
     if variance_implementation(x, dim, unbiased, correction, keepdim) != "torch-native":
         return variance_and_mean_reference(x, dim, unbiased, correction, keepdim)
-    mean = x.mean(dim, keepdim=keepdim)
+    mean = _mean(x, _sorted_axes(x, dim))
     if not bool(mean.isfinite().all()):
         return variance_and_mean_reference(x, dim, unbiased, correction, keepdim)
+    mean = mean if keepdim else mean.squeeze(_sorted_axes(x, dim))
     factor = _correction(unbiased, correction)
     return _two_passes(x, dim, factor, keepdim, is_root=False), mean
 
@@ -197,12 +196,17 @@ def _two_passes(
     x: torch.Tensor, dim: int | Sequence[int], correction: float, keepdim: bool, *, is_root: bool
 ) -> torch.Tensor:
     """Return the variance of `x` along dimensions, or with `is_root` its root."""
-    axes = (dim,) if isinstance(dim, int) else dim
-    dims = tuple(sorted(axis % x.dim() for axis in axes))
+    dims = _sorted_axes(x, dim)
     if torch.is_grad_enabled() and x.requires_grad:
         result: torch.Tensor = _Variance.apply(x, dims, correction, keepdim, is_root)
         return result
     return _value(x, dims, correction, keepdim, is_root)
+
+
+def _sorted_axes(x: torch.Tensor, dim: int | Sequence[int]) -> tuple[int, ...]:
+    """Return dimensions of `x` in their order, counted from the front."""
+    axes = (dim,) if isinstance(dim, int) else dim
+    return tuple(sorted(axis % x.dim() for axis in axes))
 
 
 def _value(
@@ -226,12 +230,8 @@ def _value_of_chunk(
 ) -> torch.Tensor:
     """Compute the variance or its root, with PyTorch's where two passes are not accurate."""
     count = math.prod(x.shape[axis] for axis in dims)
-    mean = x.mean(dims, keepdim=True)
-    centred = x - mean
-    if count <= _LONGEST_NORM and dims[-1] == x.dim() - 1 and x.is_contiguous():
-        squares = torch.linalg.vector_norm(centred, dim=dims, keepdim=True).square_()
-    else:
-        squares = centred.square_().sum(dims, keepdim=True)
+    mean = _mean(x, dims)
+    squares = _sum((x - mean).square_(), dims)
     result = squares.mul_(1 / (count - correction))
     least = mean.square_().mul_(_SMALLEST_SHARE).clamp_(min=_SMALLEST_VARIANCE)
     is_accurate = (result > least) & (result < _LARGEST_VARIANCE)
@@ -239,6 +239,30 @@ def _value_of_chunk(
     if not bool(is_accurate.all()):
         _recompute_rows(result, ~is_accurate, x, dims, correction, is_root)
     return result if keepdim else result.squeeze(dims).clone()
+
+
+def _mean(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """Return the mean along dimensions, which are kept with a size of one."""
+    return _sum(x, dims) / math.prod(x.shape[axis] for axis in dims)
+
+
+def _sum(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """Return the sum along dimensions, which are kept with a size of one.
+
+    Where other dimensions lie between them in memory, PyTorch adds the sums of the runs one after
+    another, whose rounding errors grow with their number. Here each call adds along what is one
+    dimension in memory, which PyTorch adds in a tree.
+    """
+    runs: list[list[int]] = []
+    for axis in sorted(dims, key=x.stride):
+        inner = runs[-1][-1] if runs else axis
+        if runs and x.stride(axis) == x.stride(inner) * x.shape[inner]:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    for run in sorted(runs, key=lambda axes: math.prod(x.shape[axis] for axis in axes))[::-1]:
+        x = x.sum(run, keepdim=True)
+    return x
 
 
 def _recompute_rows(
