@@ -177,3 +177,19 @@ def test_batched_gradients_and_transformations() -> None:
         torch.testing.assert_close(actual, expected)
         torch.testing.assert_close(torch.func.jacrev(lambda x, f=function: f(x, 1))(x), expected)
         torch.testing.assert_close(torch.func.jacfwd(lambda x, f=function: f(x, 1))(x), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_program_takes_other_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REGRAFT_KERNELS")
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return getattr(ops, name)(x, 1)
+
+    sizes = ({0: torch.export.Dim("batch", min=2, max=5000)},)
+    program = torch.export.export(
+        Model(), (torch.randn(3, 256),), dynamic_shapes=sizes, strict=True
+    )
+    x = torch.randn(300, 256)
+    torch.testing.assert_close(program.module()(x), ops.REFERENCES[name](x, 1))

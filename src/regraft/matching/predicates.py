@@ -491,7 +491,7 @@ def _reduces_tensor(args: Arguments, scope: Scope) -> str:
     if dim is None or dim.const is None or isinstance(dim.const, bool):
         return f"{_variable_text(args[0])} is of all elements"
     node = result.node if result is not None else None
-    if node is None or not is_call_of_torch(node):
+    if node is None or not is_call_of_torch(node, scope.module):
         return f"{_variable_text(args[0])} is not known to be of a tensor"
     return ""
 
