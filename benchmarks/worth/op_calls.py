@@ -241,8 +241,8 @@ def statistics(op: str, plain: Callable[..., object], *, is_root: bool = False) 
             results = []
             for chunk in rows:
                 mean = chunk.mean((1, 2), keepdim=True)
-                norm = torch.linalg.vector_norm(chunk - mean, dim=(1, 2), keepdim=True)
-                squares = norm.square_().mul_(1 / (side**2 - 1))
+                squares = (chunk - mean).square_().sum((1, 2), keepdim=True)
+                squares.mul_(1 / (side**2 - 1))
                 least = mean.square_().mul_(1e-6).clamp_(min=1e-28)
                 bool(((squares > least) & (squares < 1e36)).all())
                 results.append(squares.sqrt_() if is_root else squares)
