@@ -64,7 +64,7 @@ def variance_implementation(
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     # A compiler would record the comparison of a size, which excludes other sizes.
-    if not are_tensors(x) or torch.compiler.is_compiling():
+    if not are_tensors(x) or torch.compiler.is_compiling() or torch._C._is_tracing():
         return "reference"
     if (
         not x.is_nested
