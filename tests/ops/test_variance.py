@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
+
 from regraft import ops  # noqa: E402
 from regraft.ops import implementation  # noqa: E402
 from regraft.ops import variance as variance_function  # noqa: E402
@@ -183,7 +185,7 @@ def test_batched_gradients_and_transformations() -> None:
 def test_an_exported_program_takes_other_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGRAFT_KERNELS")
 
-    class Model(torch.nn.Module):  # type: ignore[misc]
+    class Model(nn.Module):
         def forward(self, x: Any) -> Any:
             return getattr(ops, name)(x, 1)
 

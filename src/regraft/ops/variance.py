@@ -63,18 +63,10 @@ def variance_implementation(
     keepdim: bool = False,
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    # A compiler would record the comparison of a size, which excludes other sizes.
+    # What follows the operations would record the comparison of a size, which excludes others.
     if not are_tensors(x) or torch.compiler.is_compiling() or torch._C._is_tracing():
         return "reference"
-    if (
-        not x.is_nested
-        and x.numel() < _FEWEST_ELEMENTS
-        and not (are_kernels_forced() and x.numel())
-    ):
-        return "reference"
-    if not x.is_cpu or x.layout != torch.strided or x.is_nested or not can_read():
-        return "reference"
-    if x.dtype not in (torch.float32, torch.float64) or is_batched(x) or type(keepdim) is not bool:
+    if x.is_nested or not _is_large(x) or not _is_readable(x) or type(keepdim) is not bool:
         return "reference"
     count = _count(x, dim)
     factor = _correction(unbiased, correction)
@@ -169,6 +161,21 @@ def _stated(unbiased: Any, correction: Any, keepdim: Any) -> dict[str, Any]:
     elif unbiased is not True:
         stated["unbiased"] = unbiased
     return stated
+
+
+def _is_large(x: torch.Tensor) -> bool:
+    """Return whether a tensor has so many elements that two passes pay, or any, where kernels are
+    forced."""
+    size = x.numel()
+    return size >= _FEWEST_ELEMENTS or (size > 0 and are_kernels_forced())
+
+
+def _is_readable(x: torch.Tensor) -> bool:
+    """Return whether a tensor has the kind for which two passes pay, and its elements may decide
+    what runs."""
+    if not x.is_cpu or x.layout != torch.strided or x.dtype not in (torch.float32, torch.float64):
+        return False
+    return can_read() and not is_batched(x)
 
 
 def _count(x: torch.Tensor, dim: Any) -> int | None:
