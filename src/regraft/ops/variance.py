@@ -66,7 +66,12 @@ def variance_implementation(
     # What follows the operations would record the comparison of a size, which excludes others.
     if not are_tensors(x) or torch.compiler.is_compiling() or torch._C._is_tracing():
         return "reference"
-    if x.is_nested or not _is_large(x) or not _is_readable(x) or type(keepdim) is not bool:
+    if (
+        x.is_nested
+        or not _has_many_elements(x)
+        or not _suits_two_passes(x)
+        or type(keepdim) is not bool
+    ):
         return "reference"
     count = _count(x, dim)
     factor = _correction(unbiased, correction)
@@ -163,14 +168,14 @@ def _stated(unbiased: Any, correction: Any, keepdim: Any) -> dict[str, Any]:
     return stated
 
 
-def _is_large(x: torch.Tensor) -> bool:
+def _has_many_elements(x: torch.Tensor) -> bool:
     """Return whether a tensor has so many elements that two passes pay, or any, where kernels are
     forced."""
     size = x.numel()
     return size >= _FEWEST_ELEMENTS or (size > 0 and are_kernels_forced())
 
 
-def _is_readable(x: torch.Tensor) -> bool:
+def _suits_two_passes(x: torch.Tensor) -> bool:
     """Return whether a tensor has the kind for which two passes pay, and its elements may decide
     what runs."""
     if not x.is_cpu or x.layout != torch.strided or x.dtype not in (torch.float32, torch.float64):
