@@ -91,6 +91,7 @@ STRUCTURAL = frozenset(
         "first_only",
         "joins_enlarged",
         "part_of",
+        "reduces_tensor",
     }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}

@@ -252,6 +252,10 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
             "F is a local variable here",
         ),
         ("return self.norm(self.drop(h := x) + r)", "the statement holds a NamedExpr"),
+        (
+            "h, z = self.drop(x), 1\nreturn self.norm(h + r)",
+            "an inner step is part of another statement",
+        ),
         ("while self.act(self.fc(x)).any():\n    x = x + 1\nreturn x", "in the head of a while"),
     ],
 )
@@ -290,7 +294,6 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
         "return F.relu(self.fc(x))",
         "h = self.drop(x)\ny = self.norm(h + r)\ndel h\nreturn y",  # `del h` needs h
         "global h\nh = self.drop(x)\nreturn self.norm(h + r)",  # others read h
-        "h, z = self.drop(x), 1\nreturn self.norm(h + r)",  # the tuple sees the inner value
         # values that are read on the way out, or at a time of their own
         (
             "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y ="

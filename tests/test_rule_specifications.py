@@ -181,6 +181,20 @@ STANDARDIZED: Drawn = {
     "unbiased": lambda _: CHANCE.choice((False, True)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+IMAGES_BY_HAND: Drawn = {
+    "x": lambda _: torch.randn(3, 2, 4, 5, requires_grad=True),
+    "a": lambda _: CHANCE.choice((0, 3)),
+    "b": lambda _: CHANCE.choice((2, -2)),
+    "c": lambda _: CHANCE.choice((1, -1)),
+    "unbiased": lambda _: CHANCE.choice((True, True, False)),
+    "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
+}
+STATISTICS: Drawn = {
+    "dim": lambda _: CHANCE.choice((-1, (0, 1), [1], (-2, -1))),
+    "unbiased": lambda _: CHANCE.choice((False, True)),
+    "correction": lambda _: CHANCE.choice((0, 1, 0.5)),
+    "keepdim": lambda _: CHANCE.choice((False, True)),
+}
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": CHOSEN,
     "idioms/one-hot-loss": SMOOTHED,
@@ -191,6 +205,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/linear-before-expand": ENLARGED,
     "idioms/diagonal-algebra": MATRICES,
     "idioms/unbind-in-loop": STEPS,
+    "idioms/hand-norm": IMAGES_BY_HAND,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
@@ -198,6 +213,7 @@ DRAWN: dict[str, Drawn] = {
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
     "torch/standardize": STANDARDIZED,
+    "torch/variance": STATISTICS,
     "hub/rotary": TURNED,
     "te/rotary": ANGLES,
 }
@@ -346,6 +362,26 @@ WRONG = {
         "torch/standardize",
         "standardize($x, $eps, eps_in_root=True), $weight",
         "standardize($x, 0.01, eps_in_root=True), $weight",
+    ),
+    "the unbiased variance for the biased one": (
+        "torch/variance",
+        "variance($x, $dim, unbiased=$unbiased",
+        "variance($x, $dim, unbiased=True",
+    ),
+    "the correction of a deviation lost": (
+        "torch/variance",
+        "deviation($x, $dim, unbiased=$unbiased, correction=$correction",
+        "deviation($x, $dim, unbiased=$unbiased, correction=1",
+    ),
+    "the unbiased variance of images lost": (
+        "idioms/hand-norm",
+        "$c), $eps, unbiased=$unbiased) -> $y\nforward\n  torch.var_mean",
+        "$c), $eps, unbiased=False) -> $y\nforward\n  torch.var_mean",
+    ),
+    "the epsilon of centred images lost": (
+        "idioms/hand-norm",
+        "$b), $eps, by_squares=True) -> $y\n# three",
+        "$b), 0.01, by_squares=True) -> $y\n# three",
     ),
     "the mean of rows": (
         "torch/channels-first-layer-norm",

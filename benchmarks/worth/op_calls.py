@@ -34,6 +34,9 @@ class Calls:
     small: Call | None = None
 
 
+MakeCalls = Callable[..., Calls]
+
+
 @dataclass(frozen=True, slots=True)
 class OpCase:
     """An op with its sizes.
@@ -224,6 +227,38 @@ def standardize(batch: int, length: int, width: int) -> Calls:
         return centred / (length * factor + 1e-6)
 
     return Calls(lambda: ops.standardize(x, 1e-6), computation)
+
+
+def statistics(op: str, plain: Callable[..., object], *, is_root: bool = False) -> MakeCalls:
+    """Return what makes the calls of an op that computes variances, and of `plain`, which it
+    replaces."""
+
+    def make(batch: int, channels: int, side: int) -> Calls:
+        x = torch.randn(batch, channels, side, side)
+        rows = x.flatten(0, 1).split(max(1, 2**18 // side**2))
+
+        def computation() -> object:
+            results = []
+            for chunk in rows:
+                mean = chunk.mean((1, 2), keepdim=True)
+                squares = (chunk - mean).square_().sum((1, 2), keepdim=True)
+                squares.mul_(1 / (side**2 - 1))
+                least = mean.square_().mul_(1e-6).clamp_(min=1e-28)
+                bool(((squares > least) & (squares < 1e36)).all())
+                results.append(squares.sqrt_() if is_root else squares)
+            return torch.cat(results)
+
+        return Calls(lambda: getattr(ops, op)(x, (2, 3)), computation, lambda: plain(x, (2, 3)))
+
+    return make
+
+
+def standardize_along(batch: int, channels: int, side: int) -> Calls:
+    x = torch.randn(batch, channels, side, side)
+    return Calls(
+        lambda: ops.standardize_along(x, (2, 3), 1e-5, by_squares=True),
+        lambda: functional.layer_norm(x, x.shape[2:], eps=1e-5),
+    )
 
 
 def quick_gelu(batch: int, length: int, width: int) -> Calls:
@@ -555,6 +590,7 @@ LOGITS = {
     name: {each: size[each] for each in FEW_LOGITS}
     for name, size in torch_subjects.VOCABULARY.items()
 }
+STATISTICS_SIZE = {"batch": 4, "channels": 16, "side": 16}
 CASES = [
     case("attention", ATTENTION, attention),
     case("attention, masked", ATTENTION, masked_attention),
@@ -594,5 +630,19 @@ CASES = [
     case("softmax", adopter.SCORES, softmax),
     case("sorted_head", HEAD_COUNTS, sorted_head),
     case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),
+    case(
+        "standard_deviation",
+        torch_subjects.IMAGES,
+        statistics("standard_deviation", torch.std, is_root=True),
+        **STATISTICS_SIZE,
+    ),
     case("standardize", SEQUENCE, standardize),
+    case("standardize_along", torch_subjects.IMAGES, standardize_along),
+    case("variance", torch_subjects.IMAGES, statistics("variance", torch.var), **STATISTICS_SIZE),
+    case(
+        "variance_and_mean",
+        torch_subjects.IMAGES,
+        statistics("variance_and_mean", torch.var_mean),
+        **STATISTICS_SIZE,
+    ),
 ]

@@ -234,7 +234,11 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     ),
     "sorted_head": lambda x: ops.sorted_head(x, 3, -1),
     "squared_distances": lambda x: ops.squared_distances(x[:, :, None], x[:, None], -1),
+    "standard_deviation": lambda x: ops.standard_deviation(x, 1),
     "standardize": lambda x: ops.standardize(x, 1e-6),
+    "standardize_along": lambda x: ops.standardize_along(x, (1, 2), 1e-6),
+    "variance": lambda x: ops.variance(x, 1),
+    "variance_and_mean": lambda x: ops.variance_and_mean(x, 1)[0],
 }
 # What tells the shape or the kind of a tensor, which ops ask for as they like.
 QUESTIONS = ("__get__", "dim", "numel", "size", "stride", "is_complex", "is_floating_point")

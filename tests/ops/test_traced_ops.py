@@ -130,8 +130,12 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
     "sorted_head": lambda m, x: ops.sorted_head(x, 3, -1),
     "squared_distances": lambda m, x: ops.squared_distances(x[:, :, None], x[:, None], -1),
+    "standard_deviation": lambda m, x: ops.standard_deviation(x, 1),
     "standardize": lambda m, x: ops.standardize(x, 1e-6),
+    "standardize_along": lambda m, x: ops.standardize_along(x, (1, 2), 1e-6),
     "te_rotary": lambda m, x: ops.te_rotary(x[None], x[None, :1]),
+    "variance": lambda m, x: ops.variance(x, 1),
+    "variance_and_mean": lambda m, x: ops.variance_and_mean(x, 1)[0],
 }
 
 

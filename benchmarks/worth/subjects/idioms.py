@@ -55,6 +55,35 @@ EDGES = scaled(
 )
 
 
+IMAGES = scaled(
+    {"batch": 2, "channels": 16, "side": 8},
+    {"batch": 8, "channels": 64, "side": 56},
+    {"batch": 16, "channels": 192, "side": 56},
+)
+IMAGES_SHAPE = "{batch} x {channels} x {side} x {side}"
+# a normalisation over DIMS by hand, whose variance is VARIANCE
+HAND_NORM_TEXT = """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, channels, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(1, channels, 1, 1))
+
+    def forward(self, x):
+        mean = x.mean(DIMS, keepdim=True)
+        variance = VARIANCE
+        return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias
+
+
+def inputs(batch, channels, side):
+    return (torch.randn(batch, channels, side, side),)
+"""
+
+
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
     """Return the text of a module without parameters, whose `forward` takes x and y."""
     return f"""
@@ -519,5 +548,19 @@ def inputs(batch, length, width):
     return torch.randn(batch, length, width), torch.randn(batch, width)
 """,
         name="GRU cell",
+    ),
+    *(
+        Subject(
+            "idioms/hand-norm",
+            IMAGES_SHAPE,
+            IMAGES,
+            HAND_NORM_TEXT.replace("DIMS", dims).replace("VARIANCE", computed),
+            name=name,
+        )
+        for name, dims, computed in (
+            ("instances, var", "[2, 3]", "torch.var(x, [2, 3], keepdim=True)"),
+            ("instances, squares", "(2, 3)", "((x - mean) ** 2).mean((2, 3), keepdim=True)"),
+            ("batch, squares", "(0, 2, 3)", "((x - mean) ** 2).mean((0, 2, 3), keepdim=True)"),
+        )
     ),
 ]

@@ -524,4 +524,57 @@ def inputs(batch, heads, length):
         standardized("torch.sqrt(x.var(-1, keepdim=True) + self.eps)"),
         name="unbiased variance",
     ),
+    Subject(
+        "torch/variance",
+        IMAGES_SHAPE,
+        IMAGES,
+        """
+import torch
+from torch import nn
+
+
+def statistics(features, eps=1e-5):
+    size = features.size()
+    assert len(size) == 4
+    batch, channels = size[:2]
+    variance = features.view(batch, channels, -1).var(dim=2) + eps
+    mean = features.view(batch, channels, -1).mean(dim=2)
+    return mean.view(batch, channels, 1, 1), variance.sqrt().view(batch, channels, 1, 1)
+
+
+class Subject(nn.Module):
+    def forward(self, content, style):
+        size = content.size()
+        style_mean, style_deviation = statistics(style)
+        mean, deviation = statistics(content)
+        normalised = (content - mean.expand(size)) / deviation.expand(size)
+        return normalised * style_deviation.expand(size) + style_mean.expand(size)
+
+
+def inputs(batch, channels, side):
+    shape = (batch, channels, side, side)
+    return torch.randn(shape), torch.randn(shape)
+""",
+        name="style transfer",
+    ),
+    Subject(
+        "torch/variance",
+        SEQUENCE_SHAPE,
+        SEQUENCE,
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def forward(self, x):
+        frames = torch.relu(x)
+        return torch.cat([frames.mean(dim=1), frames.std(dim=1)], dim=1)
+
+
+def inputs(batch, length, width):
+    return (torch.randn(batch, length, width),)
+""",
+        name="pooling",
+    ),
 ]

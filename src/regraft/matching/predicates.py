@@ -17,6 +17,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loops import is_before, step_nodes
+from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
 from regraft.structure.calls import own_op
@@ -483,6 +484,18 @@ def _takes_first(item: Node) -> bool:
     return index.const == 0 or not item.output.every_use()
 
 
+def _reduces_tensor(args: Arguments, scope: Scope) -> str:
+    """Require that the first value is a reduction of a tensor along the dimensions that the second
+    value is, by a call that is PyTorch's rather than NumPy's."""
+    result, dim = scope.value(args[0]), scope.value(args[1])
+    if dim is None or dim.const is None or isinstance(dim.const, bool):
+        return f"{_variable_text(args[0])} is of all elements"
+    node = result.node if result is not None else None
+    if node is None or not is_call_of_torch(node, scope.module):
+        return f"{_variable_text(args[0])} is not known to be of a tensor"
+    return ""
+
+
 # Operations that a body must contain for a condition to hold.
 REQUIRED_OPERATIONS = {"attends": ("softmax",), "loop_step": (NUMBERED_STEP,)}
 # Kinds of layers of the model's own classes that it must call.
@@ -509,6 +522,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "first_only": (1, 1, _first_only),
     "joins_enlarged": (2, 2, _joins_enlarged),
     "part_of": (2, 2, _part_of),
+    "reduces_tensor": (2, 2, _reduces_tensor),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

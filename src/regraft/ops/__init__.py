@@ -84,6 +84,10 @@ from regraft.ops.smoothed_select import smoothed_select as smoothed_select
 from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
 from regraft.ops.standardize import standardize as standardize
+from regraft.ops.standardize_along import standardize_along as standardize_along
+from regraft.ops.variance import standard_deviation as standard_deviation
+from regraft.ops.variance import variance as variance
+from regraft.ops.variance import variance_and_mean as variance_and_mean
 
 # The file of each op: of an exported function NAME beside which NAME_implementation is defined.
 _FILES = {

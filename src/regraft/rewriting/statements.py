@@ -71,13 +71,15 @@ class StatementRewriter(MatchChecks):
 
     def _is_inner(self, statement: Statement) -> bool:
         """Return whether a statement assigns the expression of a matched node, and nothing else, to
-        a name or to a tuple of names."""
+        a name or to a tuple of names, or the expressions of matched nodes to a name each."""
         node = statement.node
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             return False
         if target_name(node) is None and not _unpacks_into_names(node):
             return False
-        return any(matched_node.expr is node.value for matched_node in self.match.nodes)
+        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        expressions = [matched_node.expr for matched_node in self.match.nodes]
+        return all(any(value is expr for expr in expressions) for value in values)
 
     def _reduced_value(self, statement: Statement) -> Value | None:
         """Return the value to which a statement is reduced: the input of the pattern whose

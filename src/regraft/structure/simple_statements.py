@@ -75,10 +75,29 @@ def _expr(frame: Frame, statement: ast.stmt) -> Guard:
 
 def _assign(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Assign)
+    if _is_parallel(statement):
+        target, display = statement.targets[0], statement.value
+        assert isinstance(target, ast.Tuple) and isinstance(display, ast.Tuple)
+        values = [_lower_and_use(frame, element) for element in display.elts]
+        for name, value in zip(target.elts, values, strict=True):
+            bind_target(frame, name, value)
+        return FALSE
     value = _lower_and_use(frame, statement.value)
     for target in statement.targets:
         bind_target(frame, target, value)
     return FALSE
+
+
+def _is_parallel(statement: ast.Assign) -> bool:
+    """Return whether a statement assigns the elements of a tuple to as many names, which is never
+    a tuple to the program."""
+    target, value = statement.targets[0], statement.value
+    if len(statement.targets) > 1 or not isinstance(target, ast.Tuple):
+        return False
+    if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
+        return False
+    has_star = any(isinstance(element, ast.Starred) for element in value.elts)
+    return not has_star and all(isinstance(element, ast.Name) for element in target.elts)
 
 
 def _ann_assign(frame: Frame, statement: ast.stmt) -> Guard:
