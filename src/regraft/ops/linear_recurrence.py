@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 
-from regraft.ops.plain import are_tensors, can_read, is_batched, is_transformed, versions_of
+from regraft.ops.plain import (
+    are_kernels_forced,
+    are_tensors,
+    can_read,
+    is_batched,
+    is_transformed,
+    versions_of,
+)
 from regraft.ops.slices_along import slices_along, slices_along_reference
 
 # The steps of the first scan of a loop; each further scan has twice as many, up to the last slice.
@@ -87,11 +94,11 @@ class _Recurrence:
         self._factor: torch.Tensor = a if isinstance(a, torch.Tensor) else b
         self._count = b.shape[b_dim]
         self._last: Any = None
-        self._next = self._direction = self._last_version = 0
+        self._step = self._next = self._direction = self._last_version = 0
         self._versions = (-1, -1)
         self._ahead: list[torch.Tensor] = []
         self._chunks: list[tuple[Any, torch.Tensor]] = []
-        self._patience = self._count / _STEPS_IN_A_SUBSCRIPT
+        self._patience = max(1.0, self._count / _STEPS_IN_A_SUBSCRIPT)
         self._factors: Any = ()
         self._summands: Sequence[torch.Tensor] = ()
         self._slices: tuple[Any, Any] = (None, None)
@@ -107,14 +114,19 @@ class _Recurrence:
             and torch.is_grad_enabled()
         ):
             self._last = result = self._ahead.pop()
-            self._next += self._direction
+            self._step, self._next = step, step + self._direction
             return result
         if torch.is_grad_enabled():
             return self._take_step(step, state)
         self._last = None
-        if self._patience < 1:
-            return self._factors[step] * state + self._summands[step]
-        return self._take_slices(step, state)
+        if self._patience >= 1:
+            return self._take_slices(step, state)
+        summand = self._summands[step]
+        if type(state) is not torch.Tensor or state.dtype != summand.dtype:
+            return self._factors[step] * state + summand
+        if state.device != summand.device:
+            return self._factors[step] * state + summand
+        return _add_product(summand, state, self._factors[step])
 
     def _take_slices(self, step: int, state: Any) -> Any:
         """Return the result of one of the first steps without gradients, before all slices are
@@ -141,7 +153,8 @@ class _Recurrence:
             factors, summands = self._current_slices(versions)
             result = factors[step] * state + summands[step]
             self._ahead, self._chunks, self._direction = [], [], 0
-        self._last, self._versions, self._next = result, versions, step + self._direction
+        self._last, self._versions = result, versions
+        self._step, self._next = step, step + self._direction
         return result
 
     def _current_slices(self, versions: tuple[int, ...]) -> tuple[Any, Any]:
@@ -160,10 +173,15 @@ class _Recurrence:
         if is_next and self._chunks and not self._ahead:
             return bool(state._version == self._last_version)
         self._ahead, self._chunks = [], []
-        self._direction = int(step == 0) - int(step == self._count - 1)
-        if not self._direction or self._count < _FEWEST_STEPS or not self._can_scan(state):
+        if state is self._last and abs(step - self._step) == 1:
+            self._direction = step - self._step
+        else:
+            self._direction = int(step == 0) - int(step == self._count - 1)
+        count = self._count - step if self._direction > 0 else step + 1
+        is_short = count < (1 if are_kernels_forced() else _FEWEST_STEPS)
+        if not self._direction or is_short or step < 0 or not self._can_scan(state):
             return False
-        sizes = _scan_sizes(self._count)
+        sizes = _scan_sizes(count)
         summands = _split(self._b, self._b_dim, sizes, self._direction < 0)
         factors = [self._a] * len(sizes)
         if self._a_dim is not None:
@@ -175,6 +193,8 @@ class _Recurrence:
         """Return whether each step from this state on has a result of its shape and dtype, with
         gradients."""
         if not are_tensors(state) or state.layout != torch.strided or not can_read():
+            return False
+        if any(tensor.is_inference() for tensor in (self._factor, self._b, state)):
             return False
         if state.dtype != self._b.dtype or state.device != self._b.device:
             return False
@@ -213,21 +233,24 @@ class _Scan(torch.autograd.Function):  # type: ignore[misc]
         factors = _factors_of(a, a_dim, len(summands), is_reversed)
         states, first = [], state
         for factor, summand in zip(factors, summands, strict=True):
-            state = torch.mul(state, factor).add_(summand)
+            state = _add_product(summand, state, factor)
             states.append(state)
         ctx.set_materialize_grads(False)
         ctx.dims, ctx.is_reversed = (a_dim, b_dim), is_reversed
         ctx.shapes = _shape_without(b, b_dim), b.shape
         ctx.number = None if isinstance(a, torch.Tensor) else a
-        saved_states = (first, *states[:-1]) if ctx.needs_input_grad[0] else ()
-        ctx.save_for_backward(a if ctx.number is None else None, *saved_states)
+        if ctx.number is None:  # else nothing is saved: the graph may be gone through again
+            saved_states = (first, *states[:-1]) if ctx.needs_input_grad[0] else ()
+            ctx.save_for_backward(a, *saved_states)
         return tuple(states)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        a, *states = ctx.saved_tensors
+        a, *states = ctx.saved_tensors if ctx.number is None else (None,)
         (a_dim, b_dim), (summand_shape, b_shape) = ctx.dims, ctx.shapes
-        example = next(grad for grad in grads if grad is not None)
+        example = next((grad for grad in grads if grad is not None), None)
+        if example is None:
+            return (None,) * 6
         is_plain = not torch.is_grad_enabled() and can_read() and not is_batched(example)
         factor = ctx.number if a is None else a.conj()
         factors = _factors_of(factor, a_dim, len(grads), ctx.is_reversed)
@@ -245,6 +268,17 @@ class _Scan(torch.autograd.Function):  # type: ignore[misc]
             a_grad = _factor_grad(a, a_dim, adjoints, states, ctx.is_reversed, is_plain)
         state_grad = adjoints[0] * factors[0] if ctx.needs_input_grad[2] else None
         return a_grad, b_grad, state_grad, None, None, None
+
+
+def _add_product(
+    summand: torch.Tensor, state: torch.Tensor, factor: Any, place: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the sum of a tensor and a product, written to `place` if that is a tensor."""
+    if isinstance(factor, torch.Tensor):
+        return torch.addcmul(summand, state, factor, out=place)
+    if summand.dtype in (torch.float32, torch.float64):
+        return torch.add(summand, state, alpha=factor, out=place)
+    return torch.add(summand, state * factor, out=place)  # others would round the number first
 
 
 def _adjoints(
@@ -266,10 +300,8 @@ def _adjoints(
             adjoint = None if grad is None else adjoint
         elif grad is None:
             adjoint = torch.mul(adjoint, factor, out=place)
-        elif isinstance(factor, torch.Tensor):
-            adjoint = torch.addcmul(grad, adjoint, factor, out=place)
         else:
-            adjoint = torch.add(grad, adjoint, alpha=factor, out=place)
+            adjoint = _add_product(grad, adjoint, factor, place)
         adjoints.append(adjoint)
         factor = own_factor
     return adjoints[::-1]

@@ -57,7 +57,9 @@ class HoistedRewriter(HoistingChecks):
             name = self._free_name(self._wanted_name(before))
             line = f"{indent}{name} = {call}{self.source.newline}"
             edits.append(Edit(Span(place, place), line))
-        edits.append(Edit(span, self._step_text(name, Renderer(self.match, self.imports, span, (), {}))))
+        edits.append(
+            Edit(span, self._step_text(name, Renderer(self.match, self.imports, span, (), {})))
+        )
         # what else is in the loop waits for the next round, in which the new name is no free one
         extent = Span(place, self.source.span(loop).end)
         return Patch(self.match, "hoist", tuple(edits), extent, frozenset(before.used))

@@ -46,7 +46,9 @@ class HoistingChecks(StatementRewriter):
     def _looped_values(self) -> tuple[Value, ...]:
         """Return the values that the kernel is given, without constants: the tensors of which the
         loop takes slices, and what is the same in all of its steps."""
-        names = [operand.name for operand in self.match.pattern.target.args if isinstance(operand, Var)]
+        names = [
+            operand.name for operand in self.match.pattern.target.args if isinstance(operand, Var)
+        ]
         values = dict.fromkeys(self.match.bindings[name] for name in names)
         return tuple(value for value in values if value.origin != "const")
 

@@ -1,5 +1,5 @@
-"""The rewriting of a match whose result a loop carries to its next step: the kernel is called before
-the loop, and its result with the state of each step."""
+"""The rewriting of a match whose result a loop carries to its next step: the kernel is called
+before the loop, and its result with the state of each step."""
 
 from __future__ import annotations
 
@@ -88,6 +88,23 @@ class RecurrenceRewriter(HoistedRewriter):
                     )
             pending += [alias for alias in dict.fromkeys(aliases) if alias not in visited]
             visited.update(aliases)
+
+    def _check_unchanged(self, value: Value, start: int, end: int) -> None:
+        """Raise Withheld where the loop may write into a tensor, or gives it to a function that may
+        do so by its memory, which no later step sees."""
+        super()._check_unchanged(value, start, end)
+        visited, pending = {value}, [value]
+        while pending:
+            for use in pending.pop().uses:
+                if not start < use.time <= end or use.output in visited:
+                    continue
+                if use.op == "call" and not _may_share(use):
+                    raise self._withholding("a call in the loop may change the tensor", use)
+                if use.op == "detach" or (use.op == "py.attr" and use.spelling == "data"):
+                    raise self._withholding("the memory of the tensor is used in the loop", use)
+                if _may_share(use):
+                    visited.add(use.output)
+                    pending.append(use.output)
 
     def _check_nested_functions(self, names: set[str]) -> None:
         """Raise Withheld where a function inside this one reads one of the names."""
