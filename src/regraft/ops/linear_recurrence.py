@@ -74,7 +74,7 @@ def _is_usable(tensor: torch.Tensor, dim: int | None) -> bool:
     if tensor.layout != torch.strided or tensor.is_nested:
         return False
     has_dim = dim is None or -tensor.dim() <= dim < tensor.dim()
-    return has_dim and (tensor.is_floating_point() or tensor.is_complex())
+    return has_dim and bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def _slices_of(
@@ -95,7 +95,7 @@ class _Recurrence:
         self._count = b.shape[b_dim]
         self._last: Any = None
         self._step = self._next = self._direction = self._last_version = 0
-        self._versions = (-1, -1)
+        self._versions: tuple[int, ...] = (-1, -1)
         self._ahead: list[torch.Tensor] = []
         self._chunks: list[tuple[Any, torch.Tensor]] = []
         self._patience = max(1.0, self._count / _STEPS_IN_A_SUBSCRIPT)
@@ -251,23 +251,29 @@ class _Scan(torch.autograd.Function):  # type: ignore[misc]
         example = next((grad for grad in grads if grad is not None), None)
         if example is None:
             return (None,) * 6
-        is_plain = not torch.is_grad_enabled() and can_read() and not is_batched(example)
+        is_plain = _can_write(example)
         factor = ctx.number if a is None else a.conj()
         factors = _factors_of(factor, a_dim, len(grads), ctx.is_reversed)
-        b_grad: torch.Tensor | None = None
+        a_grad = b_grad = None
         places: Sequence[torch.Tensor | None] = (None,) * len(grads)
-        if is_plain and ctx.needs_input_grad[1] and summand_shape == tuple(example.shape):
+        wants_a, wants_b, wants_state = ctx.needs_input_grad[:3]
+        if wants_b and is_plain and summand_shape == tuple(example.shape):
             b_grad = example.new_empty(b_shape)
             places = _in_order(b_grad.unbind(b_dim), ctx.is_reversed)
         adjoints = _adjoints(factors, grads, places)
-        if ctx.needs_input_grad[1] and b_grad is None:
+        if wants_b and b_grad is None:
             terms = [_reduced(adjoint, summand_shape) for adjoint in adjoints]
             b_grad = _join(terms, b_dim, ctx.is_reversed)
-        a_grad = None
-        if ctx.needs_input_grad[0]:
+        if wants_a:
             a_grad = _factor_grad(a, a_dim, adjoints, states, ctx.is_reversed, is_plain)
-        state_grad = adjoints[0] * factors[0] if ctx.needs_input_grad[2] else None
+        state_grad = adjoints[0] * factors[0] if wants_state else None
         return a_grad, b_grad, state_grad, None, None, None
+
+
+def _can_write(grad: torch.Tensor) -> bool:
+    """Return whether gradients may be written to parts of a tensor: nothing differentiates or
+    transforms the backward pass."""
+    return not torch.is_grad_enabled() and can_read() and not is_batched(grad)
 
 
 def _add_product(
@@ -365,7 +371,7 @@ def _join(terms: list[torch.Tensor | None], dim: int, is_reversed: bool) -> torc
         return None
     zeros = torch.zeros_like(example) if None in terms[-1:] else None
     full = [zeros if term is None else term for term in terms]
-    return torch.stack(_in_order(full, is_reversed), dim)  # type: ignore[arg-type]
+    return torch.stack(_in_order(full, is_reversed), dim)
 
 
 def _scan_sizes(count: int) -> list[int]:
@@ -383,10 +389,10 @@ def _split(
 ) -> list[torch.Tensor]:
     """Return the parts of a tensor for scans of these numbers of steps, of which the last reaches
     to the last slice, or to the first one."""
-    rest = tensor.shape[dim] - sum(sizes)
+    other_steps = tensor.shape[dim] - sum(sizes)
     if is_reversed:
-        return list(tensor.split([*reversed(sizes), rest], dim))[-2::-1]
-    return list(tensor.split([rest, *sizes], dim))[1:]
+        return list(tensor.split([*reversed(sizes), other_steps], dim))[-2::-1]
+    return list(tensor.split([other_steps, *sizes], dim))[1:]
 
 
 def _shape_without(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
