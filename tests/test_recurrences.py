@@ -122,10 +122,20 @@ def results(text: str, dtype: Any, grad: bool) -> list[Any]:
         "o = []\n" + LOOP + "    o.insert(0, h)\nreturn torch.stack(o[::-1], dim=1)",
         "o = []\n" + LOOP + "    o.append((h @ w).tanh())\nreturn o",
         "o = []\n" + LOOP + "    o.append(h.clone())\nreturn o",
+        ("for t in range(n):\n    s = a[:, t]\n    h = s * h + b[:, t]\n    t = 3\nreturn h"),
         ("for t in range(n - 1):\n    t = t + 1\n    h = a[:, t] * h + b[:, t]\nreturn h"),
         "next_h = 3\n" + LOOP + "return h * next_h",
         LOOP + "    k = h\n    del k\nreturn h",
         LOOP + "k = h\nfor t in range(n):\n    h = a[:, t] * h + b[:, t]\nreturn k, h",
+        ("for t in range(n):\n    s = a[:, t]\n    u = b[:, t]\n    h = s * h + u\nreturn h"),
+        "for t in range(n):\n    p = a[:, t] * h\n    h = p + b[:, t]\nreturn h",
+        (
+            "for t in range(n):\n    # first\n    s = a[:, t]  # the factor\n"
+            "    h = s * h + b[:, t]  # step\nreturn h"
+        ),
+        ("s = w\nfor t in range(n):\n    s = a[:, t]\n    h = s * h + b[:, t]\nreturn h"),
+        ("for t in range(n):\n    k = h\n    h = a[:, t]\n    h = h * k + b[:, t]\nreturn h"),
+        "for t in range(n): h = a[:, t] * h + b[:, t]\nreturn h",
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
@@ -390,16 +400,87 @@ def test_both_versions_compute_the_same(
             CARRIED,
         ),
         (
-            ("for t in range(n):\n    s = a[:, t]\n    h = s * h + b[:, t]\n    t = 3\nreturn h"),
-            "an inner step is part of another statement",
-        ),
-        (
             "for t in range(n):\n    t = 3\n    h = a[:, t] * h + b[:, t]\nreturn h",
             "$step is not the number of a step of a loop",
         ),
         (
             ("if n < 0:\n    z = b\nfor t in range(0):\n    h = a[:, t] * h + z[:, t]\nreturn h"),
             "the tensor may not be bound before the loop",
+        ),
+        (
+            (
+                "y = 0\nfor t in range(n):\n    s = a[:, t]\n    h = s * h + b[:, t]\n"
+                "    y = y + s * h\nreturn y"
+            ),
+            "the result of py.item is also used",
+        ),
+        (
+            ("s = 0\nfor t in range(n):\n    s = a[:, t]\n    h = s * h + b[:, t]\nreturn s, h"),
+            "the result of py.item is also used",
+        ),
+        (
+            ("for t in range(n):\n    s, u = a[:, t], b[:, t]\n    h = s * h + u\nreturn h"),
+            "the result of py.item is also used",
+        ),
+        (
+            (
+                "for t in range(n):\n    s = a[:, t]\n    s = s * 2\n"
+                "    h = s * h + b[:, t]\nreturn h"
+            ),
+            "$a is computed inside the loop",
+        ),
+        (
+            (
+                "a = a * 1\nfor t in range(n):\n    s = a[:, t]\n    s *= 2\n"
+                "    h = s * h + b[:, t]\nreturn h"
+            ),
+            "$a is computed inside the loop",
+        ),
+        (
+            (
+                "b = b * 1\nfor t in range(n):\n    u = b[:, t]\n    b[:, t] = 0\n"
+                "    h = a[:, t] * h + u\nreturn h"
+            ),
+            CHANGED,
+        ),
+        (
+            (
+                "for t in range(n):\n    if t > 3:\n        s = a[:, t]\n    else:\n"
+                "        s = a[:, 0]\n    h = s * h + b[:, t]\nreturn h"
+            ),
+            "an inner step is in another block",
+        ),
+        (
+            (
+                "for t in range(n):\n    s = a[:, t]\n    if t >= 0:\n"
+                "        h = s * h + b[:, t]\nreturn h"
+            ),
+            CARRIED,
+        ),
+        (
+            (
+                "y = 0\nfor t in range(n):\n    p = a[:, t] * h\n    h = p + b[:, t]\n"
+                "    y = y + p\nreturn y"
+            ),
+            "the input of add depends on which branch was taken",
+        ),
+        (
+            (
+                "y = []\nfor t in range(n):\n    s = a[:, t]\n    y.append(h * s)\n"
+                "    h = s * h + b[:, t]\nreturn torch.stack(y)"
+            ),
+            "the result of py.item is also used",
+        ),
+        (
+            "for t in range(n):\n    s = a[:, t]; h = s * h + b[:, t]\nreturn h",
+            "several statements share a line",
+        ),
+        (
+            (
+                "for t in range(n):\n    s = a[:, t]\n    h = s * h + b[:, t]\n"
+                "return h, sorted(locals())[0] and h"
+            ),
+            "the result of py.item is also used",
         ),
     ],
 )

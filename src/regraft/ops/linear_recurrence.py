@@ -182,10 +182,10 @@ class _Recurrence:
         if not self._direction or is_short or step < 0 or not self._can_scan(state):
             return False
         sizes = _scan_sizes(count)
-        summands = _split(self._b, self._b_dim, sizes, self._direction < 0)
+        summands = _parts_for_scans(self._b, self._b_dim, sizes, self._direction < 0)
         factors = [self._a] * len(sizes)
         if self._a_dim is not None:
-            factors = _split(self._a, self._a_dim, sizes, self._direction < 0)
+            factors = _parts_for_scans(self._a, self._a_dim, sizes, self._direction < 0)
         self._chunks = list(zip(factors, summands, strict=True))[::-1]
         return True
 
@@ -203,7 +203,7 @@ class _Recurrence:
         shapes = [_shape_without(self._b, self._b_dim)]
         if isinstance(self._a, torch.Tensor):
             shapes.append(_shape_without(self._a, self._a_dim))
-        return all(_broadcasts(shape, state.shape) for shape in shapes)
+        return all(_fits_state(shape, state.shape) for shape in shapes)
 
 
 class _Constant:
@@ -384,7 +384,7 @@ def _scan_sizes(count: int) -> list[int]:
     return sizes
 
 
-def _split(
+def _parts_for_scans(
     tensor: torch.Tensor, dim: int, sizes: Sequence[int], is_reversed: bool
 ) -> list[torch.Tensor]:
     """Return the parts of a tensor for scans of these numbers of steps, of which the last reaches
@@ -403,7 +403,7 @@ def _shape_without(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
+def _fits_state(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Return whether a tensor of a shape is broadcast to a target shape as it is."""
     if len(shape) > len(target):
         return False

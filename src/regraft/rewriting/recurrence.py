@@ -4,6 +4,7 @@ before the loop, and its result with the state of each step."""
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from regraft.matching.loops import start_of
 from regraft.matching.uses import METADATA, is_branching
@@ -36,12 +37,17 @@ class RecurrenceRewriter(HoistedRewriter):
             raise self._withholding("the state is not assigned to a name", self.root)
         span = self.source.span(root)
         for node in self.match.nodes:
-            if not self._is_within(node, span):
-                raise self._withholding("an inner step is part of another statement", node)
+            if node.statement.block != self.root.statement.block:
+                raise self._withholding("an inner step is in another block", node)
         for node in self.match.body.nodes:
             if node not in self.matched and node.effect and self._is_within(node, span):
                 raise self._withholding("a call inside the expression would be lost", node)
-        return self._patch_of(root)
+        self._inner = self._plan()
+        if self._inner.reduced:
+            raise self._withholding("an inner step is part of another statement", self.root)
+        patch = self._patch_of(root)
+        edits = sorted((*patch.edits, *self._statement_edits(self._inner)))
+        return replace(patch, edits=tuple(edits))
 
     def _is_within(self, node: Node, span: Span) -> bool:
         """Return whether the expression of a node stands inside the replaced text."""
@@ -57,6 +63,7 @@ class RecurrenceRewriter(HoistedRewriter):
     def _step_text(self, name: str, renderer: Renderer) -> str:
         """Return the call that gives the next state."""
         bindings, pattern = self.match.bindings, self.match.pattern
+        renderer = replace(renderer, deleted=self._inner.deleted)
         index = renderer.value(bindings[pattern.index])
         return f"{name}({index}, {renderer.value(bindings[pattern.carried])})"
 
