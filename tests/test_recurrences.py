@@ -178,6 +178,9 @@ def test_both_versions_compute_the_same(
         ("d = ()\n" + LOOP + "    d = d + (h,)\nreturn d", STORED),
         ("d = []\n" + LOOP + "    d += [h]\nreturn d", STORED),
         (LOOP + "    if t == 9:\n        return h\nreturn h * 2", STORED),
+        (LOOP + "    z = h.detach().numpy()\n    z *= 0.5\nreturn h", "may share the memory"),
+        (LOOP + "    torch._foreach_mul_([h], 0.5)\nreturn h", STORED),
+        ("d = b.numpy()\n" + LOOP + "    d.fill(0.5)\nreturn h", "may share the memory"),
         (
             (
                 "for t in range(n):\n    if h.real.sum() > 0:\n"
@@ -226,7 +229,10 @@ def test_both_versions_compute_the_same(
         ("b = b.clone()\nd = b.detach()\n" + LOOP + "    d.mul_(0.5)\nreturn h", CHANGED),
         ("b = b.clone()\nd = b.data\n" + LOOP + "    d.mul_(0.5)\nreturn h", CHANGED),
         ("b = b.clone()\nd = b.view(-1)\n" + LOOP + "    d.mul_(0.5)\nreturn h", CHANGED),
-        ("b = b.detach().clone()\nd = b.numpy()\n" + LOOP + "    d *= 0.5\nreturn h", CHANGED),
+        (
+            "b = b.detach().clone()\nd = b.numpy()\n" + LOOP + "    d *= 0.5\nreturn h",
+            "may share the memory",
+        ),
         ("b = b.clone()\ndef g():\n    b.data.mul_(0.5)\n" + LOOP + "    g()\nreturn h", CHANGED),
         (
             "b = b.clone()\nd = [b]\ndef g():\n    d[0].data.mul_(0.5)\n"

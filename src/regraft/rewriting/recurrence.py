@@ -20,6 +20,11 @@ from regraft.structure.model import Node, Value
 _NEW_TENSORS = frozenset({"H", "T", "mH", "mT"})  # attributes that are tensors of their own
 _READING = frozenset({"py.binary", "py.compare", "py.setitem", "py.test", "py.unary", "py.use"})
 _COPYING = frozenset({"list", "reversed", "tuple"})
+# Names by which memory is shared with tensors.
+_MEMORY = frozenset(
+    {"__array__", "array", "as_tensor", "asarray", "data_ptr", "from_dlpack", "from_numpy"}
+    | {"frombuffer", "numpy", "set_", "storage", "to_dlpack", "untyped_storage"}
+)
 # Parts of names of functions that are no operations on tensors.
 _NO_OPERATIONS = frozenset({"autograd", "checkpoint", "func", "jit", "save", "utils"})
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -77,6 +82,7 @@ class RecurrenceRewriter(HoistedRewriter):
         operations of PyTorch, or into a list that becomes a tensor."""
         state = self.match.bindings[self.match.pattern.carried]
         self._check_nested_functions({*state.names, *self.root.output.names})
+        self._check_memory()
         start, end = start_of(step), step.statement.end
         visited, pending = {self.root.output, state}, [self.root.output, state]
         while pending:
@@ -113,6 +119,15 @@ class RecurrenceRewriter(HoistedRewriter):
                     visited.add(use.output)
                     pending.append(use.output)
 
+    def _check_memory(self) -> None:
+        """Raise Withheld where the function may share the memory of tensors with other libraries,
+        whose writes no later step sees."""
+        for node in ast.walk(self.match.body.node):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+            if name in _MEMORY:
+                line = getattr(node, "lineno", self.match.body.node.lineno)
+                raise Withheld(f"{name} may share the memory of a tensor", line)
+
     def _check_nested_functions(self, names: set[str]) -> None:
         """Raise Withheld where a function inside this one reads one of the names."""
         for node in ast.walk(self.match.body.node):
@@ -127,8 +142,9 @@ def _may_share(use: Node) -> bool:
     if use.op == "call":
         modules = use.spelling.split(".")
         is_operation = modules[0] in ("einops", "torch") and len(modules) > 1
-        return is_operation and _NO_OPERATIONS.isdisjoint(modules)
-    return use.op in ("py.dict", "py.tuple") or (use.op in SHARING_OPS and use.op != "detach")
+        is_pure = not modules[-1].startswith("_") and not modules[-1].endswith("_")
+        return is_operation and is_pure and _NO_OPERATIONS.isdisjoint(modules)
+    return use.op in ("py.dict", "py.tuple") or use.op in SHARING_OPS
 
 
 def _makes_tensor(use: Node, value: Value) -> bool:
