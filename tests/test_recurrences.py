@@ -19,6 +19,7 @@ LOOP = "for t in range(n):\n    h = a[:, t] * h + b[:, t]\n"
 LISTED = f"o = []\n{LOOP}    o.append(h)\n"
 STORED = "the state may be stored, or its gradient looked at"
 ALIASED = "another name of the loop has the state, too"
+IN_PLACE = "the state is changed in place"
 CHANGED = "the tensor is changed in place"
 CARRIED = "$state is not $result of the step before"
 
@@ -394,6 +395,29 @@ def test_both_versions_compute_the_same(
             STORED,
         ),
         (LISTED + "x, *y = o\nreturn x, y", STORED),
+        (LOOP + "    h.register_hook(w)\nreturn h", STORED),
+        (LOOP + "    if n > 3:\n        h.retain_grad()\nreturn h", STORED),
+        (LOOP + "    torch.Tensor.register_hook(h, w)\nreturn h", STORED),
+        ("o = []\n" + LOOP + "    o.append(h.float())\nreturn o", STORED),
+        ("o = []\n" + LOOP + "    o.append(h.cpu())\nreturn o", STORED),
+        ("o = []\n" + LOOP + "    o.append(+h)\nreturn o", STORED),
+        ("o = []\n" + LOOP + "    o.append(h.T)\nreturn o", STORED),
+        ("o = []\n" + LOOP + "    o.append(h.diagonal())\nreturn o", STORED),
+        ("o = w[0]\n" + LOOP + "    o.append(h)\nreturn torch.stack(o)", STORED),
+        ("d = {}\nd['h'] = []\n" + LOOP + "    d['h'].append(h)\nreturn d", STORED),
+        ("o = [[] for _ in range(2)]\n" + LOOP + "    o[0].append(h)\nreturn o", STORED),
+        ("d = {}\n" + LOOP + "    d[0, t] = h\nreturn d", STORED),
+        (LOOP + "    torch.distributed.all_reduce(h)\nreturn h", STORED),
+        (
+            "r = 0\n" + LOOP + "    match h:\n        case x:\n            r = x\nreturn r",
+            "match statement",
+        ),
+        ("y = 0\n" + LOOP + "    k = h.T\n    k += 1\n    y = y + h.tanh()\nreturn y", IN_PLACE),
+        (
+            "y = 0\n" + LOOP + "    k = h.diagonal()\n    k[0] = 1\n    y = y + h.tanh()\nreturn y",
+            IN_PLACE,
+        ),
+        ("for t in range(n):\n    w[t].wait()\n    h = a[:, t] * h + b[:, t]\nreturn h", "waits"),
         ("o = []\n" + LOOP + "    o.append(F.dropout(h, 0.0))\nreturn o", STORED),
         ("o = []\n" + LOOP + "    o.append(h.to(a.dtype))\nreturn o", STORED),
         ("o = []\n" + LOOP + "    o.append(h.contiguous())\nreturn o", STORED),

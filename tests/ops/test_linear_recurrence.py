@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -342,3 +343,74 @@ def test_checkpoints_and_hooks_on_the_operands() -> None:
     hook.remove()
     assert len(seen) == 1
     torch.testing.assert_close(seen[0], plain[0])
+
+
+@pytest.mark.parametrize("index", [[1], [1, 2]])
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_tensor_as_step_gives_slices_of_its_own_shape(index: list[int], grad: bool) -> None:
+    a, b, offset = sample(2, 60, 3, scale=0.5), sample(2, 60, 3), torch.tensor(index)
+    state = torch.zeros(2, len(index), 3, dtype=torch.float64)
+    with torch.set_grad_enabled(grad):
+        steps = [offset + step for step in range(50)]
+        ours = states_of(linear_recurrence, (a, b, 1, 1), steps, state)
+        theirs = states_of(linear_recurrence_reference, (a, b, 1, 1), steps, state)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("transposed", ["a", "b", "state", "ab", "abstate", "none"])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("is_number", [True, False])
+def test_strides_of_states(transposed: str, grad: bool, is_number: bool) -> None:
+    def tensor(name: str, *shape: int) -> Any:
+        if name in transposed:
+            return sample(*shape[:-2], shape[-1], shape[-2], scale=0.5).mT
+        return sample(*shape, scale=0.5)
+
+    a, b = tensor("a", 2, STEPS, 3, 5), tensor("b", 2, STEPS, 3, 5)
+    operands = (0.5, b, None, 1) if is_number else (a, b, 1, 1)
+    state = tensor("state", 2, 3, 5)
+    with torch.set_grad_enabled(grad):
+        ours = states_of(linear_recurrence, operands, range(STEPS), state)
+        theirs = states_of(linear_recurrence_reference, operands, range(STEPS), state)
+    assert [state.stride() for state in ours] == [state.stride() for state in theirs]
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_gradients_that_an_operand_needs_from_a_step_on() -> None:
+    def run(op: Callable[..., Any]) -> Any:
+        torch.manual_seed(0)
+        a, b = sample(2, 60, 3, scale=0.5).requires_grad_(False), sample(2, 60, 3)
+        next_state, state = op(a, b, 1, 1), torch.zeros(2, 3, dtype=torch.float64)
+        for step in range(60):
+            if step == 10:
+                a.requires_grad_()
+            state = next_state(step, state)
+        return torch.autograd.grad(state.sum(), (a, b))
+
+    torch.testing.assert_close(run(linear_recurrence), run(linear_recurrence_reference))
+
+
+@pytest.mark.parametrize("used", [1, 2, 20])
+def test_loops_that_leave_scans_compute_few_states_in_vain(
+    used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = []
+    module = importlib.import_module("regraft.ops.linear_recurrence")
+    add_product = module._add_product
+
+    def count_products(*arguments: Any) -> Any:
+        computed.append(None)
+        return add_product(*arguments)
+
+    monkeypatch.setattr(module, "_add_product", count_products)
+    a, b = sample(2, 400, 3, scale=0.5), sample(2, 400, 3)
+    results = []
+    for op in (linear_recurrence, linear_recurrence_reference):
+        next_state, state, states = op(a, b, 1, 1), torch.zeros(2, 3, dtype=torch.float64), []
+        for step in range(400):
+            state = next_state(step, state.detach() if step % used == 0 else state)
+            states.append(state)
+        assert len(computed) < 400 + 2 * 64
+        results.append([*states, *gradients_of(states, [a, b])])
+        computed.clear()
+    torch.testing.assert_close(*results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,10 @@ from regraft.ops.slices_along import slices_along, slices_along_reference
 # The steps of the first scan of a loop; each further scan has twice as many, up to the last slice.
 _FIRST_SCAN = 64
 _FEWEST_STEPS = 32
+# The fewest steps that a scan has to have where the loop left the scan before.
+_FEWEST_STEPS_AGAIN = 8
+# How often the layout of the results is looked at in a loop without gradients.
+_LAYOUT_CHECKS = 3
 # The number of slices that are taken together in the time of one subscript.
 _STEPS_IN_A_SUBSCRIPT = 5
 
@@ -95,22 +100,27 @@ class _Recurrence:
         self._count = b.shape[b_dim]
         self._last: Any = None
         self._step = self._next = self._direction = self._last_version = 0
-        self._versions: tuple[int, ...] = (-1, -1)
+        self._versions: tuple[int, ...] = ()
         self._ahead: list[torch.Tensor] = []
+        self._first_size, self._size = _FIRST_SCAN, 0
         self._chunks: list[tuple[Any, torch.Tensor]] = []
         self._patience = max(1.0, self._count / _STEPS_IN_A_SUBSCRIPT)
         self._factors: Any = ()
         self._summands: Sequence[torch.Tensor] = ()
+        self._last_without: Any = None
+        self._layout_checks = _LAYOUT_CHECKS
         self._slices: tuple[Any, Any] = (None, None)
         self._slices_key: tuple[Any, ...] = ()
 
     def __call__(self, step: int, state: Any) -> Any:
+        if type(step) is not int:  # a tensor as an index gives slices of another shape
+            return self._take_slices(step, state)
         if (
             state is self._last
             and step == self._next
             and self._ahead
             and state._version == self._last_version
-            and (self._factor._version, self._b._version) == self._versions
+            and self._versions_now() == self._versions
             and torch.is_grad_enabled()
         ):
             self._last = result = self._ahead.pop()
@@ -119,35 +129,49 @@ class _Recurrence:
         if torch.is_grad_enabled():
             return self._take_step(step, state)
         self._last = None
-        if self._patience >= 1:
-            return self._take_slices(step, state)
-        summand = self._summands[step]
-        if type(state) is not torch.Tensor or state.dtype != summand.dtype:
-            return self._factors[step] * state + summand
-        if state.device != summand.device:
-            return self._factors[step] * state + summand
-        return _add_product(summand, state, self._factors[step])
+        return self._take_step_without_gradients(step, state)
 
-    def _take_slices(self, step: int, state: Any) -> Any:
-        """Return the result of one of the first steps without gradients, before all slices are
-        taken together."""
-        self._patience -= 1
-        if self._patience < 1:
-            self._summands = self._b.unbind(self._b_dim)
-            is_constant = self._a_dim is None
-            self._factors = _Constant(self._a) if is_constant else self._a.unbind(self._a_dim)
+    def _versions_now(self) -> tuple[int, ...]:
+        """Return what tells whether the operands are those of a scan: their version counters, and
+        whether they need gradients."""
+        factor, b = self._factor, self._b
+        return factor._version, b._version, factor.requires_grad, b.requires_grad
+
+    def _take_step_without_gradients(self, step: int, state: Any) -> Any:
+        """Return the result of a step where no gradients are recorded: by one operation if the
+        state is a result of this op, and has the layout that the composition gives it."""
+        if self._patience >= 1:
+            self._patience -= 1
+            if self._patience < 1:
+                self._summands = self._b.unbind(self._b_dim)
+                is_constant = self._a_dim is None
+                self._factors = _Constant(self._a) if is_constant else self._a.unbind(self._a_dim)
+            return self._take_slices(step, state)
+        summand, factor = self._summands[step], self._factors[step]
+        if state is self._last_without:
+            self._last_without = result = _add_product(summand, state, factor)
+            return result
+        result = factor * state + summand
+        if self._layout_checks:
+            self._layout_checks -= 1
+            is_same = _can_fuse(factor, summand, result) and can_read()
+            self._last_without = result if is_same else None
+        return result
+
+    def _take_slices(self, step: Any, state: Any) -> Any:
+        """Return the result of a step by subscripts of its own, as the composition computes it."""
         factors = _slices_of(self._a, self._a_dim, slices_along_reference)
         return factors[step] * state + slices_along_reference(self._b, self._b_dim)[step]
 
     def _take_step(self, step: int, state: Any) -> Any:
         """Return the result of a step that was not computed ahead, after a scan from this step on
         where one is possible."""
-        versions = versions_of((self._factor, self._b))
-        is_scan = torch.is_grad_enabled() and type(step) is int
-        if is_scan and self._prepare_scan(step, state, versions):
+        operands = self._factor, self._b
+        versions = (*versions_of(operands), *(operand.requires_grad for operand in operands))
+        if self._prepare_scan(step, state, versions):
             a, b = self._chunks.pop()
             states = _Scan.apply(a, b, state, self._a_dim, self._b_dim, self._direction < 0)
-            self._ahead = list(states[:0:-1])
+            self._ahead, self._size = list(states[:0:-1]), len(states)
             result, self._last_version = states[0], states[0]._version
         else:
             factors, summands = self._current_slices(versions)
@@ -158,10 +182,10 @@ class _Recurrence:
         return result
 
     def _current_slices(self, versions: tuple[int, ...]) -> tuple[Any, Any]:
-        """Return what gives the factor and the summand of a step, as the operands are now."""
-        mode = torch.is_grad_enabled(), self._factor.requires_grad, self._b.requires_grad
-        if self._slices_key != (*mode, *versions):
-            self._slices_key = (*mode, *versions)
+        """Return what gives the factor and the summand of a step with gradients, as the operands
+        are now."""
+        if self._slices_key != versions:
+            self._slices_key = versions
             factors = _slices_of(self._a, self._a_dim, slices_along)
             self._slices = factors, slices_along(self._b, self._b_dim)
         return self._slices
@@ -172,16 +196,17 @@ class _Recurrence:
         is_next = state is self._last and step == self._next and versions == self._versions
         if is_next and self._chunks and not self._ahead:
             return bool(state._version == self._last_version)
+        if self._ahead:  # the loop left the scan, and may do so again after as many steps
+            self._first_size = min(self._first_size, self._size - len(self._ahead))
         self._ahead, self._chunks = [], []
         if state is self._last and abs(step - self._step) == 1:
             self._direction = step - self._step
         else:
             self._direction = int(step == 0) - int(step == self._count - 1)
-        count = self._count - step if self._direction > 0 else step + 1
-        is_short = count < (1 if are_kernels_forced() else _FEWEST_STEPS)
-        if not self._direction or is_short or step < 0 or not self._can_scan(state):
+        count = self._steps_ahead(step)
+        if count < 1 or not self._can_scan(step, state):
             return False
-        sizes = _scan_sizes(count)
+        sizes = _scan_sizes(count, self._first_size)
         summands = _parts_for_scans(self._b, self._b_dim, sizes, self._direction < 0)
         factors = [self._a] * len(sizes)
         if self._a_dim is not None:
@@ -189,9 +214,18 @@ class _Recurrence:
         self._chunks = list(zip(factors, summands, strict=True))[::-1]
         return True
 
-    def _can_scan(self, state: Any) -> bool:
-        """Return whether each step from this state on has a result of its shape and dtype, with
-        gradients."""
+    def _steps_ahead(self, step: int) -> int:
+        """Return the number of steps from this one to the last slice, or to the first one where the
+        loop goes backwards; 0 where they are too few for a scan."""
+        if not self._direction or step < 0:
+            return 0
+        count: int = self._count - step if self._direction > 0 else step + 1
+        is_short = count < _FEWEST_STEPS or self._first_size < _FEWEST_STEPS_AGAIN
+        return 0 if is_short and not are_kernels_forced() else count
+
+    def _can_scan(self, step: int, state: Any) -> bool:
+        """Return whether each step from this state on has a result of its shape, layout and dtype,
+        with gradients."""
         if not are_tensors(state) or state.layout != torch.strided or not can_read():
             return False
         if any(tensor.is_inference() for tensor in (self._factor, self._b, state)):
@@ -203,7 +237,10 @@ class _Recurrence:
         shapes = [_shape_without(self._b, self._b_dim)]
         if isinstance(self._a, torch.Tensor):
             shapes.append(_shape_without(self._a, self._a_dim))
-        return all(_fits_state(shape, state.shape) for shape in shapes)
+        if not all(_fits_state(shape, state.shape) for shape in shapes):
+            return False
+        factor = _slices_of(self._a, self._a_dim, slices_along_reference)[step]
+        return _can_fuse(factor, slices_along_reference(self._b, self._b_dim)[step], state)
 
 
 class _Constant:
@@ -251,7 +288,7 @@ class _Scan(torch.autograd.Function):  # type: ignore[misc]
         example = next((grad for grad in grads if grad is not None), None)
         if example is None:
             return (None,) * 6
-        is_plain = _can_write(example)
+        is_plain = _can_write(grads)
         factor = ctx.number if a is None else a.conj()
         factors = _factors_of(factor, a_dim, len(grads), ctx.is_reversed)
         a_grad = b_grad = None
@@ -270,10 +307,38 @@ class _Scan(torch.autograd.Function):  # type: ignore[misc]
         return a_grad, b_grad, state_grad, None, None, None
 
 
-def _can_write(grad: torch.Tensor) -> bool:
+def _can_write(grads: Sequence[torch.Tensor | None]) -> bool:
     """Return whether gradients may be written to parts of a tensor: nothing differentiates or
     transforms the backward pass."""
-    return not torch.is_grad_enabled() and can_read() and not is_batched(grad)
+    if torch.is_grad_enabled() or not can_read():
+        return False
+    return not any(grad is not None and is_batched(grad) for grad in grads)
+
+
+def _can_fuse(factor: Any, summand: torch.Tensor, state: Any) -> bool:
+    """Return whether the results of a step and of those after it have the same strides where a
+    step is one operation: the first operand whose dimensions have an order determines them, which
+    is the factor in a product, and the summand in one operation."""
+    if type(state) is not torch.Tensor or state.dtype != summand.dtype:
+        return False
+    if state.device != summand.device:
+        return False
+    operands = [x for x in (factor, summand) if isinstance(x, torch.Tensor)]
+    are_whole = len(operands) > 1 and all(x.shape == state.shape for x in operands)
+    order = list(range(state.dim()))
+    if are_whole:
+        order.sort(key=lambda dim: -summand.stride(dim))
+    checked = operands if are_whole else [*operands, state]
+    return all(_has_order(x, order, state.shape) for x in checked)
+
+
+def _has_order(x: torch.Tensor, order: Sequence[int], shape: Sequence[int]) -> bool:
+    """Return whether the strides of a tensor decrease in this order of the dimensions of a shape,
+    to which it is broadcast."""
+    missing = len(shape) - x.dim()
+    dims = [dim - missing for dim in order if dim >= missing and x.shape[dim - missing] > 1]
+    strides = [x.stride(dim) for dim in dims]
+    return all(outer > inner > 0 for outer, inner in itertools.pairwise(strides))
 
 
 def _add_product(
@@ -374,9 +439,9 @@ def _join(terms: list[torch.Tensor | None], dim: int, is_reversed: bool) -> torc
     return torch.stack(_in_order(full, is_reversed), dim)
 
 
-def _scan_sizes(count: int) -> list[int]:
+def _scan_sizes(count: int, first_size: int) -> list[int]:
     """Return the numbers of steps of the scans over `count` slices."""
-    sizes, size = [], _FIRST_SCAN
+    sizes, size = [], first_size
     while count > 0:
         sizes.append(min(size, count))
         count -= size

@@ -142,7 +142,7 @@ class HoistingChecks(StatementRewriter):
         """Raise Withheld where a statement after `start` may write into the tensor, or where until
         `end` its attributes are set or a statement only calls a function that is given it."""
         for writer in self.match.body.writers:
-            if writer.time > start and writes(writer) and value in _targets(writer):
+            if writer.time > start and writes(writer) and value in written_values(writer):
                 raise self._withholding("the tensor is changed in place", writer)
         uses = set(value.every_use())
         for use in self.match.between(start, end):
@@ -164,7 +164,7 @@ def keeps(use: Node, value: Value) -> bool:
         base, index = use.args["base"], use.args["index"]
         has_dimensions = index.node is not None and index.node.op == "py.tuple"
         is_tensor = base.kind == "tensor" or has_dimensions
-        return use.args.get("value") is value and not is_tensor and not _is_made_by_torch(base)
+        return use.args.get("value") is value and not is_tensor and not is_made_by_torch(base)
     is_list = value.node is not None and _displays(value.node)
     if use.op in _KEEPING or (is_list and use.op == "py.binary"):
         return True
@@ -173,7 +173,7 @@ def keeps(use: Node, value: Value) -> bool:
     return attribute is not None and attribute[1] in _COLLECTORS
 
 
-def _is_made_by_torch(value: Value) -> bool:
+def is_made_by_torch(value: Value) -> bool:
     """Return whether every alternative of a value is the result of a function of PyTorch."""
     alternatives = [option for option in value.alternatives() if option.node is not None]
     return bool(alternatives) and all(
@@ -211,7 +211,7 @@ def _is_call_for_effect(node: Node) -> bool:
     return node.op == "call" and is_statement and node.spelling not in _SHOWING
 
 
-def _targets(writer: Node) -> Iterator[Value]:
+def written_values(writer: Node) -> Iterator[Value]:
     """Yield the value that a node writes into, and those of which it is a part or a view."""
     value = next(iter(writer.args.values()), None)
     visited: set[Value] = set()

@@ -4,20 +4,42 @@ before the loop, and its result with the state of each step."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import replace
 
 from regraft.matching.loops import start_of
 from regraft.matching.uses import METADATA, is_branching
 from regraft.rewriting.checks import SHARING_OPS
 from regraft.rewriting.hoisted import HoistedRewriter
-from regraft.rewriting.hoisting_checks import keeps
+from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps, written_values
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statements import target_name
 from regraft.source.text import Span
+from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 
-_NEW_TENSORS = frozenset({"H", "T", "mH", "mT"})  # attributes that are tensors of their own
+_TRANSPOSED = frozenset({"H", "T", "mH", "mT"})
+# Operations whose result is the tensor itself where its dtype or device already fits.
+_CONVERSIONS = frozenset(
+    {"as_subclass", "bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "char", "cpu", "cuda"}
+    | {"double", "float", "half", "int", "ipu", "long", "mtia", "pin_memory", "short", "to_dense"}
+    | {"to_mkldnn", "to_sparse", "to_sparse_coo", "xpu"}
+)
+# Operations whose result is a view, besides those of SHARING_OPS.
+_VIEWS = frozenset(
+    {"diagonal", "dsplit", "hsplit", "split_with_sizes", "tensor_split", "unfold", "vsplit"}
+    | {"unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "slice_inverse"}
+)
+# Methods of tensors that compute no tensor from their elements.
+_OBSERVING = frozenset(
+    {"const_data_ptr", "module_load", "record_stream", "register_hook", "reinforce", "resize"}
+    | {"register_post_accumulate_grad_hook", "resize_as", "retain_grad"}
+)
+# Names by which a loop waits until another thread, stream or process has written into a tensor.
+_WAITING = frozenset(
+    {"barrier", "irecv", "join", "recv", "synchronize", "wait", "wait_event", "wait_stream"}
+)
 _READING = frozenset({"py.binary", "py.compare", "py.setitem", "py.test", "py.unary", "py.use"})
 _COPYING = frozenset({"list", "reversed", "tuple"})
 # Names by which memory is shared with tensors.
@@ -25,8 +47,10 @@ _MEMORY = frozenset(
     {"__array__", "array", "as_tensor", "asarray", "data_ptr", "from_dlpack", "from_numpy"}
     | {"frombuffer", "numpy", "set_", "storage", "to_dlpack", "untyped_storage"}
 )
-# Parts of names of functions that are no operations on tensors.
-_NO_OPERATIONS = frozenset({"autograd", "checkpoint", "func", "jit", "save", "utils"})
+# Modules whose functions compute tensors from tensors.
+_MODULES = frozenset(
+    {"einops", "torch", "torch.fft", "torch.linalg", "torch.nn.functional", "torch.special"}
+)
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -76,6 +100,14 @@ class RecurrenceRewriter(HoistedRewriter):
         """Return None: each recurrence has a kernel of its own, which follows one state."""
         return None
 
+    def _check_modes(self, loop: ast.stmt) -> None:
+        """Raise Withheld where the loop may change the mode of autograd, or where it waits for what
+        writes into its tensors: slices of later steps are read before that."""
+        super()._check_modes(loop)
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Attribute) and node.attr in _WAITING:
+                raise Withheld("the loop waits for what may write into its tensors", node.lineno)
+
     def _check_uses(self, step: Node) -> None:
         """Raise Withheld where the loop may show the gradient of a state other than the last one,
         which a backward pass over all steps does not compute: states have to pass through
@@ -87,9 +119,7 @@ class RecurrenceRewriter(HoistedRewriter):
         visited, pending = {self.root.output, state}, [self.root.output, state]
         while pending:
             value = pending.pop()
-            aliases = [phi for phi in value.joins if start < phi.born <= end]
-            if any(phi is not state and not is_branching(phi) for phi in aliases):
-                raise self._withholding("another name of the loop has the state, too", self.root)
+            aliases = self._names_in_loop(value, start, end)
             for use in value.uses:
                 if use in self.matched or not start < use.time <= end:
                     continue
@@ -101,6 +131,18 @@ class RecurrenceRewriter(HoistedRewriter):
                     )
             pending += [alias for alias in dict.fromkeys(aliases) if alias not in visited]
             visited.update(aliases)
+        for writer in self.match.body.writers:
+            if start < writer.time <= end and _writes_into(writer, visited):
+                raise self._withholding("the state is changed in place", writer)
+
+    def _names_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
+        """Return the values of the loop that join this value with those of other branches; raise
+        Withheld where another name than that of the state has it in later steps, too."""
+        state = self.match.bindings[self.match.pattern.carried]
+        joins = [phi for phi in value.joins if start < phi.born <= end]
+        if any(phi is not state and not is_branching(phi) for phi in joins):
+            raise self._withholding("another name of the loop has the state, too", self.root)
+        return joins
 
     def _check_unchanged(self, value: Value, start: int, end: int) -> None:
         """Raise Withheld where the loop may write into a tensor, or gives it to a function that may
@@ -129,36 +171,64 @@ class RecurrenceRewriter(HoistedRewriter):
                 raise Withheld(f"{name} may share the memory of a tensor", line)
 
     def _check_nested_functions(self, names: set[str]) -> None:
-        """Raise Withheld where a function inside this one reads one of the names."""
+        """Raise Withheld where a function inside this one, or a `match` statement, reads one of the
+        names."""
         for node in ast.walk(self.match.body.node):
-            if node is self.match.body.node or not isinstance(node, _NESTED):
+            if node is self.match.body.node or not isinstance(node, (*_NESTED, ast.Match)):
                 continue
             if any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node)):
-                raise Withheld("a function inside this one reads the state", node.lineno)
+                reader = "match statement" if isinstance(node, ast.Match) else "function"
+                raise Withheld(f"a {reader} inside this one reads the state", node.lineno)
 
 
 def _may_share(use: Node) -> bool:
     """Return whether the result of a node may be its argument, a view of it or a display of it."""
     if use.op == "call":
-        modules = use.spelling.split(".")
-        is_operation = modules[0] in ("einops", "torch") and len(modules) > 1
-        is_pure = not modules[-1].startswith("_") and not modules[-1].endswith("_")
-        return is_operation and is_pure and _NO_OPERATIONS.isdisjoint(modules)
-    return use.op in ("py.dict", "py.tuple") or use.op in SHARING_OPS
+        module, _, name = use.spelling.rpartition(".")
+        is_pure = not name.startswith("_") and not name.endswith("_") and name != "save"
+        return module in _MODULES and is_pure
+    if use.op == "py.attr":
+        return use.spelling in _TRANSPOSED
+    if use.op == "py.unary":
+        return isinstance(use.expr, ast.UnaryOp) and isinstance(use.expr.op, ast.UAdd)
+    return use.op in ("py.dict", "py.tuple") or use.op in SHARING_OPS | _CONVERSIONS | _VIEWS
 
 
 def _makes_tensor(use: Node, value: Value) -> bool:
     """Return whether a node only reads a value, computes a new tensor from it, copies it into a
     tensor or appends it to a list that becomes a tensor."""
     if use.op == "py.attr":
-        return use.spelling in METADATA | _NEW_TENSORS
+        return use.spelling in METADATA
     if use.op == "call":
         attribute = use.args["callee"].attribute() if "callee" in use.args else None
         is_append = attribute is not None and attribute[1] in ("append", "insert")
         return is_append and attribute is not None and _becomes_tensor(attribute[0])
     if use.op.startswith("py."):
-        return use.op in _READING and not keeps(use, value)
-    return True
+        return use.op in _READING and not keeps(use, value) and not _is_stored(use, value)
+    return use.op not in _OBSERVING
+
+
+def _writes_into(writer: Node, values: Collection[Value]) -> bool:
+    """Return whether a node writes into one of several values, or into a view of one."""
+    return writes(writer) and any(value in values for value in written_values(writer))
+
+
+def _is_stored(use: Node, value: Value) -> bool:
+    """Return whether a node may store a value in a dictionary, under a key of several parts: an
+    index of a tensor has a slice."""
+    if use.op != "py.setitem" or use.args.get("value") is not value:
+        return False
+    if use.args["base"].kind == "tensor" or is_made_by_torch(use.args["base"]):
+        return False
+    index = use.args["index"].node
+    parts = index.args.values() if index is not None else ()
+    return not any(_is_slice(part) for part in parts)
+
+
+def _is_slice(value: Value) -> bool:
+    """Return whether a value is a slice or an ellipsis."""
+    is_ellipsis = value.origin == "const" and value.const is Ellipsis
+    return is_ellipsis or (value.node is not None and value.node.op == "py.slice")
 
 
 def _becomes_tensor(value: Value) -> bool:
@@ -169,7 +239,7 @@ def _becomes_tensor(value: Value) -> bool:
         current = pending.pop()
         is_list = current.node is not None and isinstance(current.node.expr, ast.List)
         if not current.options and not is_list and current.node is not None:
-            is_list = current.node.op == "py.item" or current.node.spelling in _COPYING
+            is_list = _copies(current.node)
         if not current.options and not is_list:
             return False
         following = [option for _, option in current.options] + current.joins
