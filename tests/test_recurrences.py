@@ -407,6 +407,8 @@ def test_both_versions_compute_the_same(
         ("d = {}\nd['h'] = []\n" + LOOP + "    d['h'].append(h)\nreturn d", STORED),
         ("o = [[] for _ in range(2)]\n" + LOOP + "    o[0].append(h)\nreturn o", STORED),
         ("d = {}\n" + LOOP + "    d[0, t] = h\nreturn d", STORED),
+        ("d = {}\n" + LOOP + "    d[h] = t\nreturn d", STORED),
+        (LOOP + "    w.append(locals())\nreturn h", "locals may read the state"),
         (LOOP + "    torch.distributed.all_reduce(h)\nreturn h", STORED),
         (
             "r = 0\n" + LOOP + "    match h:\n        case x:\n            r = x\nreturn r",

@@ -51,6 +51,7 @@ _MEMORY = frozenset(
 _MODULES = frozenset(
     {"einops", "torch", "torch.fft", "torch.linalg", "torch.nn.functional", "torch.special"}
 )
+_NAMESPACES = frozenset({"eval", "exec", "locals", "vars"})
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -101,12 +102,15 @@ class RecurrenceRewriter(HoistedRewriter):
         return None
 
     def _check_modes(self, loop: ast.stmt) -> None:
-        """Raise Withheld where the loop may change the mode of autograd, or where it waits for what
-        writes into its tensors: slices of later steps are read before that."""
+        """Raise Withheld where the loop may change the mode of autograd, where it waits for what
+        writes into its tensors, since slices of later steps are read before that, and where it may
+        read the state by its name."""
         super()._check_modes(loop)
         for node in ast.walk(loop):
             if isinstance(node, ast.Attribute) and node.attr in _WAITING:
                 raise Withheld("the loop waits for what may write into its tensors", node.lineno)
+            if isinstance(node, ast.Name) and node.id in _NAMESPACES:
+                raise Withheld(f"{node.id} may read the state by its name", node.lineno)
 
     def _check_uses(self, step: Node) -> None:
         """Raise Withheld where the loop may show the gradient of a state other than the last one,
@@ -214,10 +218,12 @@ def _writes_into(writer: Node, values: Collection[Value]) -> bool:
 
 
 def _is_stored(use: Node, value: Value) -> bool:
-    """Return whether a node may store a value in a dictionary, under a key of several parts: an
-    index of a tensor has a slice."""
-    if use.op != "py.setitem" or use.args.get("value") is not value:
+    """Return whether a node may store a value in a dictionary, as a key or under a key of several
+    parts: an index of a tensor has a slice."""
+    if use.op != "py.setitem":
         return False
+    if use.args.get("value") is not value:
+        return use.args.get("index") is value
     if use.args["base"].kind == "tensor" or is_made_by_torch(use.args["base"]):
         return False
     index = use.args["index"].node
