@@ -19,6 +19,7 @@ LOOP = "for t in range(n):\n    h = a[:, t] * h + b[:, t]\n"
 LISTED = f"o = []\n{LOOP}    o.append(h)\n"
 STORED = "the state may be stored, or its gradient looked at"
 ALIASED = "another name of the loop has the state, too"
+SHARED = "data shares the memory of a tensor"
 IN_PLACE = "the state is changed in place"
 CHANGED = "the tensor is changed in place"
 CARRIED = "$state is not $result of the step before"
@@ -408,6 +409,15 @@ def test_both_versions_compute_the_same(
         ("o = [[] for _ in range(2)]\n" + LOOP + "    o[0].append(h)\nreturn o", STORED),
         ("d = {}\n" + LOOP + "    d[0, t] = h\nreturn d", STORED),
         ("d = {}\n" + LOOP + "    d[h] = t\nreturn d", STORED),
+        ("b = w.data\n" + LOOP + "    w.add_(1)\nreturn h", SHARED),
+        ("d = {'b': b.data}\n" + LOOP + "    d['b'][:, 3] += 5\nreturn h", SHARED),
+        (
+            (
+                "def g():\n    for t in range(n):\n        b.data[:, t] += 1\n        yield t\n"
+                "for t, k in enumerate(g()):\n    h = a[:, t] * h + b[:, t]\nreturn h"
+            ),
+            SHARED,
+        ),
         (LOOP + "    w.append(locals())\nreturn h", "locals may read the state"),
         (LOOP + "    torch.distributed.all_reduce(h)\nreturn h", STORED),
         (

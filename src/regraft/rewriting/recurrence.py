@@ -101,6 +101,14 @@ class RecurrenceRewriter(HoistedRewriter):
         """Return None: each recurrence has a kernel of its own, which follows one state."""
         return None
 
+    def _check_loop(self, loop: ast.stmt, step: Node) -> None:
+        """Raise Withheld where the steps ahead may not be those of the loop, and where the function
+        reads the `data` of any tensor: no later step sees what is written into that."""
+        super()._check_loop(loop, step)
+        for node in ast.walk(self.match.body.node):
+            if isinstance(node, ast.Attribute) and node.attr == "data":
+                raise Withheld("data shares the memory of a tensor", node.lineno)
+
     def _check_modes(self, loop: ast.stmt) -> None:
         """Raise Withheld where the loop may change the mode of autograd, where it waits for what
         writes into its tensors, since slices of later steps are read before that, and where it may
@@ -159,7 +167,7 @@ class RecurrenceRewriter(HoistedRewriter):
                     continue
                 if use.op == "call" and not _may_share(use):
                     raise self._withholding("a call in the loop may change the tensor", use)
-                if use.op == "detach" or (use.op == "py.attr" and use.spelling == "data"):
+                if use.op == "detach":
                     raise self._withholding("the memory of the tensor is used in the loop", use)
                 if _may_share(use):
                     visited.add(use.output)
