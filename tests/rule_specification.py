@@ -88,6 +88,7 @@ STRUCTURAL = frozenset(
         "pairwise",
         "expanded_pairwise",
         "loop_step",
+        "carried",
         "first_only",
         "joins_enlarged",
         "part_of",

@@ -136,6 +136,13 @@ STEPS: Drawn = {
     "x": lambda _: torch.randn(CHANCE.choice(((2, 3, 4, 5), (4, 2, 6, 3))), requires_grad=True),
     "step": lambda _: CHANCE.choice((-1, 0, 1)),
 }
+# a recurrence: its first state, whose steps may be those of either end of the slices
+RECURRENT: Drawn = {
+    "a": like_some((2, 3, 4, 5), (2, 3, 4, 1), (3, 5, 4), (5,), (1,)),
+    "b": like_some((2, 3, 4, 5), (1, 3, 4, 5), (3, 5, 4)),
+    "state": like_some((2, 3, 4), (2, 3, 5), (2, 4, 5), (3, 5), (3, 4)),
+    "step": lambda _: CHANCE.choice((-1, 0, 1, 2)),
+}
 ATTENDED: Drawn = {
     "query": lambda _: torch.randn(3, 2, 8, requires_grad=True),
     "key": lambda _: torch.randn(16, 2, 8, requires_grad=True),
@@ -204,6 +211,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/need-weights": ATTENDED,
     "idioms/linear-before-expand": ENLARGED,
     "idioms/diagonal-algebra": MATRICES,
+    "idioms/linear-recurrence": RECURRENT,
     "idioms/unbind-in-loop": STEPS,
     "idioms/hand-norm": IMAGES_BY_HAND,
     "idioms/pairwise-distance": CROSSED,
@@ -261,6 +269,11 @@ WRONG = {
         "idioms/unbind-in-loop",
         "slices_along($x, 2)",
         "slices_along($x, 1)",
+    ),
+    "a factor and a summand exchanged": (
+        "idioms/linear-recurrence",
+        "linear_recurrence($a, $b, 1, 1)",
+        "linear_recurrence($b, $a, 1, 1)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
     "a mask of attention lost": (

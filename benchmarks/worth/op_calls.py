@@ -451,6 +451,16 @@ def linear_of_parts(batch: int, length: int, width: int) -> Calls:
     return Calls(op, fast, lambda: layer(torch.cat((hidden.repeat(1, length, 1), outputs), 2)))
 
 
+def linear_recurrence(batch: int, length: int, width: int) -> Calls:
+    a, b = torch.rand(2, batch, length, width)
+    first = torch.zeros(batch, width)
+    return Calls(
+        lambda: ops.linear_recurrence(a, b, 1, 1)(0, first),
+        lambda: torch.addcmul(b[:, 0], a[:, 0], first),
+        lambda: a[:, 0] * first + b[:, 0],
+    )
+
+
 def slices_along(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
@@ -609,6 +619,7 @@ CASES = [
     case("linear_gelu", adopter.LAYERS, linear_gelu),
     case("linear_of_parts", idioms.QUERIES, linear_of_parts),
     case("linear_qkv", adopter.LAYERS, linear_qkv),
+    case("linear_recurrence", idioms.STEPS, linear_recurrence, batch=8, length=8, width=64),
     case("logits_cross_entropy", LOGITS, logits_cross_entropy, **FEW_LOGITS),
     case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
     case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),

@@ -127,3 +127,11 @@ def test_graphs_of_a_few_slices_are_not_those_of_one_size() -> None:
         x = torch.randn(2, size, 3)
         assert torch.equal(compiled(x), first_two(x))
     assert len(sizes) <= 2
+
+
+def test_a_step_that_is_a_tensor_keeps_its_dimension() -> None:
+    x, offset = torch.randn(2, 5, 3), torch.tensor([1])
+    slices = slices_along(x, 1)
+    for step in range(4):
+        assert torch.equal(slices[step + offset], x[:, step + offset])
+        assert torch.equal(slices[step], x[:, step])

@@ -90,6 +90,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "linear_gelu": lambda m, x: ops.linear_gelu(x, m.q, m.gelu),
     "linear_of_parts": lambda m, x: ops.linear_of_parts([x[..., :4], x[..., 4:]], m.container, 2),
     "linear_qkv": lambda m, x: sum(ops.linear_qkv(x, m.q, m.k, m.v)),
+    "linear_recurrence": lambda m, x: ops.linear_recurrence(x, x, 1, 1)(0, x[:, 0]),
     "matmul_diagonal": lambda m, x: ops.matmul_diagonal(x[0], WEIGHT),
     "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(
         x[None], x[None], x[None], scale=0.5

@@ -497,6 +497,72 @@ def inputs(rows, classes):
 """,
     ),
     Subject(
+        "idioms/linear-recurrence",
+        "{batch} x {width} x {length} x {states}",
+        scaled(
+            {"batch": 1, "width": 16, "length": 16, "states": 8},
+            {"batch": 1, "width": 128, "length": 128, "states": 16},
+            {"batch": 1, "width": 256, "length": 512, "states": 16},
+        ),
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, states):
+        super().__init__()
+        self.decay = nn.Parameter(torch.rand(width, states))
+
+    def forward(self, step, x, readout, state):
+        decay = torch.exp(-step.unsqueeze(-1) * self.decay[:, None, :])
+        inputs = (step * x).unsqueeze(-1) * readout[:, None, :, :]
+        outputs = []
+        for t in range(x.shape[2]):
+            state = decay[:, :, t, :] * state + inputs[:, :, t, :]
+            outputs.append(torch.matmul(state, readout[:, t, :].unsqueeze(-1))[:, :, 0])
+        return torch.stack(outputs, dim=-1)
+
+
+def inputs(batch, width, length, states):
+    return (
+        torch.rand(batch, width, length),
+        torch.randn(batch, width, length),
+        torch.randn(batch, length, states),
+        torch.zeros(batch, width, states),
+    )
+""",
+        name="selective scan",
+    ),
+    Subject(
+        "idioms/linear-recurrence",
+        STEPS_SHAPE,
+        STEPS,
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x):
+        decay, state = torch.sigmoid(self.gate(x)), torch.zeros_like(x[:, 0])
+        states = []
+        for t in range(x.shape[1]):
+            state = decay[:, t] * state + x[:, t]
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+def inputs(batch, length, width):
+    return (torch.randn(batch, length, width),)
+""",
+        name="scan",
+    ),
+    Subject(
         "idioms/unbind-in-loop",
         STEPS_SHAPE,
         STEPS,

@@ -123,7 +123,7 @@ def _compile_alternative(
     """Return the pattern of a transformation without `alt` nodes, whose source is `nodes`; raise
     PatternProblem."""
     producers = {node.output: node for node in nodes}
-    target, outputs, index = _kernel_target(transformation, nodes)
+    target, outputs, index, carried = _kernel_target(transformation, nodes)
     _check_connected(nodes, producers, outputs, transformation.at)
     passed_whole = frozenset(
         operand.name
@@ -134,7 +134,9 @@ def _compile_alternative(
     required_nodes = (node for node in nodes if node.is_required and node.layer not in passed_whole)
     ops = frozenset(node.op for node in required_nodes) - {"call", *RUN_TIME_TESTS}
     decorator = _decorator(transformation)
-    return Pattern(nodes, producers, layers, target, outputs, passed_whole, ops, decorator, index)
+    return Pattern(
+        nodes, producers, layers, target, outputs, passed_whole, ops, decorator, index, carried
+    )
 
 
 def _compile_nodes(
@@ -245,15 +247,16 @@ def _caller_decorator(nodes: Sequence[Node], at: Position | None) -> str:
 
 def _kernel_target(
     transformation: Transformation, nodes: tuple[PatternNode, ...]
-) -> tuple[Apply, tuple[str, ...], str]:
+) -> tuple[Apply, tuple[str, ...], str, str]:
     """Return the kernel call, its output variables (those after its arrow, else the last node's
-    output), and the variable by which its result is indexed; "" for a result that is the output."""
+    output), and the variables that its result takes: the number of the step by which it is indexed,
+    and the state with which it is called; "" for what it does not take."""
     target, *further_nodes = transformation.target
     if isinstance(target, Wildcard):
         raise_problem("`forward` needs a kernel call as its target", transformation.at)
-    index, result = "", target
+    index, carried, result = "", "", target
     if further_nodes and not target.layer:
-        index, result = _indexed_result(target, further_nodes, transformation.at)
+        index, carried, result = _result_of_step(target, further_nodes, transformation.at)
     names = tuple(output.name for output in result.outputs if isinstance(output, Var))
     outputs = names or (nodes[-1].output,)
     at = target.at or transformation.at
@@ -265,24 +268,29 @@ def _kernel_target(
         )
     if any(node.skip and node.output in outputs for node in nodes):
         raise_problem("what `skip` passes over cannot be the output", at)
-    return target.apply, outputs, index
+    return target.apply, outputs, index, carried
 
 
-def _indexed_result(
+def _result_of_step(
     target: Node, further_nodes: Sequence[Node | Wildcard], at: Position | None
-) -> tuple[str, Node]:
-    """Return the variable that indexes the result of a kernel, which is called before a loop, and
-    the node that does so: `kernel($x) -> $all`, then `$all[$index] -> $output`. Raise
-    PatternProblem for another target."""
+) -> tuple[str, str, Node]:
+    """Return the variables that the result of a kernel takes, which is called before a loop, and
+    the node that does so: `kernel($x) -> $all`, then `$all[$index] -> $output`, or
+    `kernel($x) -> $next`, then `$next($index, $state) -> $output`. Raise PatternProblem for another
+    target."""
     node = further_nodes[0]
-    operands = node.apply.args if isinstance(node, Node) and node.apply.callee == SUBSCRIPT else ()
-    if len(further_nodes) == 1 and isinstance(node, Node) and len(operands) == 2:
-        all_results, index = operands
-        if (all_results,) == target.outputs and isinstance(index, Var):
-            return index.name, node
+    if len(further_nodes) == 1 and isinstance(node, Node):
+        apply = node.apply
+        is_call = isinstance(apply.callee, Var) and not apply.keywords
+        operands = (apply.callee, *apply.args) if is_call else apply.args
+        names = [operand.name for operand in operands[1:] if isinstance(operand, Var)]
+        takes_result = operands[:1] == target.outputs
+        is_complete = len(names) == len(operands) - 1 == 1 + is_call
+        if takes_result and is_complete and (is_call or apply.callee == SUBSCRIPT):
+            return names[0], "".join(names[1:]), node
     raise_problem(
         "`forward` needs exactly one kernel call as its target; what is called before a loop is"
-        " followed by $result[$index] alone",
+        " followed by $result[$index] or $result($index, $state) alone",
         at,
     )
 

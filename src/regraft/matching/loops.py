@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from regraft.matching.uses import is_branching
 from regraft.structure.containers import NUMBERED_STEP
 from regraft.structure.model import Node, Value
 
@@ -45,7 +46,15 @@ def start_of(step: Node) -> int:
     return step.statement.time
 
 
+def is_carried(value: Value, step: Value) -> bool:
+    """Return whether a value is what a loop carries from each step to the next one, where it is the
+    result `step`: in the first step it is that of before the loop."""
+    if value.origin != "phi" or is_branching(value) or step.node is None:
+        return False
+    return any(option is step for _, option in value.options)
+
+
 def is_before(value: Value, step: Node) -> bool:
     """Return whether a value is computed before the statement of a loop, and is the same in all of
     its steps."""
-    return value.born < start_of(step)
+    return value.origin == "const" or value.born < start_of(step)

@@ -110,6 +110,8 @@ class Pattern:
                   `target` is written nowhere
     index         the variable by which the kernel's result is indexed, in rules that call the
                   kernel before the loop of the match; "" for others
+    carried       the variable of the loop-carried value that the kernel's result is called with,
+                  besides the index; "" where it is indexed, and for other rules
     """
 
     nodes: tuple[PatternNode, ...]
@@ -121,6 +123,7 @@ class Pattern:
     ops: frozenset[str] = field(default=frozenset())
     decorator: Decorator | None = None
     index: str = ""
+    carried: str = ""
 
     @property
     def anchor(self) -> PatternNode:

@@ -16,7 +16,7 @@ from regraft.matching.enlarged_parts import (
     is_part_of,
     may_be_last_dimension,
 )
-from regraft.matching.loops import is_before, step_nodes
+from regraft.matching.loops import is_before, is_carried, step_nodes
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
@@ -459,6 +459,14 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _carried(args: Arguments, scope: Scope) -> str:
+    """Require that a loop carries the first value from step to step, where it is the second."""
+    state, result = scope.value(args[0]), scope.value(args[1])
+    if state is None or result is None or is_carried(state, result):
+        return ""
+    return f"{_variable_text(args[0])} is not {_variable_text(args[1])} of the step before"
+
+
 def _first_only(args: Arguments, scope: Scope) -> str:
     """Require that of the elements of a tuple only the first one is used."""
     value = scope.value(args[0])
@@ -519,6 +527,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
     "loop_step": (2, 2, _loop_step),
+    "carried": (2, 2, _carried),
     "first_only": (1, 1, _first_only),
     "joins_enlarged": (2, 2, _joins_enlarged),
     "part_of": (2, 2, _part_of),

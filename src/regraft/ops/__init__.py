@@ -56,6 +56,7 @@ from regraft.ops.linear_cross_entropy import linear_cross_entropy as linear_cros
 from regraft.ops.linear_gelu import linear_gelu as linear_gelu
 from regraft.ops.linear_of_parts import linear_of_parts as linear_of_parts
 from regraft.ops.linear_qkv import linear_qkv as linear_qkv
+from regraft.ops.linear_recurrence import linear_recurrence as linear_recurrence
 from regraft.ops.logits_cross_entropy import logits_cross_entropy as logits_cross_entropy
 from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention as memory_efficient_attention,

@@ -33,30 +33,37 @@ def slices_along(x: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
         return slices_along_reference(x, dim)
     patience = _SLICE * x.shape[dim] / (_SUBSCRIPT + _ELEMENT * x.numel())
     if patience < 1 or torch.compiler.is_compiling():
-        slices: tuple[torch.Tensor, ...] = x.unbind(dim)
-        return slices
+        return _Slices(x, dim, together=x.unbind(dim))
     return _Slices(x, dim, patience)
 
 
 class _Slices(Sequence[torch.Tensor]):
     """The slices of a tensor, or of what else takes such subscripts: each is made when it is taken,
-    until more than `patience` were taken, and then all together."""
+    until more than `patience` were taken, and then all together. A number that is a tensor, which
+    may add a dimension, is always a subscript."""
 
-    def __init__(self, x: Any, dim: int, patience: float = math.inf) -> None:
+    def __init__(
+        self,
+        x: Any,
+        dim: int,
+        patience: float = math.inf,
+        together: tuple[torch.Tensor, ...] | None = None,
+    ) -> None:
         self._x, self._dim, self._patience = x, dim, patience
-        self._together: tuple[torch.Tensor, ...] | None = None
+        self._together = together
 
     def __len__(self) -> int:
         size: int = self._x.shape[self._dim]
         return size
 
     def __getitem__(self, index: Any) -> Any:
-        if self._together is not None:
+        is_number = type(index) is int
+        if is_number and self._together is not None:
             return self._together[index]
-        if self._patience < 1:
+        if is_number and self._patience < 1:
             self._together = self._x.unbind(self._dim)
             return self._together[index]
-        self._patience -= 1
+        self._patience -= is_number
         if self._dim == 0:
             return self._x[index]
         if self._dim > 0:

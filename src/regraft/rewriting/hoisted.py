@@ -30,6 +30,11 @@ class HoistedRewriter(HoistingChecks):
         root = self.root.expr
         if not isinstance(root, ast.Subscript | ast.Call) or self.root.inner is not None:
             raise self._withholding("the step is inside a call of another function", self.root)
+        return self._patch_of(root)
+
+    def _patch_of(self, root: ast.expr) -> Patch:
+        """Return the patch that replaces the root's expression; raise Withheld where it is not
+        safe."""
         self._check_places(root, self.root)
         number = self.match.bindings[self.match.pattern.index]
         step = self._outermost_step(number)
@@ -37,10 +42,10 @@ class HoistedRewriter(HoistingChecks):
         self._check_loop(loop, step)
         span = self.source.span(root)
         before = Renderer(self.match, self.imports, span, (), {}, time=start_of(step))
-        operand = self._looped_value()
-        if not before.value(operand).isidentifier():
-            raise self._withholding("the tensor of the loop has no name of its own", self.root)
-        self._check_rebinding(before.value(operand))
+        for operand in self._looped_values():
+            if not before.value(operand).isidentifier():
+                raise self._withholding("the tensor of the loop has no name of its own", self.root)
+            self._check_rebinding(before.value(operand))
         place = self._line_start(loop)
         indent = indentation(self.source, place)
         line_length = len(self.source.text[place:].split(b"\n", 1)[0])
@@ -49,24 +54,34 @@ class HoistedRewriter(HoistingChecks):
         name = self._name_of_result(loop, call)
         edits = []
         if name is None:
-            name = self._free_name(f"{before.value(operand)}_slices")
+            name = self._free_name(self._wanted_name(before))
             line = f"{indent}{name} = {call}{self.source.newline}"
             edits.append(Edit(Span(place, place), line))
-        index = Renderer(self.match, self.imports, span, (), {}).value(number)
-        edits.append(Edit(span, f"{name}[{index}]"))
+        edits.append(
+            Edit(span, self._step_text(name, Renderer(self.match, self.imports, span, (), {})))
+        )
         # what else is in the loop waits for the next round, in which the new name is no free one
         extent = Span(place, self.source.span(loop).end)
         return Patch(self.match, "hoist", tuple(edits), extent, frozenset(before.used))
 
+    def _wanted_name(self, before: Renderer) -> str:
+        """Return the name for the kernel's result, which may be taken."""
+        return f"{before.value(self._looped_values()[0])}_slices"
+
+    def _step_text(self, name: str, renderer: Renderer) -> str:
+        """Return the text that takes the place of the root's expression, where `name` has the
+        kernel's result."""
+        return f"{name}[{renderer.value(self.match.bindings[self.match.pattern.index])}]"
+
     def _check_loop(self, loop: ast.stmt, step: Node) -> None:
         """Raise Withheld where the slices that are taken before the loop may differ from those that
         its steps take."""
-        operand = self._looped_value()
         self._check_gradients(loop, step)
         self._check_modes(loop)
-        self._check_uses()
-        self._check_bound(operand, loop)
-        self._check_unchanged(operand, start_of(step), step.statement.end + 1)
+        self._check_uses(step)
+        for operand in self._looped_values():
+            self._check_bound(operand, loop)
+            self._check_unchanged(operand, start_of(step), step.statement.end + 1)
 
     def _line_start(self, loop: ast.stmt) -> int:
         """Return where the line of the loop starts; raise Withheld where it continues another line,
@@ -81,8 +96,12 @@ class HoistedRewriter(HoistingChecks):
         """Return the node that numbers the steps of the loop before which the kernel is called: the
         outermost of those from whose numbers the index is computed, if the tensor is the same in
         all of its steps. The rule's condition says that it is in those of the innermost."""
-        operand = self._looped_value()
-        return next(step for step in step_nodes(number) if is_before(operand, step))
+        operands = self._looped_values()
+        return next(
+            step
+            for step in step_nodes(number)
+            if all(is_before(operand, step) for operand in operands)
+        )
 
     def _loop_statement(self, step: Node) -> ast.stmt:
         """Return the statement before which the kernel is called: the `for` statement whose steps a
@@ -137,12 +156,13 @@ class HoistedRewriter(HoistingChecks):
     def _still_fits(self, call: Node, loop: ast.stmt) -> bool:
         """Return whether an earlier call of the kernel is given the tensor of the match, and the
         loop behind the call changes neither the tensor nor the mode of autograd."""
-        operand = self._looped_value()
-        if operand not in call.args.values():
+        operands = self._looped_values()
+        if not set(operands).issubset(call.args.values()):
             return False
         try:
             self._check_modes(loop)
-            self._check_unchanged(operand, call.time, self.root.time)
+            for operand in operands:
+                self._check_unchanged(operand, call.time, self.root.time)
         except Withheld:
             return False
         return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from regraft.dsl.syntax import Var
 from regraft.matching.loops import start_of
 from regraft.matching.uses import METADATA
 from regraft.rewriting.checks import SHARING_OPS
@@ -42,11 +43,14 @@ class HoistingChecks(StatementRewriter):
     """The checks of one match in a loop, which raise Withheld where its kernel must not be called
     before the loop."""
 
-    def _looped_value(self) -> Value:
-        """Return the value of the kernel's first operand, the tensor of which the loop takes
-        slices."""
-        variable = self.match.pattern.target.args[0]
-        return self.match.bindings[variable.name]  # type: ignore[union-attr]
+    def _looped_values(self) -> tuple[Value, ...]:
+        """Return the values that the kernel is given, without constants: the tensors of which the
+        loop takes slices, and what is the same in all of its steps."""
+        names = [
+            operand.name for operand in self.match.pattern.target.args if isinstance(operand, Var)
+        ]
+        values = dict.fromkeys(self.match.bindings[name] for name in names)
+        return tuple(value for value in values if value.origin != "const")
 
     def _check_effects_before(self, step: Node) -> None:
         """Raise Withheld where another part of the statement with a comprehension, which runs
@@ -71,9 +75,10 @@ class HoistingChecks(StatementRewriter):
         for node in self.match.between(step.statement.time, step.statement.end + 1):
             if node.spelling.rpartition(".")[2] in _DIFFERENTIATING:
                 raise self._withholding("the loop computes gradients in its steps", node)
-        source = self._looped_value().node
-        if source is not None and source.spelling.startswith("numpy."):
-            raise self._withholding("the slices are those of an array of NumPy", source)
+        for value in self._looped_values():
+            source = value.node
+            if source is not None and source.spelling.startswith("numpy."):
+                raise self._withholding("the slices are those of an array of NumPy", source)
 
     def _check_modes(self, loop: ast.stmt) -> None:
         """Raise Withheld where the loop may change the mode of autograd: a slice that is taken
@@ -88,7 +93,7 @@ class HoistingChecks(StatementRewriter):
                 line = getattr(node, "lineno", loop.lineno)
                 raise Withheld("the loop may change the mode in which the slice is taken", line)
 
-    def _check_uses(self) -> None:
+    def _check_uses(self, step: Node) -> None:
         """Raise Withheld where the slice, or a view of it, is returned, stored or collected in a
         list, since whoever has it then could not change it in place. Also raise it where the slice
         has no gradient, and where its gradient is looked at: the slices that several subscripts
@@ -102,7 +107,7 @@ class HoistingChecks(StatementRewriter):
         while pending:
             value = pending.pop()
             for use in value.every_use():
-                if _keeps(use, value):
+                if keeps(use, value):
                     raise self._withholding("the slice itself is returned or stored", use)
                 if use.spelling.rpartition(".")[2] in _GRADIENT_ATTRIBUTES:
                     raise self._withholding("the gradient of the slice is looked at", use)
@@ -137,7 +142,7 @@ class HoistingChecks(StatementRewriter):
         """Raise Withheld where a statement after `start` may write into the tensor, or where until
         `end` its attributes are set or a statement only calls a function that is given it."""
         for writer in self.match.body.writers:
-            if writer.time > start and writes(writer) and value in _targets(writer):
+            if writer.time > start and writes(writer) and value in written_values(writer):
                 raise self._withholding("the tensor is changed in place", writer)
         uses = set(value.every_use())
         for use in self.match.between(start, end):
@@ -152,14 +157,14 @@ def _displays(node: Node) -> bool:
     return node.op in _DISPLAYS or (node.op == "py.call" and node.spelling in _CONTAINERS)
 
 
-def _keeps(use: Node, value: Value) -> bool:
+def keeps(use: Node, value: Value) -> bool:
     """Return whether a node returns or stores a value, or calls a method by which a list keeps its
     argument."""
     if use.op == "py.setitem":  # of a list or a dictionary; a tensor copies what is set
         base, index = use.args["base"], use.args["index"]
         has_dimensions = index.node is not None and index.node.op == "py.tuple"
         is_tensor = base.kind == "tensor" or has_dimensions
-        return use.args.get("value") is value and not is_tensor and not _is_made_by_torch(base)
+        return use.args.get("value") is value and not is_tensor and not is_made_by_torch(base)
     is_list = value.node is not None and _displays(value.node)
     if use.op in _KEEPING or (is_list and use.op == "py.binary"):
         return True
@@ -168,7 +173,7 @@ def _keeps(use: Node, value: Value) -> bool:
     return attribute is not None and attribute[1] in _COLLECTORS
 
 
-def _is_made_by_torch(value: Value) -> bool:
+def is_made_by_torch(value: Value) -> bool:
     """Return whether every alternative of a value is the result of a function of PyTorch."""
     alternatives = [option for option in value.alternatives() if option.node is not None]
     return bool(alternatives) and all(
@@ -206,7 +211,7 @@ def _is_call_for_effect(node: Node) -> bool:
     return node.op == "call" and is_statement and node.spelling not in _SHOWING
 
 
-def _targets(writer: Node) -> Iterator[Value]:
+def written_values(writer: Node) -> Iterator[Value]:
     """Yield the value that a node writes into, and those of which it is a part or a view."""
     value = next(iter(writer.args.values()), None)
     visited: set[Value] = set()

@@ -7,6 +7,7 @@ from regraft.rewriting.decorate import decorate
 from regraft.rewriting.guarded import GuardedRewriter
 from regraft.rewriting.hoisted import HoistedRewriter
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
+from regraft.rewriting.recurrence import RecurrenceRewriter
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.sequential import SequentialRewriter, is_inside_sequential
 from regraft.rewriting.sequential_head import SequentialHeadRewriter, ends_in_sequential
@@ -28,6 +29,8 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
             raise Withheld(assumption, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
             return decorate(match, imports)
+        if match.pattern.carried:
+            return RecurrenceRewriter(match, imports).patch()
         if match.pattern.index:
             return HoistedRewriter(match, imports).patch()
         if len(match.roots) > 1:

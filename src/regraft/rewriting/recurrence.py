@@ -1,0 +1,284 @@
+"""The rewriting of a match whose result a loop carries to its next step: the kernel is called
+before the loop, and its result with the state of each step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from dataclasses import replace
+
+from regraft.matching.loops import start_of
+from regraft.matching.uses import METADATA, is_branching
+from regraft.rewriting.checks import SHARING_OPS
+from regraft.rewriting.hoisted import HoistedRewriter
+from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps, written_values
+from regraft.rewriting.render import Renderer, Withheld
+from regraft.rewriting.single_output import Patch
+from regraft.rewriting.statements import target_name
+from regraft.source.text import Span
+from regraft.structure.calls import writes
+from regraft.structure.model import Node, Value
+
+_TRANSPOSED = frozenset({"H", "T", "mH", "mT"})
+# Operations whose result is the tensor itself where its dtype or device already fits.
+_CONVERSIONS = frozenset(
+    {"as_subclass", "bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "char", "cpu", "cuda"}
+    | {"double", "float", "half", "int", "ipu", "long", "mtia", "pin_memory", "short", "to_dense"}
+    | {"to_mkldnn", "to_sparse", "to_sparse_coo", "xpu"}
+)
+# Operations whose result is a view, besides those of SHARING_OPS.
+_VIEWS = frozenset(
+    {"diagonal", "dsplit", "hsplit", "split_with_sizes", "tensor_split", "unfold", "vsplit"}
+    | {"unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "slice_inverse"}
+)
+# Methods of tensors that compute no tensor from their elements.
+_OBSERVING = frozenset(
+    {"const_data_ptr", "module_load", "record_stream", "register_hook", "reinforce", "resize"}
+    | {"register_post_accumulate_grad_hook", "resize_as", "retain_grad"}
+)
+# Names by which a loop waits until another thread, stream or process has written into a tensor.
+_WAITING = frozenset(
+    {"barrier", "irecv", "join", "recv", "synchronize", "wait", "wait_event", "wait_stream"}
+)
+_READING = frozenset({"py.binary", "py.compare", "py.setitem", "py.test", "py.unary", "py.use"})
+_COPYING = frozenset({"list", "reversed", "tuple"})
+# Names by which memory is shared with tensors.
+_MEMORY = frozenset(
+    {"__array__", "array", "as_tensor", "asarray", "data_ptr", "from_dlpack", "from_numpy"}
+    | {"frombuffer", "numpy", "set_", "storage", "to_dlpack", "untyped_storage"}
+)
+# Modules whose functions compute tensors from tensors.
+_MODULES = frozenset(
+    {"einops", "torch", "torch.fft", "torch.linalg", "torch.nn.functional", "torch.special"}
+)
+_NAMESPACES = frozenset({"eval", "exec", "locals", "vars"})
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+class RecurrenceRewriter(HoistedRewriter):
+    """A maker of the patch of a recurrence: `h = next_h(t, h)` for `h = a[:, t] * h + b[:, t]`."""
+
+    def patch(self) -> Patch:
+        """Return the patch; the file is not changed. Raises Withheld where it is not safe."""
+        root = self.root.expr
+        if not isinstance(root, ast.BinOp | ast.Call) or self.root.inner is not None:
+            raise self._withholding("the step is inside a call of another function", self.root)
+        if target_name(self.root.statement.node) is None:
+            raise self._withholding("the state is not assigned to a name", self.root)
+        span = self.source.span(root)
+        for node in self.match.nodes:
+            if node.statement.block != self.root.statement.block:
+                raise self._withholding("an inner step is in another block", node)
+        for node in self.match.body.nodes:
+            if node not in self.matched and node.effect and self._is_within(node, span):
+                raise self._withholding("a call inside the expression would be lost", node)
+        self._inner = self._plan()
+        if self._inner.reduced:
+            raise self._withholding("an inner step is part of another statement", self.root)
+        patch = self._patch_of(root)
+        edits = sorted((*patch.edits, *self._statement_edits(self._inner)))
+        return replace(patch, edits=tuple(edits))
+
+    def _is_within(self, node: Node, span: Span) -> bool:
+        """Return whether the expression of a node stands inside the replaced text."""
+        if node.statement is not self.root.statement or not isinstance(node.expr, ast.expr):
+            return False
+        inner = self.source.span(node.expr)
+        return span.start <= inner.start and inner.end <= span.end
+
+    def _wanted_name(self, before: Renderer) -> str:
+        """Return the name for the function that gives the next state, which may be taken."""
+        return f"next_{target_name(self.root.statement.node)}"
+
+    def _step_text(self, name: str, renderer: Renderer) -> str:
+        """Return the call that gives the next state."""
+        bindings, pattern = self.match.bindings, self.match.pattern
+        renderer = replace(renderer, deleted=self._inner.deleted)
+        index = renderer.value(bindings[pattern.index])
+        return f"{name}({index}, {renderer.value(bindings[pattern.carried])})"
+
+    def _name_of_result(self, loop: ast.stmt, call: str) -> str | None:
+        """Return None: each recurrence has a kernel of its own, which follows one state."""
+        return None
+
+    def _check_loop(self, loop: ast.stmt, step: Node) -> None:
+        """Raise Withheld where the steps ahead may not be those of the loop, and where the function
+        reads the `data` of any tensor: no later step sees what is written into that."""
+        super()._check_loop(loop, step)
+        for node in ast.walk(self.match.body.node):
+            if isinstance(node, ast.Attribute) and node.attr == "data":
+                raise Withheld("data shares the memory of a tensor", node.lineno)
+
+    def _check_modes(self, loop: ast.stmt) -> None:
+        """Raise Withheld where the loop may change the mode of autograd, where it waits for what
+        writes into its tensors, since slices of later steps are read before that, and where it may
+        read the state by its name."""
+        super()._check_modes(loop)
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Attribute) and node.attr in _WAITING:
+                raise Withheld("the loop waits for what may write into its tensors", node.lineno)
+            if isinstance(node, ast.Name) and node.id in _NAMESPACES:
+                raise Withheld(f"{node.id} may read the state by its name", node.lineno)
+
+    def _check_uses(self, step: Node) -> None:
+        """Raise Withheld where the loop may show the gradient of a state other than the last one,
+        which a backward pass over all steps does not compute: states have to pass through
+        operations of PyTorch, or into a list that becomes a tensor."""
+        state = self.match.bindings[self.match.pattern.carried]
+        self._check_nested_functions({*state.names, *self.root.output.names})
+        self._check_memory()
+        start, end = start_of(step), step.statement.end
+        visited, pending = {self.root.output, state}, [self.root.output, state]
+        while pending:
+            value = pending.pop()
+            aliases = self._names_in_loop(value, start, end)
+            for use in value.uses:
+                if use in self.matched or not start < use.time <= end:
+                    continue
+                if _may_share(use):
+                    aliases.append(use.output)
+                elif not _makes_tensor(use, value):
+                    raise self._withholding(
+                        "the state may be stored, or its gradient looked at", use
+                    )
+            pending += [alias for alias in dict.fromkeys(aliases) if alias not in visited]
+            visited.update(aliases)
+        for writer in self.match.body.writers:
+            if start < writer.time <= end and _writes_into(writer, visited):
+                raise self._withholding("the state is changed in place", writer)
+
+    def _names_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
+        """Return the values of the loop that join this value with those of other branches; raise
+        Withheld where another name than that of the state has it in later steps, too."""
+        state = self.match.bindings[self.match.pattern.carried]
+        joins = [phi for phi in value.joins if start < phi.born <= end]
+        if any(phi is not state and not is_branching(phi) for phi in joins):
+            raise self._withholding("another name of the loop has the state, too", self.root)
+        return joins
+
+    def _check_unchanged(self, value: Value, start: int, end: int) -> None:
+        """Raise Withheld where the loop may write into a tensor, or gives it to a function that may
+        do so by its memory, which no later step sees."""
+        super()._check_unchanged(value, start, end)
+        visited, pending = {value}, [value]
+        while pending:
+            for use in pending.pop().uses:
+                if not start < use.time <= end or use.output in visited:
+                    continue
+                if use.op == "call" and not _may_share(use):
+                    raise self._withholding("a call in the loop may change the tensor", use)
+                if use.op == "detach":
+                    raise self._withholding("the memory of the tensor is used in the loop", use)
+                if _may_share(use):
+                    visited.add(use.output)
+                    pending.append(use.output)
+
+    def _check_memory(self) -> None:
+        """Raise Withheld where the function may share the memory of tensors with other libraries,
+        whose writes no later step sees."""
+        for node in ast.walk(self.match.body.node):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+            if name in _MEMORY:
+                line = getattr(node, "lineno", self.match.body.node.lineno)
+                raise Withheld(f"{name} may share the memory of a tensor", line)
+
+    def _check_nested_functions(self, names: set[str]) -> None:
+        """Raise Withheld where a function inside this one, or a `match` statement, reads one of the
+        names."""
+        for node in ast.walk(self.match.body.node):
+            if node is self.match.body.node or not isinstance(node, (*_NESTED, ast.Match)):
+                continue
+            if any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node)):
+                reader = "match statement" if isinstance(node, ast.Match) else "function"
+                raise Withheld(f"a {reader} inside this one reads the state", node.lineno)
+
+
+def _may_share(use: Node) -> bool:
+    """Return whether the result of a node may be its argument, a view of it or a display of it."""
+    if use.op == "call":
+        module, _, name = use.spelling.rpartition(".")
+        is_pure = not name.startswith("_") and not name.endswith("_") and name != "save"
+        return module in _MODULES and is_pure
+    if use.op == "py.attr":
+        return use.spelling in _TRANSPOSED
+    if use.op == "py.unary":
+        return isinstance(use.expr, ast.UnaryOp) and isinstance(use.expr.op, ast.UAdd)
+    return use.op in ("py.dict", "py.tuple") or use.op in SHARING_OPS | _CONVERSIONS | _VIEWS
+
+
+def _makes_tensor(use: Node, value: Value) -> bool:
+    """Return whether a node only reads a value, computes a new tensor from it, copies it into a
+    tensor or appends it to a list that becomes a tensor."""
+    if use.op == "py.attr":
+        return use.spelling in METADATA
+    if use.op == "call":
+        attribute = use.args["callee"].attribute() if "callee" in use.args else None
+        is_append = attribute is not None and attribute[1] in ("append", "insert")
+        return is_append and attribute is not None and _becomes_tensor(attribute[0])
+    if use.op.startswith("py."):
+        return use.op in _READING and not keeps(use, value) and not _is_stored(use, value)
+    return use.op not in _OBSERVING
+
+
+def _writes_into(writer: Node, values: Collection[Value]) -> bool:
+    """Return whether a node writes into one of several values, or into a view of one."""
+    return writes(writer) and any(value in values for value in written_values(writer))
+
+
+def _is_stored(use: Node, value: Value) -> bool:
+    """Return whether a node may store a value in a dictionary, as a key or under a key of several
+    parts: an index of a tensor has a slice."""
+    if use.op != "py.setitem":
+        return False
+    if use.args.get("value") is not value:
+        return use.args.get("index") is value
+    if use.args["base"].kind == "tensor" or is_made_by_torch(use.args["base"]):
+        return False
+    index = use.args["index"].node
+    parts = index.args.values() if index is not None else ()
+    return not any(_is_slice(part) for part in parts)
+
+
+def _is_slice(value: Value) -> bool:
+    """Return whether a value is a slice or an ellipsis."""
+    is_ellipsis = value.origin == "const" and value.const is Ellipsis
+    return is_ellipsis or (value.node is not None and value.node.op == "py.slice")
+
+
+def _becomes_tensor(value: Value) -> bool:
+    """Return whether a value is a list that this function makes, and of which nothing is used but
+    the tensor of all its elements."""
+    visited, pending = {value}, [value]
+    while pending:
+        current = pending.pop()
+        is_list = current.node is not None and isinstance(current.node.expr, ast.List)
+        if not current.options and not is_list and current.node is not None:
+            is_list = _copies(current.node)
+        if not current.options and not is_list:
+            return False
+        following = [option for _, option in current.options] + current.joins
+        for use in current.uses:
+            if _copies(use):
+                following.append(use.output)
+            elif not _reads_list(use):
+                return False
+        pending += [other for other in following if other not in visited]
+        visited.update(following)
+    return True
+
+
+def _copies(use: Node) -> bool:
+    """Return whether the result of a node is a list of elements of its argument."""
+    if use.op == "py.item":
+        index = use.args.get("index")
+        return index is not None and index.node is not None and index.node.op == "py.slice"
+    return use.op == "py.call" and use.spelling in _COPYING
+
+
+def _reads_list(use: Node) -> bool:
+    """Return whether a node joins the elements of a list into a tensor, adds one or counts them."""
+    if use.op == "py.attr":
+        return use.spelling in ("append", "insert", "reverse")
+    if use.op == "py.call":
+        return use.spelling == "len"
+    return use.op in ("cat", "py.test", "py.use", "stack")
