@@ -1,5 +1,6 @@
 """Test split networks as one ONNX file: equal to the original, or refused with a reason."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,10 @@ onnx = pytest.importorskip("onnx")
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
 from regraft.splitting.checking.check import difference  # noqa: E402
+from regraft.splitting.emitting.single.graph import Graph  # noqa: E402
+from regraft.splitting.emitting.single.join import Inexpressible  # noqa: E402
+from regraft.splitting.emitting.single.numbers import compare_numbers  # noqa: E402
+from regraft.splitting.emitting.single.values import Const  # noqa: E402
 from split import guards, language, networks, paths, single, sizes  # noqa: E402
 
 
@@ -309,3 +314,11 @@ def test_other_files_are_no_network(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="no network that was split"):
         regraft.load_split(tmp_path / "other.onnx")
+
+
+def test_constants_that_python_cannot_compare_are_inexpressible() -> None:
+    graph = Graph(itertools.count())
+    with pytest.raises(Inexpressible, match="comparison"):
+        compare_numbers(graph, "<", Const("a"), Const(1))
+    result = compare_numbers(graph, "==", Const("a"), Const(1))
+    assert isinstance(result, Const) and result.value is False

@@ -326,3 +326,9 @@ def test_texts_that_do_not_parse_state_nothing(tmp_path: Path) -> None:
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe Net")
     (tmp_path / "net.py").write_text("class Net: pass\n")
     assert not list(stated_values.calls_of("Net", tmp_path / "net.py"))
+
+
+def test_a_private_field_of_attrs_is_a_parameter_without_its_underscore() -> None:
+    attrs = pytest.importorskip("attrs")
+    config = attrs.make_class("NetArgs", {"_width": attrs.field(), "depth": attrs.field()})(4, 2)
+    assert configuration_objects.fields_of(config) == {"width": 4, "depth": 2}

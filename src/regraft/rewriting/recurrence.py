@@ -148,8 +148,10 @@ class RecurrenceRewriter(HoistedRewriter):
                 raise self._withholding("the state is changed in place", writer)
 
     def _names_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
-        """Return the values of the loop that join this value with those of other branches; raise
-        Withheld where another name than that of the state has it in later steps, too."""
+        """Return the φ values that have this value as an option and are created after the time
+        `start` and not after `end`, which limit the loop. Raise Withheld where one of them is
+        neither the state nor joins branches: another name then carries the value to later steps.
+        """
         state = self.match.bindings[self.match.pattern.carried]
         joins = [phi for phi in value.joins if start < phi.born <= end]
         if any(phi is not state and not is_branching(phi) for phi in joins):

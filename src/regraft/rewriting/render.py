@@ -90,9 +90,10 @@ class Renderer:
         return self.root or self.match.root
 
     def is_in_order(self) -> bool:
-        """Return whether the call, as written so far, evaluates the expressions that it repeats
-        (`spliced`) in their original order, or all of them only read elements, and reads no
-        attribute after an effect that it preceded."""
+        """Return whether the call, as written so far, evaluates its arguments in a safe order: the
+        expressions that it repeats (`spliced`) are in their original order, or all of them only
+        read elements; and it reads no attribute before an effect of the replaced statement that
+        came before this read in the original."""
         times = [node.time for node in self.spliced]
         reads_elements_only = all(
             inner.op in _ELEMENT_READS and not inner.effect

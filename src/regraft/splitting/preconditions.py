@@ -45,8 +45,12 @@ def locate_forward(model: torch.nn.Module) -> str:
 
 
 def reason_against_forward(model: torch.nn.Module, forward: Any) -> str:
-    """Return why a network cannot be split: forward is a generator or coroutine, or takes `*` or
-    `**` arguments, or a module has hooks; "" where there is no such reason."""
+    """Return why a network cannot be split, "" where there is no such reason: its forward is a
+    generator or coroutine or takes `*` or `**` arguments, a module has hooks before or after its
+    forward, or the network has a forward of its own instead of its class's.
+
+    forward: the forward of the network's class, a function with `self` as its first parameter.
+    """
     if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
         return "forward is a generator or coroutine"
     parameters = list(inspect.signature(forward).parameters.values())[1:]

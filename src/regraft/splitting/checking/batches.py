@@ -55,12 +55,13 @@ def shapes_of(call: dict[str, Any]) -> tuple[torch.Size, ...]:
 
 
 def check_batch(original: Original, split: Any, batch: Batch, result: CheckResult) -> None:
-    """Compare the results of one batch with the original's, sample by sample, and note in `result`
-    the number of each input: in `equal`, or in `at_threshold` where a threshold explains the
-    difference.
+    """Compare the results of one batch with the original's, sample by sample. Add the number of
+    each equal input to `result.equal`, and a description of an input to `result.at_threshold` where
+    a threshold explains the difference.
 
-    Samples on which the original raises are left out. Raises Unsplittable for a difference that no
-    threshold explains.
+    split: takes the samples' arguments, concatenated, and returns a list with the result of each
+    sample. Samples on which the original raises are left out. Raises Unsplittable for a difference
+    that no threshold explains.
     """
     expected = {number: original.run(call) for number, call in batch.items()}
     accepted = {

@@ -17,12 +17,11 @@ SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)
 
 
 def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the calls themselves and perturbed ones: noise, and every fourth scaled, negated or
-    shifted as a whole.
+    """Yield the calls themselves, then `MAX_PERTURBED` perturbed ones, equal in every run: with
+    noise, and every fourth also multiplied by a factor of `SCALES`.
 
-    `MAX_PERTURBED` perturbed calls follow the calls, equal in every run; then come `EXTREMES`.
-    The last calls have one value in all places of their floating-point tensors, infinite or NaN,
-    for sides that no other call reaches.
+    The last calls are the first call with each value of `EXTREMES` in all places of its
+    floating-point tensors, for sides that no other call reaches.
     """
     generator = torch.Generator().manual_seed(0)
     yield from calls

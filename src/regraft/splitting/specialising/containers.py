@@ -109,8 +109,12 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
-    """Evaluate the slice in an index: the host's value if the host computes a bound, else static.
-    Its example is None, as only its expression is used."""
+    """Evaluate the slice in an index: return a HostValue if the host computes a bound, else a
+    StaticValue. Its example is None, as only its expression is used.
+
+    A bound that is a tensor of a single integer is read as a number. Raises Unsplittable for other
+    tensors and for records as bounds.
+    """
     bound_nodes = {
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }

@@ -84,8 +84,8 @@ def compare_tensors(
 def call_size(
     state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; raise Unsplittable for a
-    dimension known only at run time."""
+    """Evaluate `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; sizes may be known only at
+    run time. Raises Unsplittable where `dim`, the index of the dimension, is not static."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []

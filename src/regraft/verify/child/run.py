@@ -47,8 +47,9 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     the drivers, and write the result to `folder`/result.json, also after each subject. What cannot
     be imported is the "fatal" entry of the result.
 
-    A single comparison of each change is enough for versions that are the same program, and for
-    changes that were proved before.
+    `request` has the entries that `_Job._request` in verify/parent.py writes; "seconds" are of
+    CPU time, "clock" is in seconds of elapsed time. A single comparison of each change is enough
+    for versions that are the same program, and for changes that were proved before.
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

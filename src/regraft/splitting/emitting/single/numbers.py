@@ -247,18 +247,24 @@ def truth(graph: Graph, value: Value) -> Value:
 
 
 def compare_numbers(graph: Graph, op: str, left: Value, right: Value) -> Value:
-    """Return `left op right`, a truth value, for a comparison of two numbers; ints are compared
-    exactly with floats, or fail at run time. Raises Inexpressible for other values and
-    operators."""
+    """Return the truth of `left op right`: for two constants of any type a Const, as Python
+    compares them; else, for two numbers, a Number of the kind bool.
+
+    An int is compared exactly with a float; the model fails at run time where that is impossible.
+    Raises Inexpressible for other values and operators, and for constants that Python cannot
+    compare.
+    """
     if op not in COMPARISONS:
         raise Inexpressible(f"the comparison {op}")
     onnx_op, function = COMPARISONS[op]
+    operands = f"{describe_value(left)} with {describe_value(right)}"
     if isinstance(left, Const) and isinstance(right, Const):
-        return Const(function(left.value, right.value))
+        try:
+            return Const(function(left.value, right.value))
+        except TypeError as problem:
+            raise Inexpressible(f"the comparison of {operands}") from problem
     if number_kind(left) is None or number_kind(right) is None:
-        raise Inexpressible(
-            f"the comparison of {describe_value(left)} with {describe_value(right)}"
-        )
+        raise Inexpressible(f"the comparison of {operands}")
     if "float" in (number_kind(left), number_kind(right)):
         names = [as_float(graph, operand, exact=True) for operand in (left, right)]
     else:

@@ -143,8 +143,10 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
     """Return a call in which every dimension, and every integer above 2, that is a key of `sizes`
     has the new size.
 
-    With `features` only the last dimensions of floating point tensors change, because a length may
-    equal the number of features. Rows are repeated in random order, after the old rows.
+    A longer dimension repeats rows in random order after the old rows, a shorter one has the first
+    rows only; the order is the same in every run. With `features` only the last dimensions of
+    floating-point tensors change, and no integers, because a length may equal the number of
+    features.
     """
     generator = torch.Generator().manual_seed(0)
     orders: dict[int, Any] = {}

@@ -98,7 +98,11 @@ def fields_of(config: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(cls):
         names = [field.name for field in dataclasses.fields(cls) if field.init]
     elif hasattr(cls, "__attrs_attrs__"):
-        names = [attribute.name.lstrip("_") for attribute in cls.__attrs_attrs__ if attribute.init]
+        return {  # a private attribute is a parameter without its underscore
+            attribute.name.lstrip("_"): getattr(config, attribute.name)
+            for attribute in cls.__attrs_attrs__
+            if attribute.init
+        }
     elif hasattr(cls, "model_fields"):
         names = list(cls.model_fields)
     elif isinstance(config, tuple):

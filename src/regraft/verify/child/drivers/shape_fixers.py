@@ -193,8 +193,13 @@ def _common_shapes(slot: Slot) -> Iterator[Dims]:
 
 
 def _derived_shapes(dims: Dims) -> Iterator[Dims]:
-    """Yield shapes that follow from a shape: flat patches of three channels as images, a dimension
-    of 2 or 1 behind the first, one dimension fewer, frames as images of a larger batch."""
+    """Yield shapes that follow from a shape with at least one dimension, by its number of
+    dimensions.
+
+    Two: flat square patches (N, 3 * s * s) as images (N, 3, s, s). Three or more: a new second
+    dimension of 2, then of 1. Four or more: without the second dimension. Five or more: the first
+    two dimensions as one, if only the first depends on the call, such as frames as images.
+    """
     side = math.isqrt(dims[-1].factor // 3)
     if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
         yield (dims[0], Dim(3), Dim(side), Dim(side))
