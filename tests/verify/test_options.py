@@ -20,7 +20,7 @@ from regraft.verify.child.alterations import ALTERATIONS, HALF, ZERO
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.masks import added_mask_calls, biased_calls
 from regraft.verify.child.checks.repeated_calls import Generating, InTurn
-from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes
+from regraft.verify.child.checks.sizes import is_affordable, resize_dimensions, resized_calls
 from regraft.verify.child.drivers.config_variations import second_values
 from regraft.verify.child.tree import Call
 from regraft.verify.child.weights import change_parameters
@@ -164,9 +164,9 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
 
 
 def test_several_sizes_change_at_once() -> None:
-    call = with_sizes(Call((torch.zeros(2, 8, 32), 32), {}), {8: 5, 32: 64})
+    call = resize_dimensions(Call((torch.zeros(2, 8, 32), 32), {}), {8: 5, 32: 64})
     assert (tuple(call.args[0].shape), call.args[1]) == ((2, 5, 64), 64)
-    call = with_sizes(Call((torch.zeros(8, 8), 8), {}), {8: 5}, features=True)
+    call = resize_dimensions(Call((torch.zeros(8, 8), 8), {}), {8: 5}, features=True)
     assert (tuple(call.args[0].shape), call.args[1]) == ((8, 5), 8)
 
 

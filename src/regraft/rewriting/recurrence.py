@@ -131,7 +131,7 @@ class RecurrenceRewriter(HoistedRewriter):
         visited, pending = {self.root.output, state}, [self.root.output, state]
         while pending:
             value = pending.pop()
-            aliases = self._names_in_loop(value, start, end)
+            aliases = self._phis_in_loop(value, start, end)
             for use in value.uses:
                 if use in self.matched or not start < use.time <= end:
                     continue
@@ -147,7 +147,7 @@ class RecurrenceRewriter(HoistedRewriter):
             if start < writer.time <= end and _writes_into(writer, visited):
                 raise self._withholding("the state is changed in place", writer)
 
-    def _names_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
+    def _phis_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
         """Return the φ values that have this value as an option and are created after the time
         `start` and not after `end`, which limit the loop. Raise Withheld where one of them is
         neither the state nor joins branches: another name then carries the value to later steps.

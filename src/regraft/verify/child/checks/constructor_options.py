@@ -18,7 +18,7 @@ from torch import nn
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
 from regraft.verify.child.checks.edited_code import syntax_tree
-from regraft.verify.child.checks.sizes import is_affordable, with_sizes
+from regraft.verify.child.checks.sizes import is_affordable, resize_dimensions
 from regraft.verify.child.drivers import (
     config_sources,
     config_variations,
@@ -224,7 +224,7 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
     are_sizes = type(old_size) is int and type(new_size) is int and old_size > 2 and new_size > 0
     if are_sizes and all(is_affordable(call, {old_size: new_size}) for call in part.calls):
         yield standalone_parts.with_calls(
-            changed_part, lambda call: with_sizes(call, {old_size: new_size})
+            changed_part, lambda call: resize_dimensions(call, {old_size: new_size})
         )
 
 

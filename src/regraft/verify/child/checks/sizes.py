@@ -135,11 +135,11 @@ def _count_elements(tensors: list[Any], size: int, target: int) -> float:
 
 def _resize(call: Call, size: int, target: int, label: str) -> Call:
     """Return a labelled call, marked as beyond in its sizes, with a size changed in every dimension
-    and integer, as `with_sizes` does."""
-    return replace(with_sizes(call, {size: target}), label=label, beyond=SIZES)
+    and integer, as `resize_dimensions` does."""
+    return replace(resize_dimensions(call, {size: target}), label=label, beyond=SIZES)
 
 
-def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) -> Call:
+def resize_dimensions(call: Call, sizes: Mapping[int, int], *, features: bool = False) -> Call:
     """Return a call in which every dimension, and every integer above 2, that is a key of `sizes`
     has the new size.
 

@@ -19,7 +19,9 @@ from regraft.verify.child.tree import Call, map_tensors, tensors
 from regraft.verify.child.variants import narrow_tensors
 
 
-def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session) -> Subject | None:
+def subject_called_repeatedly(
+    subject: Subject, names: Mapping[str, Any], session: Session
+) -> Subject | None:
     """Return a subject that makes its last call for seed 0, then other calls (other values, another
     mask, a single row), then the last call again, all on one model and for every seed.
 

@@ -21,8 +21,8 @@ from regraft.verify.child.checks.masks import biased_calls, masked_calls
 from regraft.verify.child.checks.optional_values import optional_value_calls
 from regraft.verify.child.checks.repeated_calls import Decoding, Generating
 from regraft.verify.child.checks.single_axes import single_axis_calls
-from regraft.verify.child.checks.sizes import resized_calls, with_sizes
-from regraft.verify.child.checks.turns import subject_in_turn
+from regraft.verify.child.checks.sizes import resize_dimensions, resized_calls
+from regraft.verify.child.checks.turns import subject_called_repeatedly
 from regraft.verify.child.checks.widths import widened_parts
 from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.drivers.standalone_parts import Part, accepts, parts_of
@@ -107,7 +107,7 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
     for definition, arguments in parts.built:
         note_options(definition, arguments, session)
     for part in parts.parts:
-        yield from _part_in_turn(part, session)
+        yield from _part_called_repeatedly(part, session)
         words = _deciding_words((part.definition, part.cls), session)
         for variation in varied_parts(part, words, session):
             names = variation.names
@@ -124,13 +124,13 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
             note_options(part.definition, constructed.arguments, session)
 
 
-def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
+def _part_called_repeatedly(part: Part, session: Session) -> Iterator[Subject]:
     """Yield an instance by itself, called several times in a row; nothing where the original does
     not accept the part or these calls."""
     if not accepts(part, session):
         return
     subject = part.subject("as built")
-    repeated = subject_in_turn(
+    repeated = subject_called_repeatedly(
         subject, named_arguments(part.calls[-1], _build_original(subject, session)), session
     )
     if repeated is not None:
@@ -278,7 +278,7 @@ def _longer_calls(
         size + _BEYOND_CONSTANT for size in constants if length < size + _BEYOND_CONSTANT < _CACHED
     ][:_LONGER]
     return [
-        replace(with_sizes(call, {length: target}), label=f"decoding, length {target}")
+        replace(resize_dimensions(call, {length: target}), label=f"decoding, length {target}")
         for target in dict.fromkeys((*lengths, _CACHED))
     ]
 
@@ -341,7 +341,7 @@ def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -
     """Yield the subject called several times in a row; nothing where the original takes no other
     calls."""
     names = named_arguments(subject.calls(0)[-1], _build_original(subject, session))
-    repeated = subject_in_turn(subject, names, session)
+    repeated = subject_called_repeatedly(subject, names, session)
     if repeated is not None:
         yield repeated
 

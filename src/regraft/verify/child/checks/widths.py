@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.checks.sizes import is_affordable, with_sizes
+from regraft.verify.child.checks.sizes import is_affordable, resize_dimensions
 from regraft.verify.child.drivers import config_shrinking
 from regraft.verify.child.drivers.configuration_objects import fields_of, is_config, with_fields
 from regraft.verify.child.drivers.field_tables import NARROWEST
@@ -145,7 +145,8 @@ def _resize_part(part: Part, sizes: dict[int, int], features: bool) -> Part:
         name: _resize_argument(name, value, sizes) for name, value in part.arguments.items()
     }
     return with_calls(
-        replace(part, arguments=arguments), lambda call: with_sizes(call, sizes, features=features)
+        replace(part, arguments=arguments),
+        lambda call: resize_dimensions(call, sizes, features=features),
     )
 
 
