@@ -45,7 +45,7 @@ class Outer(nn.Module):
 
 def test_its_calls_are_replayed(tmp_path: Path) -> None:
     before = "self.linear(x) * factor"
-    right = verdict_on(tmp_path, MODEL, before, "factor * self.linear(x)")
+    right = verdict_on(tmp_path, MODEL, before, "torch.mul(self.linear(x), factor)")
     assert right.status == "proved", right.reason
     assert "inner" in str(right.evidence["instances"])
     wrong = verdict_on(tmp_path, MODEL, before, "self.linear(x) * factor.clamp(max=3)")

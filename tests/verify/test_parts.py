@@ -135,7 +135,9 @@ def test_a_part_that_is_never_called_gets_inputs_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    verdict = judged(NEVER, "torch.relu(self.out(states))", "self.out(states).relu()", tmp_path)
+    verdict = judged(
+        NEVER, "torch.relu(self.out(states))", "nn.functional.relu(self.out(states))", tmp_path
+    )
     assert "lines executed" in verdict.evidence["levels"]
     assert verdict.status == "unproven"  # nothing shows how a whole model uses it
     assert "Whole, which builds it, never ran" in verdict.reason

@@ -126,11 +126,11 @@ SUGGESTIONS = {
     ),
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
+    "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
     "allow_for_added_positions": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
         {"image": normal(BATCH, Dim(16), Dim(7), Dim(7))},
     ),
-    "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
     "change_kinds": InputCase(SCORES, {"scores": Slot("ids", (BATCH, LENGTH), 2)}),
     "lower_numbers": InputCase({"axis": Slot("plain", value=2)}, {"axis": Slot("plain", value=1)}),
     "lower_token_ids": InputCase(TOKENS, {"input_ids": Slot("ids", (BATCH, LENGTH), 2)}),

@@ -129,15 +129,15 @@ SUGGESTIONS: _Table = (
         "RuntimeError: shape '[6, 7]' is invalid for input of size 21",
     ),
     Repair(
-        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
-        shape_fixers.allow_for_added_positions,
-        "RuntimeError: The size of tensor a (65) must match the size of tensor b (50) at"
-        " non-singleton dimension 2",
-    ),
-    Repair(
         r"\d",
         shape_fixers.exchange_numbers,
         "RuntimeError: The size of tensor a (32) must match the size of tensor b (12) at"
+        " non-singleton dimension 2",
+    ),
+    Repair(
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        shape_fixers.allow_for_added_positions,
+        "RuntimeError: The size of tensor a (65) must match the size of tensor b (50) at"
         " non-singleton dimension 2",
     ),
     Repair(

@@ -204,8 +204,9 @@ def _derived_shapes(dims: Dims) -> Iterator[Dims]:
     if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
         yield (dims[0], Dim(3), Dim(side), Dim(side))
     if len(dims) > 2:
-        yield (dims[0], Dim(2), *dims[1:])  # first: a dimension of 1 hides what it scales
-        yield (dims[0], Dim(1), *dims[1:])
+        # of heads, 2 first: a dimension of 1 hides what it scales
+        for number in (2, 1) if len(dims) == 3 else (1, 2):
+            yield (dims[0], Dim(number), *dims[1:])
     if len(dims) > 3:
         yield (dims[0], *dims[2:])
     if len(dims) > 4 and dims[0].of and not dims[1].of:
