@@ -73,6 +73,15 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
         "h = y\n    h = [v + len(h) for v in y]\n    return h",
         "h = y\n    h = []\n    for v in y:\n        h.append(v + len(h))\n    return h",
     ),
+    "a source that reads the loop's variable": (
+        "h = [v for v in v]\n    return h",
+        "h = []\n    for v in v:\n        h.append(v)\n    return h",
+    ),
+    "a source that a pattern binds": (
+        "match x:\n        case [*v]:\n            pass\n    h = [v for v in v]\n    return h",
+        "match x:\n        case [*v]:\n            pass\n    h = []\n"
+        "    for v in v:\n        h.append(v)\n    return h",
+    ),
     "a loop that ends early": (
         "h = [v for v in y]\n    return h",
         "h = []\n    for v in y:\n        h.append(v)\n        break\n    return h",

@@ -177,11 +177,13 @@ def _runs_elsewhere(nodes: Iterable[ast.AST]) -> bool:
 
 
 def _occurs_in_loop_only(names: list[str], loop: ast.For, function: ast.AST | None) -> bool:
-    """Return whether no name of `names` may mean a variable of a function outside of a loop."""
+    """Return whether no name of `names` may mean a variable of a function outside of a loop, or in
+    the source of the loop: there a comprehension reads another variable than the loop."""
     if function is None:
         return False
     parameters = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
-    return (parameters | _outer_names(function, left_out=loop)).isdisjoint(names)
+    outside = parameters | _outer_names(function, left_out=loop) | _outer_names(loop.iter)
+    return outside.isdisjoint(names)
 
 
 def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:

@@ -102,11 +102,15 @@ def load_copy(path: Path, original: ModuleType) -> ModuleType:
 
 def _load_like(original: ModuleType, source: Path, name: str) -> ModuleType:
     """Import a file under a name, in part where the original was imported in part, without the same
-    statement."""
+    statement. Raises ImportError where other statements fail after it than in the original."""
     script = script_of(original)
     if script is None:
         return load_source(source, name)
-    return load_script(source, name, script.failing, script.error)
+    module = load_script(source, name, script.failing, script.error)
+    own_script = script_of(module)
+    if own_script is None or own_script.failed_names != script.failed_names:
+        raise ImportError("other statements fail than in the original")
+    return module
 
 
 def plain_module_name(name: str) -> str:
