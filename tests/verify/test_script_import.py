@@ -138,6 +138,28 @@ def test_changed_lines_with_a_guessed_value_are_not_proved(tmp_path: Path) -> No
     assert "vocab_size" in verdict.reason
 
 
+@pytest.mark.parametrize("way", ["attribute", "function", "method"])
+def test_a_guessed_value_that_changed_lines_read_elsewhere_is_not_proved(
+    tmp_path: Path, way: str
+) -> None:
+    body = "return x * vocab_size / 99"
+    text = SCRIPT.replace("scale = 2.0", "scale = 2.0\nfloor = 99.0")
+    before, addition = {
+        "attribute": ("        self.tokens =", "        self.ratio = vocab_size / floor\n"),
+        "function": ("class Model", f"def scaled(x):\n    {body}\n\n\n"),
+        "method": ("    def forward", f"    def scaled(self, x):\n        {body}\n\n"),
+    }[way]
+    text = text.replace(before, addition + before)
+    call = {
+        "attribute": "self.tokens(idx) * self.ratio",
+        "function": "scaled(self.tokens(idx))",
+        "method": "self.scaled(self.tokens(idx))",
+    }[way]
+    text = text.replace("self.tokens(idx) * scale", call)
+    verdict = verdict_on(tmp_path, text, call, "self.tokens(idx)")
+    assert verdict.status != "proved"
+
+
 def test_a_change_that_lets_a_later_assignment_fail_is_not_proved(tmp_path: Path) -> None:
     text = SCRIPT.replace(
         "model = Model()",

@@ -25,7 +25,7 @@ _DEFINING = (ast.Import, ast.ImportFrom, *_DEFINITIONS, ast.Assign, ast.AnnAssig
 # functions that modify their first argument, also a class or module
 _SETTERS = frozenset({"setattr", "delattr"})
 # functions through which code may set any variable
-_WRITE_ANYTHING = frozenset({"exec", "eval", "globals", "vars", "locals"})
+_WRITE_ANYTHING = frozenset({"exec", "globals"})
 _CONSTANTS = (int, float, complex, str, bytes, tuple, type(None), torch.device, torch.dtype)
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
+from regraft.verify.bindings import mentioned_names
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.edited_code import syntax_tree
 from regraft.verify.child.script_import import reached_names, script_of
@@ -34,13 +35,40 @@ def reads_of_left_out(
                 f"{change.definition} reads {name}, which statements may set that were left out:"
                 f" {script.summary}"
             )
-        lines = _names_on(tree, own_change.statements)
-        for name in sorted(lines & script.guessed.keys()):
+        names = _names_on(tree, own_change.statements) | _values_of_attributes(
+            tree, own_change.statements
+        )
+        for name in sorted(reached_names(names, definitions) & script.guessed.keys()):
             yield f"changed lines read {name}, whose value is guessed: {script.summary}"
+
+
+def _nodes_on(tree: ast.Module, spans: Iterable[Span]) -> Iterator[ast.expr]:
+    """Yield the expressions that begin on the lines of some spans."""
+    lines = {line for first, last in spans for line in range(first, last + 1)}
+    expressions = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    return (node for node in expressions if node.lineno in lines)
 
 
 def _names_on(tree: ast.Module, spans: Iterable[Span]) -> frozenset[str]:
     """Return the variables that stand on the lines of some spans."""
-    lines = {line for first, last in spans for line in range(first, last + 1)}
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return frozenset(node.id for node in names if node.lineno in lines)
+    return frozenset(node.id for node in _nodes_on(tree, spans) if isinstance(node, ast.Name))
+
+
+def _values_of_attributes(tree: ast.Module, spans: Iterable[Span]) -> frozenset[str]:
+    """Return the variables that decide the attributes on the lines of some spans: those in values
+    that the file assigns to such an attribute without a call, and in methods of such a name."""
+    attributes = {node.attr for node in _nodes_on(tree, spans) if isinstance(node, ast.Attribute)}
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets, value) if not _holds_call(value):
+                if any(isinstance(t, ast.Attribute) and t.attr in attributes for t in targets):
+                    names |= mentioned_names(value)
+            case ast.FunctionDef(name) if name in attributes:
+                names |= mentioned_names(node)
+    return frozenset(names)
+
+
+def _holds_call(node: ast.AST) -> bool:
+    """Return whether an expression calls anything."""
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))

@@ -169,6 +169,14 @@ class _TensorForm(ast.NodeTransformer):
         self._locals, self._operands = outer
         return node
 
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        """Visit the parts of a function that others can interrupt: no variable is constant."""
+        outer = self._locals, self._operands
+        self._locals, self._operands = frozenset(), OperandKinds()
+        self.generic_visit(node)
+        self._locals, self._operands = outer
+        return node
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """Order the operands of a sum or product by their texts, where the order in which they run
         decides nothing, and the sum can be none of lists or texts."""
