@@ -73,6 +73,10 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
         "h = y\n    h = [v + len(h) for v in y]\n    return h",
         "h = y\n    h = []\n    for v in y:\n        h.append(v + len(h))\n    return h",
     ),
+    "a variable that becomes one of the module beside a comprehension": (
+        "if x:\n        h = y\n        return h\n    return [h for h in y], h",
+        "if x:\n        return y\n    return [h for h in y], h",
+    ),
     "a source that reads the loop's variable": (
         "h = [v for v in v]\n    return h",
         "h = []\n    for v in v:\n        h.append(v)\n    return h",

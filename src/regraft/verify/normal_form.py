@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from regraft.verify.syntax import COMPREHENSIONS, SCOPES, name_of
 
@@ -67,7 +67,7 @@ class Normaliser(ast.NodeTransformer):
         """Raise ValueError where a function reads a dropped variable that nothing stores."""
         names = [
             part
-            for part in ast.walk(function)
+            for part in _parts_in_own_scope(function)
             if isinstance(part, ast.Name) and part.id in self._dropped
         ]
         stored = {part.id for part in names if not isinstance(part.ctx, ast.Load)}
@@ -252,6 +252,19 @@ def _is_plain_local(name: str, function: ast.FunctionDef | None) -> bool:
     if has_cleanup or reads_own_variables:
         return False
     return name not in _names_in_inner_scopes(nodes) | _declared_names(nodes)
+
+
+def _parts_in_own_scope(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Yield the nodes in a function that run in its own scope: not those of inner scopes, except
+    the first source of a comprehension."""
+    pending: list[ast.AST] = [function.args, *function.body]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, COMPREHENSIONS):
+            pending.append(node.generators[0].iter)
+        elif not isinstance(node, SCOPES):
+            pending.extend(ast.iter_child_nodes(node))
 
 
 def _names_in_inner_scopes(nodes: Iterable[ast.AST]) -> set[str]:
