@@ -77,6 +77,10 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
         "if x:\n        h = y\n        return h\n    return [h for h in y], h",
         "if x:\n        return y\n    return [h for h in y], h",
     ),
+    "a variable whose attribute a generator sets": (
+        "h = x\n    x.kept = (y for h.a in y)\n    h = -x\n    return h",
+        "h = x\n    x.kept = (y for h.a in y)\n    return -x",
+    ),
     "a source that reads the loop's variable": (
         "h = [v for v in v]\n    return h",
         "h = []\n    for v in v:\n        h.append(v)\n    return h",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from regraft.verify.bindings import stored_names
 from regraft.verify.syntax import COMPREHENSIONS, SCOPES, name_of
 
 # Functions through which a function reads the names of its own variables.
@@ -290,7 +291,7 @@ def _outer_names(node: ast.AST, left_out: ast.AST | None = None) -> set[str]:
     names = {name for part in parts for name in _outer_names(part, left_out)}
     if not isinstance(node, COMPREHENSIONS):
         return names
-    targets = set(_names_in(generator.target for generator in node.generators))
+    targets = frozenset().union(*(stored_names(part.target) for part in node.generators))
     return (names - targets) | _outer_names(node.generators[0].iter, left_out)
 
 
