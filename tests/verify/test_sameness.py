@@ -73,6 +73,23 @@ UNEQUAL_PROGRAMS: dict[str, tuple[str, str] | tuple[str, str, tuple[str, str]]] 
         "h = y\n    h = [v + len(h) for v in y]\n    return h",
         "h = y\n    h = []\n    for v in y:\n        h.append(v + len(h))\n    return h",
     ),
+    "a variable that becomes one of the module beside a comprehension": (
+        "if x:\n        h = y\n        return h\n    return [h for h in y], h",
+        "if x:\n        return y\n    return [h for h in y], h",
+    ),
+    "a variable whose attribute a generator sets": (
+        "h = x\n    x.kept = (y for h.a in y)\n    h = -x\n    return h",
+        "h = x\n    x.kept = (y for h.a in y)\n    return -x",
+    ),
+    "a source that reads the loop's variable": (
+        "h = [v for v in v]\n    return h",
+        "h = []\n    for v in v:\n        h.append(v)\n    return h",
+    ),
+    "a source that a pattern binds": (
+        "match x:\n        case [*v]:\n            pass\n    h = [v for v in v]\n    return h",
+        "match x:\n        case [*v]:\n            pass\n    h = []\n"
+        "    for v in v:\n        h.append(v)\n    return h",
+    ),
     "a loop that ends early": (
         "h = [v for v in y]\n    return h",
         "h = []\n    for v in y:\n        h.append(v)\n        break\n    return h",

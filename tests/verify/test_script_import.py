@@ -96,3 +96,75 @@ def test_a_wrong_change_in_a_script_is_refuted(tmp_path: Path) -> None:
 def test_a_change_that_lets_another_statement_fail_is_not_proved(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, SCRIPT, 'open("no/such/text.txt")', 'open("other.txt")')
     assert verdict.status != "proved", verdict
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "if length > 3:\n    power = 2",
+        "for power in (1, 2):\n    pass",
+        "def configure():\n    global power\n    power = 2\n\n\nconfigure()",
+        "exec(text)",
+    ],
+)
+def test_a_variable_that_left_out_statements_set_is_not_proved(
+    tmp_path: Path, statement: str
+) -> None:
+    text = SCRIPT.replace("scale = 2.0", f"power = 1\n{statement}")
+    verdict = verdict_on(tmp_path, text.replace("* scale", "** power"), " ** power", "")
+    assert verdict.status != "proved"
+
+
+def test_a_function_that_left_out_statements_define_again_is_not_proved(tmp_path: Path) -> None:
+    text = SCRIPT.replace(
+        "scale = 2.0",
+        "def scaled(x):\n    return x\n\n\n"
+        "if length > 3:\n    def scaled(x):\n        return 2 * x",
+    ).replace("return self.tokens(idx) * scale", "return scaled(self.tokens(idx))")
+    verdict = verdict_on(tmp_path, text, "scaled(self.tokens(idx))", "self.tokens(idx)")
+    assert verdict.status != "proved"
+
+
+def test_a_dictionary_that_left_out_statements_modify_is_not_proved(tmp_path: Path) -> None:
+    text = SCRIPT.replace("scale = 2.0", 'flags = {"power": 1}\nflags.update(power=length)')
+    text = text.replace("* scale", '** flags["power"]')
+    verdict = verdict_on(tmp_path, text, ' ** flags["power"]', "")
+    assert verdict.status != "proved"
+
+
+def test_changed_lines_with_a_guessed_value_are_not_proved(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, SCRIPT, "nn.Embedding(vocab_size", "nn.Embedding(99")
+    assert verdict.status == "unproven"
+    assert "vocab_size" in verdict.reason
+
+
+@pytest.mark.parametrize("way", ["attribute", "function", "method"])
+def test_a_guessed_value_that_changed_lines_read_elsewhere_is_not_proved(
+    tmp_path: Path, way: str
+) -> None:
+    body = "return x * vocab_size / 99"
+    text = SCRIPT.replace("scale = 2.0", "scale = 2.0\nfloor = 99.0")
+    before, addition = {
+        "attribute": ("        self.tokens =", "        self.ratio = vocab_size / floor\n"),
+        "function": ("class Model", f"def scaled(x):\n    {body}\n\n\n"),
+        "method": ("    def forward", f"    def scaled(self, x):\n        {body}\n\n"),
+    }[way]
+    text = text.replace(before, addition + before)
+    call = {
+        "attribute": "self.tokens(idx) * self.ratio",
+        "function": "scaled(self.tokens(idx))",
+        "method": "self.scaled(self.tokens(idx))",
+    }[way]
+    text = text.replace("self.tokens(idx) * scale", call)
+    verdict = verdict_on(tmp_path, text, call, "self.tokens(idx)")
+    assert verdict.status != "proved"
+
+
+def test_a_change_that_lets_a_later_assignment_fail_is_not_proved(tmp_path: Path) -> None:
+    text = SCRIPT.replace(
+        "model = Model()",
+        "def table(size):\n    return torch.ones(16) * size\n\n\n"
+        "bias = torch.ones(16)\nbias = table(1)",
+    ).replace("* scale", "+ bias")
+    verdict = verdict_on(tmp_path, text, "torch.ones(16) * size", "torch.ones(size, 16)[size]")
+    assert verdict.status != "proved"

@@ -19,7 +19,8 @@ from regraft.verify.child.checks.tensor_identities import are_equal_for_tensors
 pytestmark = pytest.mark.usefixtures("here")
 
 EQUAL = {
-    "a sum": ("x + y", "y + x"),
+    "a sum": ("x + y.exp()", "y.exp() + x"),
+    "a product of parameters": ("x * y", "y * x"),
     "a product with a call": ("x * f(y)", "f(y) * x"),
     "an index for unsqueeze": ("x.unsqueeze(0) + x.unsqueeze(-1)", "x[None] + x[..., None]"),
     "an index with colons": ("x.unsqueeze(2)", "x[:, :, None]"),
@@ -32,6 +33,13 @@ EQUAL = {
 }
 UNEQUAL = {
     "a difference": ("x - y", "y - x"),
+    "a sum of parameters": ("x + y", "y + x"),
+    "a sum of attributes": ("x.first + x.second", "x.second + x.first"),
+    "a sum of lists": ("list(x) + list(y)", "list(y) + list(x)"),
+    "a view that became a reshape and the other way round": (
+        "x.view(-1) if y else x.reshape(-1)",
+        "x.view(-1) if not y else x.reshape(-1)",
+    ),
     "two calls": ("f(x) + f(y)", "f(y) + f(x)"),
     "a call that may rebind a global": ("z + f(y)", "f(y) + z"),
     "an assignment in a sum": ("x + (x := y)", "(x := y) + x"),
@@ -120,6 +128,31 @@ def test_a_local_variable_named_torch_is_no_module() -> None:
     assert not are_equal_for_tensors(module, old, module, new)
 
 
+def test_a_local_import_named_torch_is_another_module() -> None:
+    module = ModuleType("example")
+    vars(module).update(torch=torch)
+    old, new = (
+        ast.parse(f"def compute(x):\n    import numpy as torch\n    return {text}\n").body[0]
+        for text in ("torch.exp(x)", "x.exp()")
+    )
+    assert isinstance(old, ast.FunctionDef)
+    assert isinstance(new, ast.FunctionDef)
+    assert not are_equal_for_tensors(module, old, module, new)
+
+
+def test_a_residual_sum_is_no_sum_of_lists() -> None:
+    module = ModuleType("example")
+    vars(module).update(torch=torch)
+    body = "    residual = x\n    x = self.norm(x)\n    x = self.mix(x)\n    return "
+    old, new = (
+        ast.parse(f"def compute(self, x):\n{body}{text}\n").body[0]
+        for text in ("residual + x", "x + residual")
+    )
+    assert isinstance(old, ast.FunctionDef)
+    assert isinstance(new, ast.FunctionDef)
+    assert are_equal_for_tensors(module, old, module, new)
+
+
 def test_an_input_that_never_was_there_does_not_decide_a_sum_of_tensors(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, BLOCK, "x + projected", "projected + x")
     assert verdict.status == "proved", verdict.reason
@@ -151,3 +184,38 @@ def test_a_sum_of_lists_in_a_later_run_decides(tmp_path: Path) -> None:
     text = text.replace("class Block", JOINED + "class Block")
     verdict = verdict_on(tmp_path, text, "first + second", "second + first")
     assert verdict.status == "refuted", verdict.reason
+
+
+def test_a_sum_of_lists_in_a_test_decides(tmp_path: Path) -> None:
+    text = BLOCK.replace(
+        "        self.projection =",
+        "        self.kind = 1 if layer_index < 9 else 2\n        self.projection =",
+    )
+    text = text.replace(
+        "        return x + projected",
+        "        own = self.kinds()\n"
+        "        if own + self.others() == [1, 1]:\n"
+        "            projected = -projected\n"
+        "        elif own + self.others() == [2, 1]:\n"
+        "            projected = 3 * projected\n"
+        "        return x + projected\n\n"
+        "    def kinds(self):\n"
+        "        return [self.kind]\n\n"
+        "    def others(self):\n"
+        "        return [1]",
+    )
+    verdict = verdict_on(
+        tmp_path,
+        text + NEVER_BUILT,
+        "if own + self.others() == [1, 1]",
+        "if self.others() + own == [1, 1]",
+    )
+    assert verdict.status != "proved"
+
+
+def test_a_branch_that_makes_lists_of_operands_decides(tmp_path: Path) -> None:
+    text = BLOCK.replace(
+        'projected = projected * skips["first"].value', "x, projected = [x], [projected]"
+    )
+    verdict = verdict_on(tmp_path, text, "x + projected", "projected + x")
+    assert verdict.status != "proved"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from regraft.verify.bindings import stored_names
 from regraft.verify.syntax import COMPREHENSIONS, SCOPES, name_of
 
 # Functions through which a function reads the names of its own variables.
@@ -67,7 +68,7 @@ class Normaliser(ast.NodeTransformer):
         """Raise ValueError where a function reads a dropped variable that nothing stores."""
         names = [
             part
-            for part in ast.walk(function)
+            for part in _parts_in_own_scope(function)
             if isinstance(part, ast.Name) and part.id in self._dropped
         ]
         stored = {part.id for part in names if not isinstance(part.ctx, ast.Load)}
@@ -177,11 +178,13 @@ def _runs_elsewhere(nodes: Iterable[ast.AST]) -> bool:
 
 
 def _occurs_in_loop_only(names: list[str], loop: ast.For, function: ast.AST | None) -> bool:
-    """Return whether no name of `names` may mean a variable of a function outside of a loop."""
+    """Return whether no name of `names` may mean a variable of a function outside of a loop, or in
+    the source of the loop: there a comprehension reads another variable than the loop."""
     if function is None:
         return False
     parameters = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
-    return (parameters | _outer_names(function, left_out=loop)).isdisjoint(names)
+    outside = parameters | _outer_names(function, left_out=loop) | _outer_names(loop.iter)
+    return outside.isdisjoint(names)
 
 
 def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
@@ -252,6 +255,19 @@ def _is_plain_local(name: str, function: ast.FunctionDef | None) -> bool:
     return name not in _names_in_inner_scopes(nodes) | _declared_names(nodes)
 
 
+def _parts_in_own_scope(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Yield the nodes in a function that run in its own scope: not those of inner scopes, except
+    the first source of a comprehension."""
+    pending: list[ast.AST] = [function.args, *function.body]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, COMPREHENSIONS):
+            pending.append(node.generators[0].iter)
+        elif not isinstance(node, SCOPES):
+            pending.extend(ast.iter_child_nodes(node))
+
+
 def _names_in_inner_scopes(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names in those nodes that are scopes of their own, without the variables that a
     comprehension itself assigns, and without its first source, which runs outside of it."""
@@ -275,7 +291,7 @@ def _outer_names(node: ast.AST, left_out: ast.AST | None = None) -> set[str]:
     names = {name for part in parts for name in _outer_names(part, left_out)}
     if not isinstance(node, COMPREHENSIONS):
         return names
-    targets = set(_names_in(generator.target for generator in node.generators))
+    targets = frozenset().union(*(stored_names(part.target) for part in node.generators))
     return (names - targets) | _outer_names(node.generators[0].iter, left_out)
 
 

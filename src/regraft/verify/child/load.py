@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -102,11 +103,19 @@ def load_copy(path: Path, original: ModuleType) -> ModuleType:
 
 def _load_like(original: ModuleType, source: Path, name: str) -> ModuleType:
     """Import a file under a name, in part where the original was imported in part, without the same
-    statement."""
+    statement. Raises ImportError where a statement after it fails that does not fail in the
+    original."""
     script = script_of(original)
     if script is None:
         return load_source(source, name)
-    return load_script(source, name, script.failing, script.error)
+    module = load_script(source, name, script.failing, script.error)
+    own_script = script_of(module)
+    failed = Counter(own_script.failed_names if own_script is not None else ())
+    only_here = failed - Counter(script.failed_names)
+    if only_here:
+        names = ", ".join(sorted(only_here))
+        raise ImportError(f"the statement that binds {names} fails, unlike in the original")
+    return module
 
 
 def plain_module_name(name: str) -> str:

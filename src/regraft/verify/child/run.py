@@ -21,6 +21,7 @@ from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.constructor_options import unvaried_options
 from regraft.verify.child.checks.declarations import is_bound_to_own_class, undecided_declarations
 from regraft.verify.child.checks.domain import domain_of, late_attributes
+from regraft.verify.child.checks.left_out_statements import reads_of_left_out
 from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.process_reads import reads_of_surroundings
 from regraft.verify.child.checks.tampering import FunctionsSnapshot
@@ -168,6 +169,11 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
     yield from session.undecided_numbers(change.definition)
+    if not session.has_shown_equality(change.definition):
+        old_changes = (old for old in session.older.changes if old.definition == change.definition)
+        yield from dict.fromkeys(
+            reads_of_left_out(change, next(old_changes, None), session.changed, session.original)
+        )
 
 
 def _start_session(
@@ -249,7 +255,11 @@ def _watch_changed_lines(session: Session) -> None:
     original, changed, by_hand = session.original, session.changed, not session.by_rules
     changes, old_changes = session.changes, session.older.changes
     late = late_attributes(session) if by_hand and not session.model_classes else {}
-    equal = definitions_equal_for_tensors(changes, original, changed) if by_hand else frozenset()
+    # a function of PyTorch that the file replaces need not be the method that has its name
+    has_identities = by_hand and not session.replaced
+    equal = (
+        definitions_equal_for_tensors(changes, original, changed) if has_identities else frozenset()
+    )
     prepare = partial(Conditions, late=late, sees_dimensions=by_hand, equal_for_tensors=equal)
     session.conditions = (
         prepare(changed, changes, original),

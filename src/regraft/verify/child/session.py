@@ -242,6 +242,14 @@ class Session:
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
         return (*changed, *(f"in the original, {sentence}" for sentence in original))
 
+    def has_shown_equality(self, definition: str) -> bool:
+        """Return whether a change computes the same for tensors, and ran on nothing else in both
+        versions; False where conditions are not watched."""
+        versions = self.conditions or ()
+        return bool(versions) and all(
+            version.has_shown_equality(definition) for version in versions
+        )
+
     def undecided_numbers(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each number that only one version of a definition has and that no
         input tells from another number; () where rules made the change."""
@@ -340,8 +348,7 @@ class Session:
         """Return the relatives of a change that have not taken part in comparisons. For a change of
         one model, builders and the classes that the model does not have are left out; all of them
         for a change that computes the same for tensors and ran on tensors."""
-        versions = self.conditions or ()
-        if versions and all(version.has_shown_equality(change.definition) for version in versions):
+        if self.has_shown_equality(change.definition):
             return ()
         return tuple(
             relative

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.attributes import read_attributes
@@ -30,6 +30,7 @@ from regraft.verify.child.checks.tensor_identities import NUMERIC, TENSOR, ident
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
 COMPARE = "__regraft_compare__"
+Node = TypeVar("Node", bound=ast.AST)
 _TEXT = 80  # the most characters of a condition that a message shows
 
 
@@ -91,6 +92,7 @@ class ReportingTransformer(ast.NodeTransformer):
         self._identities = identities
         # the numbers of the conditions of operands that report their types, by the operands' ids
         self._typed_operands: dict[int, int] = {}
+        self._reports_types_only = False
         self._turned = turned
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
@@ -100,7 +102,7 @@ class ReportingTransformer(ast.NodeTransformer):
         if self._identities is not None and isinstance(node, ast.expr):
             self._add_typed_operands(node, self._identities)
         number = self._typed_operands.pop(id(node), None)
-        visited = super().visit(node)
+        visited = self.generic_visit(node) if self._reports_types_only else super().visit(node)
         if number is None or not isinstance(visited, ast.expr):
             return visited
         return self._report(visited, number)
@@ -130,12 +132,19 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_without_test(node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        """Leave an assertion as it is: its conditions compute no result."""
-        return node
+        """Let no condition of an assertion report its result, because it computes none."""
+        return self._visit_types(node)
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        """Leave a raised error as it is: its conditions compute no result."""
-        return node
+        """Let no condition of a raised error report its result, because it computes none."""
+        return self._visit_types(node)
+
+    def _visit_types(self, node: Node) -> Node:
+        """Visit a statement or expression so that only operands report, and only their types."""
+        outer, self._reports_types_only = self._reports_types_only, True
+        visited: Node = self.visit(node)
+        self._reports_types_only = outer
+        return visited
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """Let a new comparison report its truth value, and whether its operands were equal where
@@ -239,11 +248,12 @@ class ReportingTransformer(ast.NodeTransformer):
 
     def _visit_order(self, node: ast.expr) -> ast.expr:
         """Return a test that is a new comparison by order, perhaps under `not`, so that it reports
-        equal operands; any other test as it is."""
+        equal operands; any other test so that it reports the types of operands only."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node.operand = self._visit_order(node.operand)
-        if not self._is_reordered(node):
             return node
+        if not self._is_reordered(node):
+            return self._visit_types(node)
         assert isinstance(node, ast.Compare)
         number = self._add_condition(node.lineno, ast.unparse(node), TIED)
         self.generic_visit(node)

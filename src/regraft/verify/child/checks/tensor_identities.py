@@ -14,8 +14,10 @@ from types import ModuleType
 
 import torch
 
+from regraft.verify.bindings import bound_names
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.edited_code import definition_node
+from regraft.verify.child.checks.operand_kinds import OperandKinds
 from regraft.verify.definitions import Definition
 from regraft.verify.sameness import are_equal_programs
 from regraft.verify.syntax import SCOPES
@@ -88,32 +90,31 @@ def are_equal_for_tensors(
     """Return whether two definitions, one of each module, are the same program on tensors.
 
     A `view` of the original may be a `reshape` in the changed version, which gives the same where
-    `view` is possible; not the other way round.
+    `view` is possible; not the other way round. Where the original has a `reshape`, and the changed
+    version a `view`, both stay as they are, because no place tells which became which.
     """
-    writers = [
-        _TensorForm(torch_functions(module, definition))
+    has_same_views = _mentions_attribute(old, "reshape") and _mentions_attribute(new, "view")
+    forms = [
+        _TensorForm(torch_functions(module, definition), writes_views=not has_same_views).visit(
+            copy.deepcopy(definition)
+        )
         for module, definition in ((original, old), (changed, new))
     ]
-    forms = [
-        writer.visit(copy.deepcopy(definition))
-        for writer, definition in zip(writers, (old, new), strict=True)
-    ]
-    names_of_views = [writer.views_in(form) for writer, form in zip(writers, forms, strict=True)]
-    if ("reshape", "view") in zip(*names_of_views, strict=False):
-        return False
     return are_equal_programs(*forms)
+
+
+def _mentions_attribute(definition: Definition, name: str) -> bool:
+    """Return whether a definition mentions an attribute of a name."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(definition)
+    )
 
 
 def torch_functions(module: ModuleType, definition: Definition) -> frozenset[str]:
     """Return the texts of the functions of `torch` and `torch.nn.functional` that a definition of
     the module can call and that are methods of tensors, too, such as "torch.softmax"."""
-    stored = {
-        node.id
-        for node in ast.walk(definition)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    stored.update(node.arg for node in ast.walk(definition) if isinstance(node, ast.arg))
-    names = {name: value for name, value in vars(module).items() if name not in stored}
+    bound = bound_names(definition)
+    names = {name: value for name, value in vars(module).items() if name not in bound}
     methods = {torch: _METHODS, torch.nn.functional: _ACTIVATIONS | _ALONG_DIMENSION}
     return frozenset(
         f"{name}.{method}"
@@ -152,31 +153,37 @@ def identity_operands(
 class _TensorForm(ast.NodeTransformer):
     """Writes expressions with several spellings for tensors in one of them, in place."""
 
-    def __init__(self, functions: frozenset[str]) -> None:
-        self._functions = functions
+    def __init__(self, functions: frozenset[str], *, writes_views: bool) -> None:
+        """Start with the functions that `torch_functions` returns; `writes_views` writes `view` as
+        `reshape`."""
+        self._functions, self._writes_views = functions, writes_views
         self._locals: frozenset[str] = frozenset()
-        # by the ids of the nodes that name `reshape`
-        self._written_names: dict[int, str] = {}
-
-    def views_in(self, form: ast.AST) -> list[str]:
-        """Return the names, "view" or "reshape", under which the calls of `reshape` in a tree that
-        this object has visited were written."""
-        written_names = (self._written_names.get(id(node)) for node in ast.walk(form))
-        return [name for name in written_names if name]
+        self._operands = OperandKinds()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Visit the parts of a function; its local variables are constant while an expression
         runs."""
-        outer, self._locals = self._locals, _plain_locals(node)
+        outer = self._locals, self._operands
+        self._locals, self._operands = _plain_locals(node), OperandKinds(node)
         self.generic_visit(node)
-        self._locals = outer
+        self._locals, self._operands = outer
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        """Visit the parts of a function that others can interrupt: no variable is constant."""
+        outer = self._locals, self._operands
+        self._locals, self._operands = frozenset(), OperandKinds()
+        self.generic_visit(node)
+        self._locals, self._operands = outer
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """Order the operands of a sum or product by their texts, where the order in which they run
-        decides nothing."""
+        decides nothing, and the sum can be none of lists or texts."""
         self.generic_visit(node)
-        if isinstance(node.op, ast.Add | ast.Mult) and self._are_exchangeable(node):
+        may_join = isinstance(node.op, ast.Add) and self._operands.may_be_sequence(node)
+        is_symmetric = isinstance(node.op, ast.Add | ast.Mult) and not may_join
+        if is_symmetric and self._are_exchangeable(node):
             node.left, node.right = sorted((node.left, node.right), key=ast.dump)
         return node
 
@@ -205,9 +212,8 @@ class _TensorForm(ast.NodeTransformer):
                 return ast.copy_location(ast.Attribute(value, "shape", ast.Load()), node)
             case ast.Call(ast.Attribute(value, "matmul"), [other], []):
                 return ast.copy_location(ast.BinOp(value, ast.MatMult(), other), node)
-            case ast.Call(ast.Attribute(_, "view" | "reshape" as name) as function):
+            case ast.Call(ast.Attribute(_, "view") as function) if self._writes_views:
                 function.attr = "reshape"
-                self._written_names[id(function)] = name
         return node
 
     def _are_exchangeable(self, node: ast.BinOp) -> bool:
