@@ -8,6 +8,7 @@ import re
 import symtable
 import tokenize
 from collections import Counter
+from collections.abc import Iterable
 
 FRAGMENT = "<changed>"
 
@@ -71,6 +72,12 @@ def plainly_assigned_names(node: ast.stmt) -> frozenset[str]:
         case ast.AnnAssign(ast.Name(name), value=ast.expr()):
             return frozenset({name})
     return frozenset()
+
+
+def declared_names(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """Return the names that nodes declare `global` or `nonlocal`."""
+    declarations = (node for node in nodes if isinstance(node, ast.Global | ast.Nonlocal))
+    return frozenset(name for declaration in declarations for name in declaration.names)
 
 
 def mentioned_names(node: ast.AST) -> frozenset[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from regraft.verify.bindings import stored_names
-from regraft.verify.syntax import COMPREHENSIONS, SCOPES, name_of
+from regraft.verify.bindings import declared_names, stored_names
+from regraft.verify.syntax import COMPREHENSIONS, SCOPES, name_of, parts_in_own_scope
 
 # Functions through which a function reads the names of its own variables.
 OWN_VARIABLE_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
@@ -68,7 +68,7 @@ class Normaliser(ast.NodeTransformer):
         """Raise ValueError where a function reads a dropped variable that nothing stores."""
         names = [
             part
-            for part in _parts_in_own_scope(function)
+            for part in parts_in_own_scope([function.args, *function.body])
             if isinstance(part, ast.Name) and part.id in self._dropped
         ]
         stored = {part.id for part in names if not isinstance(part.ctx, ast.Load)}
@@ -252,20 +252,7 @@ def _is_plain_local(name: str, function: ast.FunctionDef | None) -> bool:
     reads_own_variables = not OWN_VARIABLE_READERS.isdisjoint(map(name_of, nodes))
     if has_cleanup or reads_own_variables:
         return False
-    return name not in _names_in_inner_scopes(nodes) | _declared_names(nodes)
-
-
-def _parts_in_own_scope(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes in a function that run in its own scope: not those of inner scopes, except
-    the first source of a comprehension."""
-    pending: list[ast.AST] = [function.args, *function.body]
-    while pending:
-        node = pending.pop()
-        yield node
-        if isinstance(node, COMPREHENSIONS):
-            pending.append(node.generators[0].iter)
-        elif not isinstance(node, SCOPES):
-            pending.extend(ast.iter_child_nodes(node))
+    return name not in _names_in_inner_scopes(nodes) | declared_names(nodes)
 
 
 def _names_in_inner_scopes(nodes: Iterable[ast.AST]) -> set[str]:
@@ -293,12 +280,6 @@ def _outer_names(node: ast.AST, left_out: ast.AST | None = None) -> set[str]:
         return names
     targets = frozenset().union(*(stored_names(part.target) for part in node.generators))
     return (names - targets) | _outer_names(node.generators[0].iter, left_out)
-
-
-def _declared_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names that nodes declare `global` or `nonlocal`."""
-    declarations = (node for node in nodes if isinstance(node, ast.Global | ast.Nonlocal))
-    return {name for declaration in declarations for name in declaration.names}
 
 
 def _always_jumps(block: list[ast.stmt]) -> bool:

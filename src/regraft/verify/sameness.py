@@ -12,7 +12,7 @@ from regraft.verify.bindings import bound_names
 from regraft.verify.module_level import have_equal_surroundings
 from regraft.verify.normal_form import OWN_VARIABLE_READERS, Normaliser
 from regraft.verify.noteless import Noteless
-from regraft.verify.syntax import name_of, words_of
+from regraft.verify.syntax import future_imports, name_of, words_of
 
 # Names through which a file can read variable names, documentation or source text of callers, which
 # equal bytecode does not decide.
@@ -111,7 +111,7 @@ def equal_definitions(
     text_errors = (
         frozenset() if messages or any(map(_looks_into_errors, trees)) else _text_errors(trees)
     )
-    future_imports = _future_imports(trees[0])
+    file_imports = future_imports(trees[0].body)
     pairs = {
         name: (old_definitions[name], new_definitions[name])
         for name in old_definitions.keys() & new_definitions.keys()
@@ -125,17 +125,8 @@ def equal_definitions(
     return frozenset(
         name
         for name, (old, new) in pairs.items()
-        if _are_equal_programs(old, new, text_errors, future_imports)
+        if _are_equal_programs(old, new, text_errors, file_imports)
     )
-
-
-def _future_imports(tree: ast.Module) -> list[ast.ImportFrom]:
-    """Return the `__future__` imports of a file."""
-    return [
-        node
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
 
 
 def _reads_sources(tree: ast.Module) -> bool:
@@ -232,7 +223,7 @@ def _are_equal_programs(
     old_definition: ast.stmt,
     new_definition: ast.stmt,
     errors: frozenset[str],
-    future_imports: list[ast.ImportFrom],
+    file_imports: list[ast.ImportFrom],
 ) -> bool:
     """Return whether two definitions compile to the same program, but for the texts of some errors;
     False where one does not compile."""
@@ -242,17 +233,17 @@ def _are_equal_programs(
         )
     try:
         old_code, new_code = (
-            _code_key(_compile(node, future_imports)) for node in (old_definition, new_definition)
+            _code_key(_compile(node, file_imports)) for node in (old_definition, new_definition)
         )
     except (SyntaxError, ValueError, RecursionError):
         return False
     return old_code == new_code
 
 
-def _compile(node: ast.stmt, future_imports: list[ast.ImportFrom]) -> CodeType:
+def _compile(node: ast.stmt, file_imports: list[ast.ImportFrom]) -> CodeType:
     """Compile a definition, which gets its normal form in place, together with the `__future__`
     imports of its file."""
-    tree = ast.Module([*future_imports, Normaliser().visit(node)], [])
+    tree = ast.Module([*file_imports, Normaliser().visit(node)], [])
     code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)
     return code

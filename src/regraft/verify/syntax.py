@@ -1,8 +1,9 @@
-"""Names that nodes of a syntax tree mention."""
+"""Names that nodes of a syntax tree mention, and the scopes and imports that these mean."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | COMPREHENSIONS
@@ -30,3 +31,25 @@ def name_of(node: ast.AST) -> str:
         if isinstance(node, ast.Attribute)
         else ""
     )
+
+
+def parts_in_own_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield those of some nodes and their parts that run in the scope of these nodes: not those of
+    inner scopes, except the first source of a comprehension."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, COMPREHENSIONS):
+            pending.append(node.generators[0].iter)
+        elif not isinstance(node, SCOPES):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def future_imports(statements: Iterable[ast.stmt]) -> list[ast.ImportFrom]:
+    """Return the `__future__` imports among the statements of a file."""
+    return [
+        node
+        for node in statements
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]

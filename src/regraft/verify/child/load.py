@@ -15,6 +15,7 @@ from regraft.source.names import root_and_package
 from regraft.source.object_reference import load_source
 from regraft.verify.child.error_text import shorten_error
 from regraft.verify.child.script_import import failing_statement, load_script, script_of
+from regraft.verify.syntax import future_imports
 
 SUFFIX = "__regraft"
 COPY = "__again"
@@ -133,11 +134,6 @@ def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
     """
     path = str(original.__file__)
     statements = ast.parse(Path(path).read_bytes()).body
-    future_imports = [
-        node
-        for node in statements
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
     definitions = [node for node in statements if getattr(node, "name", None) == name]
     if len(definitions) != 1:
         return getattr(original, name)
@@ -145,13 +141,9 @@ def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
         # imports that the changed version no longer has
         vars(changed).setdefault(missing_name, value)
     changed_value = getattr(changed, name, None)
+    tree = ast.Module([*future_imports(statements), *definitions], [])
     try:
-        exec(
-            compile(
-                ast.Module([*future_imports, *definitions], []), path, "exec", dont_inherit=True
-            ),
-            vars(changed),
-        )
+        exec(compile(tree, path, "exec", dont_inherit=True), vars(changed))
         return getattr(changed, name)
     except Exception:  # noqa: BLE001 - a decorator that refuses a second copy; the original itself is close enough
         return getattr(original, name)

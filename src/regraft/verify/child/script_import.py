@@ -17,7 +17,7 @@ import torch
 from regraft.verify.bindings import mentioned_names, module_names
 from regraft.verify.child.drivers.guessed_values import value_for
 from regraft.verify.definitions import Definition, definitions_by_name
-from regraft.verify.syntax import name_of
+from regraft.verify.syntax import future_imports, name_of
 
 _FACTS = "__regraft_script__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -200,11 +200,7 @@ def _succeeds(statement: ast.stmt, statements: list[ast.stmt], module: ModuleTyp
 
 def _execute(chosen: list[ast.stmt], statements: list[ast.stmt], module: ModuleType) -> None:
     """Execute some of a file's statements in a module, under the file's `__future__` imports."""
-    future = [
-        node
-        for node in statements
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__" and node not in chosen
-    ]
+    future = [node for node in future_imports(statements) if node not in chosen]
     tree = ast.Module([*future, *chosen], [])
     exec(compile(tree, str(module.__file__), "exec", dont_inherit=True), vars(module))
 
@@ -213,7 +209,8 @@ def _guess_variables(statements: list[ast.stmt], module: ModuleType) -> dict[str
     """Give the variables that some statements of a module would have assigned, and that it lacks,
     the values that their names suggest; return these by name."""
     guessed: dict[str, object] = {}
-    for name in _assigned_names(statements):
+    assignments = (node for node in statements if isinstance(node, ast.Assign | ast.AnnAssign))
+    for name in (name for node in assignments for name in sorted(_bound_names(node))):
         if name not in vars(module):
             try:
                 guessed[name] = value_for(name)
@@ -221,12 +218,3 @@ def _guess_variables(statements: list[ast.stmt], module: ModuleType) -> dict[str
                 continue
     vars(module).update(guessed)
     return guessed
-
-
-def _assigned_names(statements: list[ast.stmt]) -> Iterator[str]:
-    """Yield the variables that plain assignments among some statements store."""
-    for statement in statements:
-        if isinstance(statement, ast.Assign | ast.AnnAssign):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    yield node.id

@@ -12,6 +12,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from regraft.verify.definitions import Definition, definitions_by_name
+from regraft.verify.syntax import future_imports
 
 Codes = dict[tuple[int, str], CodeType]
 
@@ -34,12 +35,7 @@ def compile_definition(node: Definition, module: ModuleType) -> Codes:
 
     Raises SyntaxError or ValueError where the edited tree does not compile.
     """
-    body = syntax_tree(str(module.__file__)).body
-    future = [
-        entry
-        for entry in body
-        if isinstance(entry, ast.ImportFrom) and entry.module == "__future__"
-    ]
+    future = future_imports(syntax_tree(str(module.__file__)).body)
     code = compile(ast.Module([*future, node], []), str(module.__file__), "exec", dont_inherit=True)
     return dict(_inner_codes(code))
 

@@ -14,13 +14,13 @@ from types import ModuleType
 
 import torch
 
-from regraft.verify.bindings import bound_names
+from regraft.verify.bindings import bound_names, declared_names
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.edited_code import definition_node
 from regraft.verify.child.checks.operand_kinds import OperandKinds
 from regraft.verify.definitions import Definition
 from regraft.verify.sameness import are_equal_programs
-from regraft.verify.syntax import SCOPES
+from regraft.verify.syntax import parts_in_own_scope
 
 NUMERIC, TENSOR = ("was a number or tensor",), ("was a tensor",)
 NEITHER = "was of another type"
@@ -270,24 +270,10 @@ def _number(value: int) -> ast.expr:
 
 def _plain_locals(function: ast.FunctionDef) -> frozenset[str]:
     """Return the local variables and parameters of a function that no call in it can rebind."""
-    shared = {
-        name
-        for node in ast.walk(function)
-        if isinstance(node, ast.Global | ast.Nonlocal)
-        for name in node.names
-    }
     parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-    return frozenset(parameters | _stored_names(function.body)) - shared
-
-
-def _stored_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names that nodes store outside of functions, classes and comprehensions in
-    them."""
-    names, pending = set(), list(nodes)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        if not isinstance(node, SCOPES):
-            pending.extend(ast.iter_child_nodes(node))
-    return names
+    stored = {
+        node.id
+        for node in parts_in_own_scope(function.body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return frozenset(parameters | stored) - declared_names(ast.walk(function))
