@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from regraft.ops.plain import are_overridden, is_forward_mode
-from regraft.ops.variance import variance
+from regraft.ops.variance import reduced_axes, variance
 
 
 def standardize_along(
@@ -107,12 +107,8 @@ def _suits_batch_norm(x: torch.Tensor) -> bool:
 def _axes(x: torch.Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
     """Return dimensions of `x` in their order, counted from the front; None where `dims` are
     anything else than numbers of several different ones."""
-    if type(dims) not in (tuple, list) or len(dims) < 2:
-        return None
-    if any(type(axis) is not int or not -x.dim() <= axis < x.dim() for axis in dims):
-        return None
-    axes = tuple(sorted({axis % x.dim() for axis in dims}))
-    return axes if len(axes) == len(dims) else None
+    are_several = type(dims) in (tuple, list) and len(dims) > 1
+    return reduced_axes(x, dims) if are_several else None
 
 
 def _has_usual_strides(x: torch.Tensor) -> bool:

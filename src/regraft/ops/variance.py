@@ -73,9 +73,13 @@ def variance_implementation(
         or type(keepdim) is not bool
     ):
         return "reference"
-    count = _count(x, dim)
-    factor = _correction(unbiased, correction)
-    return "torch-native" if count is not None and count > factor else "reference"
+    axes = reduced_axes(x, dim)
+    if axes is None:
+        return "reference"
+    count = math.prod(x.shape[axis] for axis in axes)
+    # PyTorch has another operation for all elements together
+    is_supported = _correction(unbiased, correction) < count < x.numel()
+    return "torch-native" if is_supported else "reference"
 
 
 def standard_deviation(
@@ -125,10 +129,11 @@ def variance_and_mean(
     """Return `torch.var_mean(x, dim)`, with the options and the computation of `variance`."""
     if variance_implementation(x, dim, unbiased, correction, keepdim) != "torch-native":
         return variance_and_mean_reference(x, dim, unbiased, correction, keepdim)
-    mean = _mean(x, _sorted_axes(x, dim))
+    axes = _sorted_axes(x, dim)
+    mean = _mean(x, axes)
     if not bool(mean.isfinite().all()):
         return variance_and_mean_reference(x, dim, unbiased, correction, keepdim)
-    mean = mean if keepdim else mean.squeeze(_sorted_axes(x, dim))
+    mean = mean if keepdim else mean.squeeze(axes)
     factor = _correction(unbiased, correction)
     return _two_passes(x, dim, factor, keepdim, is_root=False), mean
 
@@ -183,18 +188,17 @@ def _suits_two_passes(x: torch.Tensor) -> bool:
     return can_read() and not is_batched(x)
 
 
-def _count(x: torch.Tensor, dim: Any) -> int | None:
-    """Return how many elements each variance is of; None where `dim` is no dimension of `x` and no
-    several ones, each of which is mentioned once, and where all elements are in one variance, for
-    which PyTorch has another operation."""
+def reduced_axes(x: torch.Tensor, dim: Any) -> tuple[int, ...] | None:
+    """Return the dimensions of `x` that an argument `dim` means, in their order, counted from the
+    front; None where it is anything else than numbers of dimensions, each of which is mentioned
+    once."""
     dims = (dim,) if type(dim) is int else dim
     if type(dims) not in (tuple, list, torch.Size) or not dims:
         return None
     if any(type(axis) is not int or not -x.dim() <= axis < x.dim() for axis in dims):
         return None
-    axes = {axis % x.dim() for axis in dims}
-    count = math.prod(x.shape[axis] for axis in axes)
-    return count if len(axes) == len(dims) and count < x.numel() else None
+    axes = sorted({axis % x.dim() for axis in dims})
+    return tuple(axes) if len(axes) == len(dims) else None
 
 
 def _correction(unbiased: Any, correction: Any) -> float:
