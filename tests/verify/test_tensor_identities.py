@@ -96,12 +96,12 @@ class Model(nn.Module):
 """
 
 
-def _equal(before: str, after: str) -> bool:
+def _equal(before: str, after: str, head: str = "def compute(x, y):\n") -> bool:
+    """Return whether two functions are equal for tensors that return the two expressions after the
+    same lines `head`."""
     module = ModuleType("example")
     vars(module).update(torch=torch, F=torch.nn.functional, math=math)
-    definitions = [
-        ast.parse(f"def compute(x, y):\n    return {text}\n").body[0] for text in (before, after)
-    ]
+    definitions = [ast.parse(f"{head}    return {text}\n").body[0] for text in (before, after)]
     old, new = (node for node in definitions if isinstance(node, ast.FunctionDef))
     return are_equal_for_tensors(module, old, module, new)
 
@@ -117,40 +117,17 @@ def test_other_expressions_are_not_equal(name: str) -> None:
 
 
 def test_a_local_variable_named_torch_is_no_module() -> None:
-    module = ModuleType("example")
-    vars(module).update(torch=torch)
-    old, new = (
-        ast.parse(f"def compute(x, torch):\n    return {text}\n").body[0]
-        for text in ("torch.exp(x)", "x.exp()")
-    )
-    assert isinstance(old, ast.FunctionDef)
-    assert isinstance(new, ast.FunctionDef)
-    assert not are_equal_for_tensors(module, old, module, new)
+    assert not _equal("torch.exp(x)", "x.exp()", "def compute(x, torch):\n")
 
 
 def test_a_local_import_named_torch_is_another_module() -> None:
-    module = ModuleType("example")
-    vars(module).update(torch=torch)
-    old, new = (
-        ast.parse(f"def compute(x):\n    import numpy as torch\n    return {text}\n").body[0]
-        for text in ("torch.exp(x)", "x.exp()")
-    )
-    assert isinstance(old, ast.FunctionDef)
-    assert isinstance(new, ast.FunctionDef)
-    assert not are_equal_for_tensors(module, old, module, new)
+    head = "def compute(x):\n    import numpy as torch\n"
+    assert not _equal("torch.exp(x)", "x.exp()", head)
 
 
 def test_a_residual_sum_is_no_sum_of_lists() -> None:
-    module = ModuleType("example")
-    vars(module).update(torch=torch)
-    body = "    residual = x\n    x = self.norm(x)\n    x = self.mix(x)\n    return "
-    old, new = (
-        ast.parse(f"def compute(self, x):\n{body}{text}\n").body[0]
-        for text in ("residual + x", "x + residual")
-    )
-    assert isinstance(old, ast.FunctionDef)
-    assert isinstance(new, ast.FunctionDef)
-    assert are_equal_for_tensors(module, old, module, new)
+    head = "def compute(self, x):\n    residual = x\n    x = self.norm(x)\n    x = self.mix(x)\n"
+    assert _equal("residual + x", "x + residual", head)
 
 
 def test_an_input_that_never_was_there_does_not_decide_a_sum_of_tensors(tmp_path: Path) -> None:

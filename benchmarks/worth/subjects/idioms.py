@@ -62,6 +62,29 @@ IMAGES = scaled(
 )
 IMAGES_SHAPE = "{batch} x {channels} x {side} x {side}"
 # a normalisation over DIMS by hand, whose variance is VARIANCE
+# a scan, of which one rule takes the slices before the loop, and another computes the states
+SCAN_TEXT = """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x):
+        decay, state = torch.sigmoid(self.gate(x)), torch.zeros_like(x[:, 0])
+        states = []
+        for t in range(x.shape[1]):
+            state = decay[:, t] * state + x[:, t]
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+def inputs(batch, length, width):
+    return (torch.randn(batch, length, width),)
+"""
 HAND_NORM_TEXT = """
 import torch
 from torch import nn
@@ -538,56 +561,14 @@ def inputs(batch, width, length, states):
         "idioms/linear-recurrence",
         STEPS_SHAPE,
         STEPS,
-        """
-import torch
-from torch import nn
-
-
-class Subject(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.gate = nn.Linear(width, width)
-
-    def forward(self, x):
-        decay, state = torch.sigmoid(self.gate(x)), torch.zeros_like(x[:, 0])
-        states = []
-        for t in range(x.shape[1]):
-            state = decay[:, t] * state + x[:, t]
-            states.append(state)
-        return torch.stack(states, 1)
-
-
-def inputs(batch, length, width):
-    return (torch.randn(batch, length, width),)
-""",
+        SCAN_TEXT,
         name="scan",
     ),
     Subject(
         "idioms/unbind-in-loop",
         STEPS_SHAPE,
         STEPS,
-        """
-import torch
-from torch import nn
-
-
-class Subject(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.gate = nn.Linear(width, width)
-
-    def forward(self, x):
-        decay, state = torch.sigmoid(self.gate(x)), torch.zeros_like(x[:, 0])
-        states = []
-        for t in range(x.shape[1]):
-            state = decay[:, t] * state + x[:, t]
-            states.append(state)
-        return torch.stack(states, 1)
-
-
-def inputs(batch, length, width):
-    return (torch.randn(batch, length, width),)
-""",
+        SCAN_TEXT,
         name="scan",
     ),
     Subject(

@@ -98,8 +98,10 @@ from regraft.report.formats import FORMATS
     "--verify/--no-verify",
     "prove",
     default=None,
-    help="With --fix: write only what running both versions proves, which is the default and needs"
-    " torch.",
+    help=(
+        "With --fix: write only what running both versions proves, which is the default and needs"
+        " torch."
+    ),
 )
 @click.option(
     "--unproven",

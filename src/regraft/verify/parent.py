@@ -84,8 +84,8 @@ def verify(
     before, with the same text, beside changes that are gone now; where these are all changed
     definitions, each is compared once more, briefly, and is "proved" where nothing differs.
     `watch` is called about twice a second with the definition that is run, or another word for what
-    is done.
-    Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
+    is done. Reproducers of differences are written below `.cache/regraft/reproducers` of the
+    current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
     compile, or an interpreter without torch. A crash, a hang or a model that cannot be built is a

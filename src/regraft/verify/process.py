@@ -143,14 +143,15 @@ def _wait(
         try:
             code = launcher.wait(min(0.5, max(0.01, deadline - time.monotonic())))
         except TimeoutError:
-            if watch is not None:
-                watch(last_step(folder))
             work = _processor_time(pid)
             sleeping_polls = sleeping_polls + 1 if _is_asleep(pid) else 0
-            if _hangs(last_step(folder), work, is_asleep=sleeping_polls >= _POLLS):
+            step = last_step(folder)
+            if watch is not None:
+                watch(step)
+            if _hangs(step, work, is_asleep=sleeping_polls >= _POLLS):
                 return "hang", _kill(launcher, pid)
             if time.monotonic() >= deadline:
-                is_hang = _hangs(last_step(folder), work, patience=0.1)
+                is_hang = _hangs(step, work, patience=0.1)
                 return "hang" if is_hang else "time limit", _kill(launcher, pid)
             continue
         except BaseException:
