@@ -25,7 +25,7 @@ from transformers.models.bert import modeling_bert
 
 from regraft.execution.nested import iterate_leaves, map_leaves
 from regraft.source.diff import _NEW_PATH
-from regraft.verify.child.trace import Tracer
+from regraft.verification.child.trace import Tracer
 
 ROUNDS = 5
 HEAD = "--- {}\n+++ {}\n@@ -1 +1 @@\n-a\n+b\n"

@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 from regraft.rules import load_rules, page_examples
-from regraft.verify.types import Terms
-from regraft.verify.verdict_cache import verify_with_cache
+from regraft.verification.types import Terms
+from regraft.verification.verdict_cache import verify_with_cache
 
 
 def main() -> int:

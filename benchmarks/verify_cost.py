@@ -37,7 +37,7 @@ class Scores(nn.Module):
 VERIFY_ALL = """
 import sys
 from pathlib import Path
-from regraft.verify import verify
+from regraft.verification import verify
 for path in map(Path, sys.argv[1:]):
     changed = path.read_bytes().replace(b"torch.softmax(self.dense(x), -1)", b"self.dense(x).softmax(-1)")
     (verdict,) = verify(path, changed{effort})

@@ -24,7 +24,7 @@ from regraft.scanning import (
     rewrite_file,
 )
 from regraft.source.text import SourceFile, parse
-from regraft.verify import Status, Verdict
+from regraft.verification import Status, Verdict
 
 HEAD = "import torch\nfrom torch import nn\nfrom transformers.activations import ACT2FN\n\n\n"
 SWISH = "class Swish(nn.Module):\n    def forward(self, x):\n        return nn.functional.silu(x)\n"

@@ -15,7 +15,7 @@ from regraft.fix import fix_with_home, proved_fix
 from regraft.rules import BUILT_IN, Rule, load_rule
 from regraft.scanning import CompiledRule, FileReport, check_source, compile_rules
 from regraft.source.text import SourceFile, parse
-from regraft.verify import Status, Verdict
+from regraft.verification import Status, Verdict
 
 BOTH = """
 

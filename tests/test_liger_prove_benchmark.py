@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regraft.verify import Verdict
+from regraft.verification import Verdict
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 CODE = """

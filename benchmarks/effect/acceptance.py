@@ -4,9 +4,10 @@ was asked for.
     python benchmarks/effect/acceptance.py                              # all, with 12 layers
     python benchmarks/effect/acceptance.py --rounds 6 --layers 2 encoder
 
-One thread, processor time, in pairs; `regraft.bench` says how. Every line says the median with its
-95% interval, the peak memory, and whether the whole interval is on the right side of what was asked
-for. The rewrites are verified first (`--no-verify` skips that). Exits with 1 where a line is not.
+One thread, processor time, in pairs; `regraft.benchmarking` says how. Every line says the median
+with its 95% interval, the peak memory, and whether the whole interval is on the right side of what
+was asked for. The rewrites are verified first (`--no-verify` skips that). Exits with 1 where a line
+is not.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import models
 import torch
 
-from regraft.bench import Options, bench, calls_of
+from regraft.benchmarking import Options, bench, calls_of
 from regraft.rules import load_rules
 from regraft.scanning import compile_rules
 

@@ -29,7 +29,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 import torch
 import transformers
 
-from regraft.bench import Goal, Options, Result, bench, calls_of
+from regraft.benchmarking import Goal, Options, Result, bench, calls_of
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, compile_rules
 

@@ -111,7 +111,7 @@ def model_variant(name: str, variant: str) -> tuple[Any, dict[str, Any]] | None:
     import targets
 
     import regraft
-    from regraft.bench.liger import liger_patched
+    from regraft.benchmarking.liger import liger_patched
 
     model, call = getattr(targets, name)()
     if variant.startswith("Regraft"):
@@ -124,7 +124,7 @@ def model_variant(name: str, variant: str) -> tuple[Any, dict[str, Any]] | None:
 
 def model_counts(record: Record) -> Iterator[tuple[str, Count | str]]:
     """Yield the variants of the models in both modes, each with its count, or why there is none."""
-    from regraft.bench.measure import step
+    from regraft.benchmarking.measure import step
 
     for name, variant in itertools.product(MODELS, VARIANTS):
         built = model_variant(name, variant)

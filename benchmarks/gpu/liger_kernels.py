@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.bench.measure import compare, is_decided
+from regraft.benchmarking.measure import compare, is_decided
 
 Function = Callable[..., torch.Tensor]
 DTYPES = (torch.float32, torch.bfloat16)

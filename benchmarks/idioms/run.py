@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.bench.measure import FEWEST, Step, compare, peak
+from regraft.benchmarking.measure import FEWEST, Step, compare, peak
 
 CPU = torch.device("cpu")
 Operation = Callable[[], Tensor]

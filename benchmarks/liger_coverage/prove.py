@@ -41,7 +41,7 @@ from run import RULES, Place, listed
 from regraft.fix import base_name, definition
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, Finding, check_file, compile_rules, rewrite_file
-from regraft.verify import Verdict, VerifyError, verify
+from regraft.verification import Verdict, VerifyError, verify
 
 # The module of `regraft.ops` whose forward and backward run a rule's kernel, where it is not named
 # like the rule.

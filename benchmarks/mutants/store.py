@@ -51,7 +51,7 @@ def pair_key(original: bytes, changed: bytes) -> str:
 def source_key(package: Path = PACKAGE) -> str:
     """Return a key of the verifier's version and source."""
     digest = hashlib.sha256(regraft.__version__.encode())
-    for path in sorted([*package.glob("verify/**/*.py"), *package.glob("ops/*.py")]):
+    for path in sorted([*package.glob("verification/**/*.py"), *package.glob("ops/*.py")]):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

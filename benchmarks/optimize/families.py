@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child import tree, weights
-from regraft.verify.child.drivers import bringup, config_shrinking, guessed_values, inputs
-from regraft.verify.child.session import build_seeded
+from regraft.verification.child import tree, weights
+from regraft.verification.child.drivers import bringup, config_shrinking, guessed_values, inputs
+from regraft.verification.child.session import build_seeded
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "proof199"))
 

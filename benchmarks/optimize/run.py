@@ -34,10 +34,10 @@ from families import NotBuilt, built, families, load
 
 import regraft
 from regraft.execution.compare import identical
-from regraft.verify.child import tree, weights
-from regraft.verify.child.compare import Largest
-from regraft.verify.child.judgement import judge
-from regraft.verify.child.replay import Outcome, Plan, Target, execute
+from regraft.verification.child import tree, weights
+from regraft.verification.child.compare import Largest
+from regraft.verification.child.judgement import judge
+from regraft.verification.child.replay import Outcome, Plan, Target, execute
 
 SECONDS = 60  # for one family
 PLAN = Plan(gradients=True)

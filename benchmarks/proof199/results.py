@@ -55,7 +55,7 @@ def key(original: bytes, changed: bytes) -> str:
     """What a result depends on: both texts, Regraft's version and the source of its verification
     and kernels."""
     digest = hashlib.sha256(regraft.__version__.encode())
-    for path in sorted([*PACKAGE.glob("verify/**/*.py"), *PACKAGE.glob("ops/*.py")]):
+    for path in sorted([*PACKAGE.glob("verification/**/*.py"), *PACKAGE.glob("ops/*.py")]):
         digest.update(path.read_bytes())
     for text in (original, changed):
         digest.update(b"\0" + hashlib.sha256(text).digest())

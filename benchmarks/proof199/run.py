@@ -44,7 +44,7 @@ from regraft.scanning import (
     compile_rules,
     rewrite_file,
 )
-from regraft.verify import Verdict, VerifyError, verify
+from regraft.verification import Verdict, VerifyError, verify
 
 STORE = environment.STORE / "results.jsonl"
 

@@ -28,8 +28,8 @@ import torch
 from rules import PACKS, lacking, leaves_of, modules, result_of, rounded, subjects_by_rule, versions
 from subjects import Subject
 
-from regraft.bench.affected import affected_lines
-from regraft.bench.timeline import Timeline
+from regraft.benchmarking.affected import affected_lines
+from regraft.benchmarking.timeline import Timeline
 from regraft.rules import load_rules
 from regraft.rules.worth import DECISIVE_SIZES, FASTER, worth_of
 from regraft.scanning import check_file, compile_rules

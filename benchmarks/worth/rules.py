@@ -40,9 +40,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from subjects import MODES, SIZES, Subject, subjects
 
-from regraft.bench import measure as measure_module
-from regraft.bench.measure import FEWEST, SLICE, Step, compare, peak
-from regraft.bench.run import machine
+from regraft.benchmarking import measure as measure_module
+from regraft.benchmarking.measure import FEWEST, SLICE, Step, compare, peak
+from regraft.benchmarking.run import machine
 from regraft.rules import load_rules
 from regraft.rules.requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
 from regraft.scanning.rules import are_tested
-from regraft.verify import Verdict
-from regraft.verify.definitions import definitions_by_name
+from regraft.verification import Verdict
+from regraft.verification.definitions import definitions_by_name
 
 # from a rewritten text, and the definitions that were proved before, to the verdicts
 Verify = Callable[[bytes, Collection[str]], tuple[Verdict, ...]]

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from regraft.bench import (  # noqa: E402
+from regraft.benchmarking import (  # noqa: E402
     Goal,
     Options,
     Result,
@@ -27,8 +27,8 @@ from regraft.bench import (  # noqa: E402
     bench,
     calls_of,
 )
-from regraft.bench.measure import Interval, Pair  # noqa: E402
-from regraft.bench.select import Choice, Worth  # noqa: E402
+from regraft.benchmarking.measure import Interval, Pair  # noqa: E402
+from regraft.benchmarking.select import Choice, Worth  # noqa: E402
 from regraft.cli.progress import Progress  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402

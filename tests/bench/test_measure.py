@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.bench.measure import (
+from regraft.benchmarking.measure import (
     FEWEST,
     LEVEL,
     BenchError,

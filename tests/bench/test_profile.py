@@ -16,15 +16,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from command_line import regraft  # noqa: E402
-from regraft.bench import calls_of, profile_as_text, profile_model  # noqa: E402
-from regraft.bench.expectation import (  # noqa: E402
+from regraft.benchmarking import calls_of, profile_as_text, profile_model  # noqa: E402
+from regraft.benchmarking.expectation import (  # noqa: E402
     Range,
     gain_of,
     opportunities,
     speed_of_whole,
 )
-from regraft.bench.measure import BenchError, peak, step  # noqa: E402
-from regraft.bench.profile import Profile, Row  # noqa: E402
+from regraft.benchmarking.measure import BenchError, peak, step  # noqa: E402
+from regraft.benchmarking.profile import Profile, Row  # noqa: E402
 from regraft.report import formats  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.rules.worth import Case, Worth  # noqa: E402
@@ -205,7 +205,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "targets.py").write_text(TARGETS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("regraft.bench.profiler.PROFILED_SECONDS", 0.2)
+    monkeypatch.setattr("regraft.benchmarking.profiler.PROFILED_SECONDS", 0.2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield tmp_path
@@ -309,7 +309,7 @@ def test_memory_that_cannot_be_watched_is_said_to_be_unknown(
     def fail(*_: object) -> None:
         raise RuntimeError("no modes here")
 
-    monkeypatch.setattr("regraft.bench.allocations.Allocations._add", fail)
+    monkeypatch.setattr("regraft.benchmarking.allocations.Allocations._add", fail)
     result = profile_of(model.Model(), torch.randn(64, 128), "inference")
     assert result.peak_bytes is None
     assert result.memory_note == "RuntimeError: no modes here"

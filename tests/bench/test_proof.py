@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from regraft.bench import Options, as_text, bench, calls_of  # noqa: E402
-from regraft.bench.proof import LARGEST_STEP, examination_of  # noqa: E402
-from regraft.bench.results import Results  # noqa: E402
+from regraft.benchmarking import Options, as_text, bench, calls_of  # noqa: E402
+from regraft.benchmarking.proof import LARGEST_STEP, examination_of  # noqa: E402
+from regraft.benchmarking.results import Results  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
 

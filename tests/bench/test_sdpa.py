@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers")
 
 from torch import nn  # noqa: E402
 
-from regraft.bench import Options, as_text, bench, calls_of  # noqa: E402
+from regraft.benchmarking import Options, as_text, bench, calls_of  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
 

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.bench.measure import Interval, Pair
-from regraft.bench.select import Goal, choose, limit
-from regraft.bench.variants import NONE, Rules
+from regraft.benchmarking.measure import Interval, Pair
+from regraft.benchmarking.select import Goal, choose, limit
+from regraft.benchmarking.variants import NONE, Rules
 
 
 class InventedMeter:

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.bench import Goal, Options, as_text, bench, calls_of  # noqa: E402
+from regraft.benchmarking import Goal, Options, as_text, bench, calls_of  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
 

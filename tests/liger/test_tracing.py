@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.ops import rms_norm  # noqa: E402
-from regraft.verify.child.trace import leave_kernels_out  # noqa: E402
+from regraft.verification.child.trace import leave_kernels_out  # noqa: E402
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from types import ModuleType
 import pytest
 
 from regraft.source.object_reference import load_source
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 
 from torch import nn
 
-from regraft.verify.child.drivers import builders, inference, instances, module_flags
-from regraft.verify.child.ledger import Ledger
+from regraft.verification.child.drivers import builders, inference, instances, module_flags
+from regraft.verification.child.ledger import Ledger
 
 SOURCE = """
 import torch

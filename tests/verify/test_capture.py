@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 STOPPED = """
 import time
-from regraft.verify.child.time_limit import limit_time
+from regraft.verification.child.time_limit import limit_time
 
 started = time.monotonic()
 try:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from regraft.source.object_reference import load_source
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 
 from torch import nn
 
-from regraft.verify.child import tree
-from regraft.verify.child.drivers import (
+from regraft.verification.child import tree
+from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
     configuration_objects,

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from verdicts import verdict_on
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 torch = pytest.importorskip("torch")
 
-from regraft.verify.child.checks.constants import Constants  # noqa: E402
-from regraft.verify.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
-from regraft.verify.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
-from regraft.verify.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
-from regraft.verify.child.modes import MODES  # noqa: E402
-from regraft.verify.child.tree import Call  # noqa: E402
+from regraft.verification.child.checks.constants import Constants  # noqa: E402
+from regraft.verification.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
+from regraft.verification.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
+from regraft.verification.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
+from regraft.verification.child.modes import MODES  # noqa: E402
+from regraft.verification.child.tree import Call  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
 

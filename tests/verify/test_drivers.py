@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 
 import torch
 from torch import nn
 
-from regraft.verify.changes import find_changes
-from regraft.verify.child import weights
-from regraft.verify.child.drivers import (
+from regraft.verification.changes import find_changes
+from regraft.verification.child import weights
+from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     config_variations,
@@ -33,9 +33,9 @@ from regraft.verify.child.drivers import (
     inputs,
     source_hints,
 )
-from regraft.verify.child.drivers.attempts import Attempt
-from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for
-from regraft.verify.child.replay import drop_traceback
+from regraft.verification.child.drivers.attempts import Attempt
+from regraft.verification.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for
+from regraft.verification.child.replay import drop_traceback
 
 
 def shapes(model: Any, **options: Any) -> Any:

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from verdicts import verdict_on  # noqa: E402
 
-from regraft.verify.child.checks.single_axes import single_axis_calls  # noqa: E402
-from regraft.verify.child.tree import Call, shapes  # noqa: E402
+from regraft.verification.child.checks.single_axes import single_axis_calls  # noqa: E402
+from regraft.verification.child.tree import Call, shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -11,20 +11,20 @@ from types import ModuleType
 import pytest
 
 from regraft.source.object_reference import load_source
-from regraft.verify import Verdict, verify
-from regraft.verify.changes import find_changes
+from regraft.verification import Verdict, verify
+from regraft.verification.changes import find_changes
 
 pytest.importorskip("torch")
 
 import torch
 
-from regraft.verify.child.checks import mutants
-from regraft.verify.child.checks.conditions import Conditions
-from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of
-from regraft.verify.child.checks.process_reads import reads_of_surroundings
-from regraft.verify.child.compare import Largest
-from regraft.verify.child.judge_process import Judge
-from regraft.verify.child.replay import Outcome
+from regraft.verification.child.checks import mutants
+from regraft.verification.child.checks.conditions import Conditions
+from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
+from regraft.verification.child.checks.process_reads import reads_of_surroundings
+from regraft.verification.child.compare import Largest
+from regraft.verification.child.judge_process import Judge
+from regraft.verification.child.replay import Outcome
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -58,13 +58,13 @@ UNDECIDED = {
 PATCHES = {
     "a method that the judge would use": "torch.Tensor.sub = lambda first, second: first * 0",
     "a function of the verifier": (
-        "import regraft.verify.child.compare as judge\njudge.close = lambda *_: True"
+        "import regraft.verification.child.compare as judge\njudge.close = lambda *_: True"
     ),
     "a function that the verifier shares": (
         "import regraft.execution.compare as judge\njudge.are_equal = lambda *_, **__: True"
     ),
     "a method of the verifier": (
-        "import regraft.verify.child.judge_process as own\n"
+        "import regraft.verification.child.judge_process as own\n"
         "own.Judge.__call__ = lambda *_, **__: None"
     ),
     "what reads the judge's answers": (

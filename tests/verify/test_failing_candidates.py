@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from regraft.verify import Verdict, verify
+from regraft.verification import Verdict, verify
 
 torch = pytest.importorskip("torch")
 
-from regraft.verify.child.checks import whole_models  # noqa: E402
-from regraft.verify.child.drivers.base import yield_until_error  # noqa: E402
-from regraft.verify.child.ledger import Ledger  # noqa: E402
+from regraft.verification.child.checks import whole_models  # noqa: E402
+from regraft.verification.child.drivers.base import yield_until_error  # noqa: E402
+from regraft.verification.child.ledger import Ledger  # noqa: E402
 
 NEVER = math.inf
 SOURCE = """

@@ -8,12 +8,12 @@ import pytest
 
 from regraft.rules import load_rules
 from regraft.scanning import check_file, compile_rules, rewrite_file
-from regraft.verify import verify
-from regraft.verify.types import ORDER
+from regraft.verification import verify
+from regraft.verification.types import ORDER
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.observe import first_reordered_pair
+from regraft.verification.child.observe import first_reordered_pair
 
 MLP = """
 from torch import nn

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.verify.child.drivers import (
+from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     config_variations,
@@ -20,10 +20,10 @@ from regraft.verify.child.drivers import (
     inputs,
     source_hints,
 )
-from regraft.verify.child.drivers.error_statements import statements_of_error
-from regraft.verify.child.drivers.inference import FunctionModule
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
-from regraft.verify.child.replay import drop_traceback
+from regraft.verification.child.drivers.error_statements import statements_of_error
+from regraft.verification.child.drivers.inference import FunctionModule
+from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
+from regraft.verification.child.replay import drop_traceback
 
 
 def calls(model: Any) -> Any:

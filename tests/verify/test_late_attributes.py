@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 
 from verdicts import verdict_on
 
-from regraft.verify import verify
-from regraft.verify.child.checks.attribute_stores import late_stores
+from regraft.verification import verify
+from regraft.verification.child.checks.attribute_stores import late_stores
 
 pytestmark = pytest.mark.usefixtures("here")
 

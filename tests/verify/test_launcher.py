@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from regraft.verify import launcher
-from regraft.verify.launcher import Launcher, launcher_for
+from regraft.verification import launcher
+from regraft.verification.launcher import Launcher, launcher_for
 
 
 def take(folder: Path, environment: dict[str, str]) -> Launcher:

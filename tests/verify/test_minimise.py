@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.verify.child import tree  # noqa: E402
-from regraft.verify.child.compare import Difference  # noqa: E402
-from regraft.verify.child.ledger import Ledger  # noqa: E402
-from regraft.verify.child.minimise import TRIES, minimise_call  # noqa: E402
-from regraft.verify.child.tree import Call  # noqa: E402
+from regraft.verification.child import tree  # noqa: E402
+from regraft.verification.child.compare import Difference  # noqa: E402
+from regraft.verification.child.ledger import Ledger  # noqa: E402
+from regraft.verification.child.minimise import TRIES, minimise_call  # noqa: E402
+from regraft.verification.child.tree import Call  # noqa: E402
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from mutations.hugging_face import FILES as HUGGING_FACE
 from mutations.mutation import Mutation, rounds
 from mutations.tables import FILES
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 HERE = Path(__file__).parent / "mutations"

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 
 from verdicts import verdict_on
 
-from regraft.verify.child.drivers.config_variations import opposite_values
-from regraft.verify.child.drivers.opposite_numbers import opposite_numbers
+from regraft.verification.child.drivers.config_variations import opposite_values
+from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from verdicts import verdict_on
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 
 import torch
 
-from regraft.verify.child.alterations import ALTERATIONS, HALF, ZERO
-from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.checks.masks import added_mask_calls, biased_calls
-from regraft.verify.child.checks.repeated_calls import Generating, InTurn
-from regraft.verify.child.checks.sizes import is_affordable, resize_dimensions, resized_calls
-from regraft.verify.child.drivers.config_variations import second_values
-from regraft.verify.child.tree import Call
-from regraft.verify.child.weights import change_parameters
+from regraft.verification.child.alterations import ALTERATIONS, HALF, ZERO
+from regraft.verification.child.checks.constants import Constants
+from regraft.verification.child.checks.masks import added_mask_calls, biased_calls
+from regraft.verification.child.checks.repeated_calls import Generating, InTurn
+from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions, resized_calls
+from regraft.verification.child.drivers.config_variations import second_values
+from regraft.verification.child.tree import Call
+from regraft.verification.child.weights import change_parameters
 
 pytestmark = pytest.mark.usefixtures("here")
 

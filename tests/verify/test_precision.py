@@ -8,11 +8,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from regraft.verify.child.call_comparison import farther_outcome
-from regraft.verify.child.compare import Largest
-from regraft.verify.child.judgement import judge
-from regraft.verify.child.precision import FEWEST, differing_halves, mean_errors
-from regraft.verify.child.replay import Outcome
+from regraft.verification.child.call_comparison import farther_outcome
+from regraft.verification.child.compare import Largest
+from regraft.verification.child.judgement import judge
+from regraft.verification.child.precision import FEWEST, differing_halves, mean_errors
+from regraft.verification.child.replay import Outcome
 
 EXACT = torch.linspace(1.0, 2.0, FEWEST, dtype=torch.float64)
 

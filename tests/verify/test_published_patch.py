@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 UNIT = "class DPTPreActResidualLayer(nn.Module):"

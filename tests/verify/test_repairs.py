@@ -14,17 +14,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import config_repairs, config_shrinking, input_repairs
-from regraft.verify.child.drivers.attempts import Attempt
-from regraft.verify.child.drivers.field_tables import BACKBONE
-from regraft.verify.child.drivers.input_fixers import InputProblem
-from regraft.verify.child.drivers.repair_table import ANY_ERROR, Repair, changes
-from regraft.verify.child.drivers.size_fixers import (
+from regraft.verification.child.drivers import config_repairs, config_shrinking, input_repairs
+from regraft.verification.child.drivers.attempts import Attempt
+from regraft.verification.child.drivers.field_tables import BACKBONE
+from regraft.verification.child.drivers.input_fixers import InputProblem
+from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
+from regraft.verification.child.drivers.size_fixers import (
     SIZE_MISMATCHES,
     ConfigProblem,
 )
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot
-from regraft.verify.child.replay import drop_traceback
+from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Slot
+from regraft.verification.child.replay import drop_traceback
 
 
 def position_embeddings(error: Any) -> None:

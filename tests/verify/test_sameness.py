@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from regraft.verify import verify
-from regraft.verify.sameness import equal_definitions
-from regraft.verify.types import Contract
+from regraft.verification import verify
+from regraft.verification.sameness import equal_definitions
+from regraft.verification.types import Contract
 
 EQUAL_PROGRAMS = {
     "a local variable renamed": (

@@ -10,7 +10,12 @@ pytest.importorskip("torch")
 
 from verdicts import verdict_on
 
-from regraft.verify.child.script_import import Script, failing_statement, load_script, script_of
+from regraft.verification.child.script_import import (
+    Script,
+    failing_statement,
+    load_script,
+    script_of,
+)
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.verify import Verdict, verify
+from regraft.verification import Verdict, verify
 
 pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify import Verdict, verify
+from regraft.verification import Verdict, verify
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.verify import verify
-from regraft.verify.child.modes import (
+from regraft.verification import verify
+from regraft.verification.child.modes import (
     SWITCHED,
     switched_submodules,
     with_switched_submodules,

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from regraft.cli import main
 from regraft.report.certificate import certificate
-from regraft.verify import Verdict, verify
-from regraft.verify.transform_uses import uses_of
-from regraft.verify.types import Terms
-from regraft.verify.verdict_cache import verify_with_cache
+from regraft.verification import Verdict, verify
+from regraft.verification.transform_uses import uses_of
+from regraft.verification.types import Terms
+from regraft.verification.verdict_cache import verify_with_cache
 
 pytest.importorskip("torch")
 

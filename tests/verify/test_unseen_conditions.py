@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from verdicts import verdict_on
 
-from regraft.verify.child.checks.deciding_parameters import deciding_parameters
+from regraft.verification.child.checks.deciding_parameters import deciding_parameters
 
 pytestmark = pytest.mark.usefixtures("here")
 

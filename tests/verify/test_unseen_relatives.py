@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verify import Verdict, verify
-from regraft.verify.changes import find_changes
+from regraft.verification import Verdict, verify
+from regraft.verification.changes import find_changes
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regraft.verify import Verdict, verify
+from regraft.verification import Verdict, verify
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -481,7 +481,7 @@ def test_no_part_stands_in_for_the_builder_of_an_edit(tmp_path: Path) -> None:
 
 
 def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
-    from regraft.verify.child.distributions import (
+    from regraft.verification.child.distributions import (
         SUSPICION,
         describe_confirmed_difference,
         find_suspect,

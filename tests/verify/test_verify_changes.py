@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from regraft.verify import verify
-from regraft.verify.changes import find_changes
-from regraft.verify.module_level import have_equal_surroundings
+from regraft.verification import verify
+from regraft.verification.changes import find_changes
+from regraft.verification.module_level import have_equal_surroundings
 
 SOURCE = b"""import os
 

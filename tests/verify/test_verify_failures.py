@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
-from regraft.verify import VerifyError, parent, verify
-from regraft.verify.process import Exit, _hangs, _is_asleep, _processor_time
-from regraft.verify.types import INTERNAL
+from regraft.verification import VerifyError, parent, verify
+from regraft.verification.process import Exit, _hangs, _is_asleep, _processor_time
+from regraft.verification.types import INTERNAL
 
 pytest.importorskip("torch")
 ROOT = "return self.weight * wide.to(x.dtype)"
@@ -76,7 +76,7 @@ def test_nothing_changed(project: Any) -> None:
 
 
 def test_parent_does_not_import_torch() -> None:
-    code = "import sys, regraft.verify; sys.exit('torch' in sys.modules)"
+    code = "import sys, regraft.verification; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -154,8 +154,8 @@ def test_original_that_does_not_import_is_unproven(project: Any) -> None:
 
 
 def test_hang_is_refuted_within_the_limit(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regraft.verify.process.HANG_SECONDS", 2.0)
-    monkeypatch.setattr("regraft.verify.process.HANG_FACTOR", 2.0)
+    monkeypatch.setattr("regraft.verification.process.HANG_SECONDS", 2.0)
+    monkeypatch.setattr("regraft.verification.process.HANG_FACTOR", 2.0)
     started = time.monotonic()
     verdict = verdict_on(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
     assert verdict.status == "refuted"
@@ -223,8 +223,8 @@ def test_text_that_parses_but_does_not_compile(project: Any, side: str) -> None:
 
 
 def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path: Path) -> None:
-    from regraft.verify.parent import _Job
-    from regraft.verify.types import Terms
+    from regraft.verification.parent import _Job
+    from regraft.verification.types import Terms
 
     root = Path(tmp_path.anchor)
     for original in (root / "regraft_test_model.py", root / "regraft_test" / "model.py"):
@@ -264,7 +264,7 @@ def test_interpreter_without_torch(project: Any) -> None:
 def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
     project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regraft.verify import launcher
+    from regraft.verification import launcher
 
     # this package as if it were installed: a broken package of the same environment is its
     # neighbour
@@ -277,7 +277,7 @@ def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
 
 
 def test_interpreter_that_is_too_old(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regraft.verify import launcher
+    from regraft.verification import launcher
 
     start = launcher._START.replace(str(launcher.OLDEST), "(9, 0)")
     monkeypatch.setattr(launcher, "_START", start)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regraft.rules import load_rules, page_examples
-from regraft.verify import Verdict, verify
+from regraft.verification import Verdict, verify
 
 pytest.importorskip("torch")
 

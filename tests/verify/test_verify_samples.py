@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, WRONG, rewritten
 
-from regraft.verify import to_json, verify
+from regraft.verification import to_json, verify
 
 pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import Rule
 from regraft.scanning import apply_patches, check_file, choose, compile_rules, rewrite_file
-from regraft.verify import verify
+from regraft.verification import verify
 
 pytest.importorskip("torch")
 

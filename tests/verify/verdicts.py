@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regraft.verify import Verdict, verify
+from regraft.verification import Verdict, verify
 
 
 def verdict_on(folder: Path, text: str, before: str, after: str) -> Verdict:

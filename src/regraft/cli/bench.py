@@ -145,7 +145,7 @@ def bench_command(
     rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
     stop_for_problems(problems)
     model, calls = load_subject(bench_module, target, threads)
-    from regraft.verify import VerifyError
+    from regraft.verification import VerifyError
 
     try:
         with Progress() as progress:

@@ -32,8 +32,8 @@ def driver_command(file: Path, class_name: str, out: Path | None, python: str) -
     What Regraft guessed is filled in, what it could not guess is marked with TODO. Exits with 0
     when the driver is written, 2 when FILE does not import or the driver's file exists already.
     """
-    from regraft.verify.driver_file import driver_for
-    from regraft.verify.types import VerifyError
+    from regraft.verification.driver_file import driver_for
+    from regraft.verification.types import VerifyError
 
     target = out or Path(f"{file.stem}_driver.py")
     if target.exists():

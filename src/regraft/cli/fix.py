@@ -205,7 +205,7 @@ class Rewriter:
         from regraft.fix import fix_with_home, proved_fix
         from regraft.scanning import check_source
         from regraft.scanning.rules import are_tested
-        from regraft.verify.types import Terms
+        from regraft.verification.types import Terms
 
         assert report.source is not None
         policy, rules = self.policy, self.rules

@@ -124,7 +124,7 @@ def _loss_words(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the words of `--keep`, each once; raise BadParameter for an unknown word."""
-    from regraft.verify.types import LOSSES
+    from regraft.verification.types import LOSSES
 
     words = tuple(dict.fromkeys(word for text in value for word in split_words(text)))
     for word in words:

@@ -11,8 +11,8 @@ from regraft.cli.progress import Progress
 from regraft.cli.shared import paint, stop
 
 if TYPE_CHECKING:
-    from regraft.verify import Verdict
-    from regraft.verify.types import Terms
+    from regraft.verification import Verdict
+    from regraft.verification.types import Terms
 
 
 def verdicts_of(
@@ -27,8 +27,8 @@ def verdicts_of(
     """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
     error. Meanwhile stderr says which definition is run."""
     from regraft.source.cache_key import cache_directory
-    from regraft.verify import VerifyError
-    from regraft.verify.verdict_cache import verify_with_cache
+    from regraft.verification import VerifyError
+    from regraft.verification.verdict_cache import verify_with_cache
 
     root = cache_directory() if cached else None
     try:

@@ -40,8 +40,8 @@ from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
-    from regraft.verify import Verdict
-    from regraft.verify.types import Contract, Effort
+    from regraft.verification import Verdict
+    from regraft.verification.types import Contract, Effort
 
 
 @click.command("verify")
@@ -239,7 +239,7 @@ def _verdicts(
 
     driver  that of the settings for the file, where it stands in for another one
     """
-    from regraft.verify.types import Terms
+    from regraft.verification.types import Terms
 
     def choose(name: str, default: Any) -> Any:
         return getattr(options, name) if is_stated(name) else default
@@ -275,7 +275,7 @@ def _versions_after(diff: Path) -> dict[Path, bytes]:
 def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> None:
     """Print the verdicts in the output format `form`: json, markdown or text."""
     if form == "json":
-        from regraft.verify import to_json
+        from regraft.verification import to_json
 
         click.echo(json.dumps(to_json(verdicts), indent=1))
     elif form == "markdown":

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path[:] = dict.fromkeys([*sys.path, *{path!r}])
 
-from regraft.verify.child.drivers.living_model import load_model
+from regraft.verification.child.drivers.living_model import load_model
 
 
 def driver(module):

@@ -162,8 +162,8 @@ class ModelFile:
         """Return the function that verifies a rewritten text of the file, or takes the verdict from
         the cache. `tested` as in `Terms.by_rules`."""
         from regraft.source.cache_key import cache_directory
-        from regraft.verify.types import Terms
-        from regraft.verify.verdict_cache import verify_with_cache
+        from regraft.verification.types import Terms
+        from regraft.verification.verdict_cache import verify_with_cache
 
         terms, driver = Terms().for_rules(tested=tested), None
         if settings.example is not None:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from regraft import __version__
-from regraft.verify import Verdict
+from regraft.verification import Verdict
 
 _MAX_LABELS = 8  # number of labels of one kind that are shown
 

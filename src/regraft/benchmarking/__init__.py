@@ -1,0 +1,33 @@
+"""Benchmarks of rules on this machine: paired timings, peak memory, and the choice of the rules
+that pay."""
+
+from regraft.benchmarking.measure import FEWEST, BenchError
+from regraft.benchmarking.profile import Profile, profile_model
+from regraft.benchmarking.profile_table import as_json as profile_as_json
+from regraft.benchmarking.profile_table import as_text as profile_as_text
+from regraft.benchmarking.run import Observer, Options, Result, Row, bench, calls_of, lock_of
+from regraft.benchmarking.select import Goal, limit
+from regraft.benchmarking.table import Table, as_json, as_text, closing, heading
+
+__all__ = [
+    "FEWEST",
+    "BenchError",
+    "Goal",
+    "Observer",
+    "Options",
+    "Profile",
+    "Result",
+    "Row",
+    "Table",
+    "as_json",
+    "as_text",
+    "bench",
+    "calls_of",
+    "closing",
+    "heading",
+    "limit",
+    "lock_of",
+    "profile_as_json",
+    "profile_as_text",
+    "profile_model",
+]

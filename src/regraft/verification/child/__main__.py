@@ -1,0 +1,173 @@
+"""Entry of the launcher and of the children that it forks: `python -m regraft.verification.child`.
+
+Standard input takes a request for a child on each line, as JSON: its folder, working folder,
+environment, memory limit in bytes, and modules to import before it starts. Standard output answers
+with the child's process id, and with its exit status once it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from regraft.verification.descendants import MARK, adopt_orphans, end_descendants
+from regraft.verification.types import INTERNAL
+
+_FORKS = sys.platform == "linux"  # elsewhere libraries may not be used after a fork
+_IDLE_SECONDS = 60.0
+
+
+def main() -> None:
+    """Fork a child for each request on standard input until standard input is closed or brings
+    nothing for `_IDLE_SECONDS`. Write the child's process id, then after its end its exit status,
+    and end the processes that the child started and orphaned.
+
+    Where the system cannot fork, answer the first request in this process, which then ends.
+    """
+    adopt_orphans()
+    requests, answers = _take_standard_streams()
+    while _comes_soon(requests) and (line := requests.readline()):
+        request = json.loads(line)
+        _import(request["imports"])
+        gc.freeze()  # else every child visits, and thereby copies, all that was imported
+        pid = os.fork() if _FORKS else 0
+        if pid == 0:
+            if not _FORKS:
+                _report(answers, os.getpid())
+            os.close(answers)
+            _become_child(request, requests)
+        _report(answers, pid)
+        status = os.waitpid(pid, 0)[1]
+        end_descendants(os.getpid())  # orphans of the child are this process's children
+        _report(answers, os.waitstatus_to_exitcode(status))
+
+
+def _take_standard_streams() -> tuple[IO[bytes], int]:
+    """Return the stream of requests and the file descriptor for answers, both duplicates. Replace
+    standard input by an empty file and standard output by standard error for the rest of this
+    process, so that no further code reads or writes there."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _import(modules: list[str]) -> None:
+    """Import modules that do not depend on the code under test, and nothing from the working
+    folder.
+
+    A module that fails to import is skipped silently: a child that needs it imports it again, and
+    fails for the same reason.
+    """
+    path = sys.path[:]
+    sys.path[:] = [folder for folder in path if folder]
+    for module in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    sys.path[:] = path
+
+
+def _comes_soon(requests: IO[bytes]) -> bool:
+    """Return whether `requests` becomes readable within `_IDLE_SECONDS`, if only by its end; True
+    without a wait where the system cannot fork."""
+    return not _FORKS or bool(select.select([requests], [], [], _IDLE_SECONDS)[0])
+
+
+def _report(answers: int, number: int) -> None:
+    """Write a number on a line to the file descriptor `answers`; do nothing where the parent that
+    reads it has ended."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(answers, f"{number}\n".encode())
+
+
+def _become_child(request: dict[str, Any], requests: IO[bytes]) -> NoReturn:
+    """Turn this process into the child of a request, answer the request, and end the process with
+    the status of `_answer`, without running exit handlers.
+
+    The process gets a session of its own where it may fork, the request's working folder,
+    environment and memory limit, and appends its output to the files `stdout` and `stderr` of the
+    request's folder. It is killed as soon as its parent ends.
+    """
+    if _FORKS:
+        os.setsid()
+    folder = Path(request["folder"])
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.chdir(request["working folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    threading.Thread(target=_follow_parent, args=(requests.fileno(),), daemon=True).start()
+    if request["memory limit"] is not None:
+        _limit_memory(request["memory limit"])
+    adopt_orphans()
+    status = _answer(folder)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    end_descendants(os.getpid())
+    os._exit(status)  # threads and exit handlers of model code may not hold us up
+
+
+def _follow_parent(requests: int) -> None:
+    """Wait until the stream `requests` (a file descriptor) is closed, which only the end of the
+    parent does while a child runs; then end all processes that this process has started, and kill
+    this process with its group. Never returns."""
+    os.read(requests, 1)
+    try:
+        end_descendants(os.getpid(), os.environ.get(MARK, ""))
+    finally:
+        if hasattr(os, "killpg"):
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        os._exit(1)
+
+
+def _answer(folder: Path) -> int:
+    """Answer `request.json` in `folder` by writing `result.json` there; return the exit status of
+    this process: 0, or INTERNAL where the verifier itself raises, whose traceback is printed.
+
+    A request with the key "class" is described, any other request is verified. Without torch the
+    result is the fatal error "torch", with status 0.
+    """
+    request: dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    if importlib.util.find_spec("torch") is None:
+        (folder / "result.json").write_text(
+            json.dumps({"fatal": {"what": "torch"}}), encoding="utf-8"
+        )
+        return 0
+    try:
+        if "class" in request:
+            from regraft.verification.child.describe import describe
+
+            describe(folder, request)
+        else:
+            from regraft.verification.child.run import run
+
+            run(folder, request)
+    except Exception:  # noqa: BLE001 - errors of models are caught where models run; this is a failure of ours
+        traceback.print_exc()
+        return INTERNAL
+    return 0
+
+
+def _limit_memory(limit: int) -> None:
+    """Limit the address space of this process to `limit` bytes; do nothing on a system without such
+    limits."""
+    try:
+        import resource
+    except ImportError:  # no such limits on this platform
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+if __name__ == "__main__":
+    main()

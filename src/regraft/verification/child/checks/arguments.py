@@ -1,0 +1,182 @@
+"""Make calls with other plain arguments: flags, numbers and parameters that have a default."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
+from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
+from regraft.verification.child.replay import Plan, Target, execute
+from regraft.verification.child.tree import Call
+
+_LIMIT = 10  # the most calls, or rates, that are made of one call
+_OPPOSITES = 6  # the most calls with a negative number, or zero
+_AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
+_RATE = re.compile(r"drop|^p$")
+
+
+def varied_argument_calls(
+    call: Call, function: Any, flags: frozenset[str] | None = None
+) -> Iterator[Call]:
+    """Yield copies of a call in each of which another value stands for one of its plain arguments,
+    defaults included, at most `_LIMIT` copies, labelled "NAME=VALUE"; the original may refuse them.
+    Yield nothing where the arguments do not fit `function`.
+
+    Integers become odd and even, so that a size that has to be divided leaves a remainder; sizes by
+    axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay; with
+    `flags` only boolean arguments of these names change.
+    """
+    bound = bound_arguments(call, function)
+    if bound is None:
+        return
+    signature, passed_names = bound.signature, set(bound.arguments)
+    bound.apply_defaults()
+    variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    value_by_name = {
+        name: value
+        for name, value in bound.arguments.items()
+        if signature.parameters[name].kind not in variadic_kinds
+        and not (name in CHANCE_FIELDS or "training" in name)  # those of chance: `rates_around`
+        if flags is None or (name in flags and isinstance(value, bool))
+    }
+    pairs = [
+        (name, alternative)
+        for name, value in value_by_name.items()
+        for alternative in _alternatives(value, name in passed_names)
+    ]
+    for name, alternative in pairs[:_LIMIT]:
+        yield replace(
+            with_argument(call, signature, name, alternative),
+            label=f"{name}={alternative!r}",
+            beyond="arguments",
+        )
+
+
+def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
+    """Yield a call with each of its plain numbers, defaults included, negative or zero, at most
+    `_OPPOSITES` calls; the original may refuse them. Yield nothing where the arguments do not
+    fit."""
+    bound = bound_arguments(call, function)
+    if bound is None:
+        return
+    bound.apply_defaults()
+    pairs = (
+        (name, number)
+        for name, value in bound.arguments.items()
+        for number in opposite_numbers(name, value)
+    )
+    for name, number in itertools.islice(pairs, _OPPOSITES):
+        yield replace(
+            with_argument(call, bound.signature, name, number),
+            label=f"{name}={number!r}",
+            beyond="arguments",
+        )
+
+
+def rated_calls(call: Call, target: Target) -> Iterator[Call]:
+    """Yield a call with the rate 0.25 for each numeric argument from 0 to below 1, defaults
+    included, whose name is that of a dropout rate (contains "drop" or is "p"), where the original
+    then runs and draws nothing.
+
+    In evaluation callers often pass a rate of zero, which hides a function that drops by itself.
+    """
+    bound = bound_arguments(call, target.callable)
+    if bound is None:
+        return
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        if type(value) in (int, float) and 0 <= value < 1 and _RATE.search(name):
+            rated_call = with_argument(call, bound.signature, name, 0.25)
+            outcome = execute(target, rated_call, Plan(gradients=False))
+            if outcome.error is None and not outcome.drew:
+                yield replace(rated_call, label=f"{name}=0.25", beyond="arguments")
+
+
+def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
+    """Yield a call with dropout rates around each of `values` between 0 and 1 and around its
+    complement.
+
+    The rates, at most `_LIMIT` and below 1, are a tenth below and above; each is tried for every
+    argument, defaults included, whose name contains "drop" or is "p". Unlike those of other makers,
+    the calls are not marked as `beyond`.
+    """
+    bound = bound_arguments(call, function)
+    if bound is None:
+        return
+    bound.apply_defaults()
+    names = [
+        name
+        for name, value in bound.arguments.items()
+        if type(value) in (int, float) and _RATE.search(name)
+    ]
+    centres = [centre for value in values if 0 < value < 1 for centre in (value, 1 - value)]
+    rates = [rate for centre in centres for rate in (0.9 * centre, 1.1 * centre) if rate < 1][
+        :_LIMIT
+    ]
+    for name in names:
+        for rate in rates:
+            yield replace(
+                with_argument(call, bound.signature, name, rate), label=f"{name}={rate:.3g}"
+            )
+
+
+def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
+    """Return values to replace an argument, () where it is neither a number, a flag nor sizes by
+    axis; an integer above 2 that the call passes (`is_passed`) may also become smaller by 1."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, float):
+        return (value / 2,) if value else (0.5,)
+    if isinstance(value, int):
+        smaller = (value - 1,) if is_passed and value > 2 else ()
+        return (value + 1, *smaller, *((2 * value + 1,) if value > 1 else ()))
+    if (
+        isinstance(value, tuple | list)
+        and 1 < len(value) <= _AXES
+        and all(type(size) is int for size in value)
+    ):
+        return _unequal_sizes(value)
+    return ()
+
+
+def _unequal_sizes(sizes: tuple[int, ...] | list[int]) -> tuple[Any, ...]:
+    """Return copies of the sizes by axis, each with another axis replaced by 1, which divides every
+    length, or by 2 where it is 1."""
+    variants = (
+        [*sizes[:axis], 2 if size == 1 else 1, *sizes[axis + 1 :]]
+        for axis, size in enumerate(sizes)
+    )
+    return tuple(type(sizes)(variant) for variant in variants)
+
+
+def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
+    """Return the arguments of a call bound to the parameters of a function or module; None where
+    they do not fit."""
+    try:
+        return signature_of(function).bind(*call.args, **call.kwargs)
+    except (TypeError, ValueError):
+        return None
+
+
+def signature_of(function: Any) -> inspect.Signature:
+    """Return the signature of the object's `signed`, the method that a wrapping module calls, else
+    of its `forward`, else of the object itself.
+
+    Raises TypeError or ValueError where there is none.
+    """
+    return inspect.signature(getattr(function, "signed", getattr(function, "forward", function)))
+
+
+def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:
+    """Return a copy of a call with `value` for one parameter; a positional argument stays
+    positional, an absent argument is added as a keyword. Raises ValueError where the signature
+    lacks the name."""
+    position = list(signature.parameters).index(name)
+    if position < len(call.args):
+        return replace(call, args=(*call.args[:position], value, *call.args[position + 1 :]))
+    return replace(call, kwargs={**call.kwargs, name: value})

@@ -1,0 +1,144 @@
+"""Make calls with another value in a plain attribute of the module: a temperature, a scale, a
+switch."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
+from regraft.verification.child.tree import Call
+
+ATTRIBUTES = "attributes"
+# attributes that modes, rates or the module itself set
+_SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")
+_OF_CLASS = object()  # stands for an attribute that a module does not have itself
+LABEL = re.compile(r"self\.(\w+) = (.*)")
+# the functions that labels assign, by their names
+_FUNCTIONS = {"torch.tanh": torch.tanh}
+_FUNCTION_TYPES = (FunctionType, BuiltinFunctionType)
+
+
+def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
+    """Return the names of the attributes of `self` that are among some expressions."""
+    return frozenset(
+        node.attr
+        for node in expressions
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+def attribute_calls(
+    call: Call, module: Any, names: frozenset[str], *, opposites: bool = False
+) -> Iterator[Call]:
+    """Yield a call for each attribute in `names`, sorted, that the module itself has as a float or
+    a boolean, labelled with the assignment of another value: `self.scale = 0.75`. Nothing for None.
+    `set_labelled_attribute` makes the assignment when the call runs. With `opposites` the values
+    are the opposites of floats, and zero.
+
+    Private names, `p`, and names with "training" or "drop" are left out.
+    """
+    for name in sorted(names):
+        value: Any = vars(module).get(name) if module is not None else None
+        if not is_varied_attribute(name, module):
+            continue
+        new_values = opposite_numbers(name, value) if opposites else (other_value(value),)
+        for new_value in new_values:
+            yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
+
+
+def other_value(value: bool | float) -> bool | float:
+    """Return the opposite of a switch, or half of a factor plus 0.25 (0.5 for 0.5)."""
+    return (not value) if isinstance(value, bool) else 0.5 * value + 0.25
+
+
+def is_varied_attribute(name: str, module: Any) -> bool:
+    """Return whether `attribute_calls` gives an attribute of a module another value: the module
+    itself has it as a float or boolean, and its name is not excluded. False for None."""
+    value = vars(module).get(name) if module is not None else None
+    return isinstance(value, float | bool) and not _SET_OTHERWISE.search(name)
+
+
+def is_settable(modules: tuple[Any, ...], label: str) -> bool:
+    """Return whether `label` is an assignment "self.NAME = VALUE", and all of some modules have
+    that attribute as a plain value (number, boolean or string), of their own or of their class, or
+    as a function of their own where the label assigns one."""
+    assignment = LABEL.fullmatch(label)
+    if assignment is None:
+        return False
+    if assignment[2] in _FUNCTIONS:
+        values = [vars(module).get(assignment[1]) for module in modules]
+        return all(isinstance(value, _FUNCTION_TYPES) for value in values)
+    return all(
+        isinstance(inspect.getattr_static(module, assignment[1], None), bool | int | float | str)
+        for module in modules
+    )
+
+
+def tested_attributes(expressions: Iterable[ast.expr], tests: Iterable[ast.expr]) -> frozenset[str]:
+    """Return the names of the attributes of `self` that are both among some expressions and in the
+    tests of branches."""
+    parts = (part for test in tests for part in ast.walk(test) if isinstance(part, ast.expr))
+    return read_attributes(expressions) & read_attributes(parts)
+
+
+def function_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
+    """Yield a call for each attribute in `names`, sorted, that the module itself has as a function,
+    labelled with the assignment of another function: `self.act_fn = torch.tanh`. Nothing for
+    None."""
+    for name in sorted(names):
+        value = vars(module).get(name) if module is not None else None
+        if isinstance(value, _FUNCTION_TYPES):
+            for text, function in _FUNCTIONS.items():
+                if value is not function:
+                    yield replace(call, label=f"self.{name} = {text}", beyond=ATTRIBUTES)
+
+
+@contextmanager
+def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[None]:
+    """Set the attribute that a label names on some modules, which `is_settable` accepts, in the
+    body; at its end restore the old values, and delete the attribute from modules that had it from
+    their class."""
+    assignment = LABEL.fullmatch(label)
+    assert assignment is not None
+    old_values = [vars(module).get(assignment[1], _OF_CLASS) for module in modules]
+    new_value = _FUNCTIONS.get(assignment[2]) or ast.literal_eval(assignment[2])
+    try:
+        for module in modules:
+            setattr(module, assignment[1], new_value)
+        yield
+    finally:
+        for module, value in zip(modules, old_values, strict=True):
+            if value is _OF_CLASS:
+                delattr(module, assignment[1])
+            else:
+                setattr(module, assignment[1], value)
+
+
+@contextmanager
+def watched_reads(module: Any) -> Iterator[set[str]]:
+    """Yield a set to which the names of the attributes are added that anything reads from a module
+    in the body, where the module has a subclass of its class."""
+    cls: Any = type(module)
+    names: set[str] = set()
+
+    def read(instance: Any, name: str) -> Any:
+        """Return an attribute of the module, and note its name."""
+        names.add(name)
+        return cls.__getattribute__(instance, name)
+
+    module.__class__ = type(cls.__name__, (cls,), {"__getattribute__": read})
+    try:
+        yield names
+    finally:
+        module.__class__ = cls

@@ -1,0 +1,120 @@
+"""Make calls in which sizes that are equal by chance become unequal: one axis at a time is
+longer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from regraft.execution.nested import map_leaves
+from regraft.verification.child.checks.sizes import SIZES, is_feature_width, is_small
+from regraft.verification.child.tree import Call, is_mask, tensors
+
+_CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
+_CHOICES = 12  # the most choices of axes for one size
+_HEADS_DIM, _WITH_HEADS = 1, 4  # the dimension of heads, in tensors of so many dimensions
+
+Axis = tuple[int, int]  # the number of a tensor in its call, and the number of a dimension
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A size with all the axes of a call that have it."""
+
+    size: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def shorter(self) -> int:
+        """Return the size of the axes that are not chosen: their own, or 2 for a single head."""
+        return max(self.size, 2)
+
+    def choices(self) -> Iterator[tuple[Axis, ...]]:
+        """Yield at most `_CHOICES` choices of some, but not all, of the axes: one dimension of all
+        tensors, a dimension of one tensor, two dimensions."""
+        dims = dict.fromkeys(dim for _, dim in self.axes)
+        choices = (
+            *(tuple(axis for axis in self.axes if axis[1] == dim) for dim in dims),
+            *((axis,) for axis in self.axes),
+            *itertools.combinations(self.axes, 2),
+        )
+        partial_choices = (choice for choice in choices if choice != self.axes)
+        yield from itertools.islice(dict.fromkeys(partial_choices), _CHOICES)
+
+
+def single_axis_calls(
+    call: Call, accepts: Callable[[Call], bool], limit: int = _CALLS
+) -> Iterator[Call]:
+    """Yield at most `limit` calls that `accepts` accepts and in which some of the axes of a size
+    are twice as long as the others: the keys but not the queries, the width but not the height of
+    images. At most `_TRIES` calls of affordable size are tried.
+
+    Sizes that few axes share come first; batches and widths of features come last. A single head
+    becomes two, and four where it is chosen. Longer axes repeat their rows in random order.
+    """
+    candidates = (
+        _lengthen(call, size, choice)
+        for size in _shared_sizes(tensors(call))
+        for choice in size.choices()
+    )
+    affordable = (candidate for candidate in candidates if is_small(tensors(candidate)))
+    accepted = filter(accepts, itertools.islice(affordable, _TRIES))
+    yield from itertools.islice(accepted, limit)
+
+
+def _shared_sizes(call_tensors: list[Any]) -> list[_Size]:
+    """Return the sizes that at least two axes of some tensors have, in the order of the trials; of
+    axes of length 1 only those of heads, no axes of length 0."""
+    axes_by_size: dict[int, list[Axis]] = {}
+    for number, tensor in enumerate(call_tensors):
+        for dim, size in enumerate(tensor.shape):
+            if size > 1 or (size == 1 and _has_heads(tensor, dim)):
+                axes_by_size.setdefault(size, []).append((number, dim))
+    sizes = [_Size(size, tuple(axes)) for size, axes in axes_by_size.items() if len(axes) > 1]
+
+    def sort_key(size: _Size) -> tuple[bool, bool, int]:
+        """Return a key that puts sizes of widths of features alone last, then those of batches
+        alone, and among the others those that few axes share first."""
+        has_features_only = all(
+            is_feature_width(call_tensors[number], dim) for number, dim in size.axes
+        )
+        has_batches_only = all(dim == 0 for _, dim in size.axes)
+        return has_features_only, has_batches_only, len(size.axes)
+
+    return sorted(sizes, key=sort_key)
+
+
+def _has_heads(tensor: Any, dim: int) -> bool:
+    """Return whether a dimension is the second of four in a tensor of real numbers that is no
+    mask."""
+    is_heads_dim = dim == _HEADS_DIM and tensor.dim() == _WITH_HEADS
+    return bool(is_heads_dim and tensor.is_floating_point() and not is_mask(tensor))
+
+
+def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
+    """Return a labelled call in which the chosen axes of a size are twice as long as the others."""
+    generator = torch.Generator().manual_seed(0)
+    length = 2 * size.shorter
+    random_rows = torch.randint(0, size.size, (length - size.size,), generator=generator)
+    order = torch.cat([torch.arange(size.size), random_rows])
+    numbers = itertools.count()
+
+    def lengthen_leaf(leaf: Any) -> Any:
+        """Return a tensor with the axes of the size lengthened, any other argument as it is."""
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        number = next(numbers)
+        for dim in range(leaf.dim()):
+            if (number, dim) in size.axes:
+                rows = order if (number, dim) in choice else order[: size.shorter]
+                leaf = leaf.index_select(dim, rows)
+        return leaf.contiguous()
+
+    args, kwargs = map_leaves((call.args, dict(call.kwargs)), lengthen_leaf)
+    places = " and ".join(f"dimension {dim} of tensor {number}" for number, dim in choice)
+    label = f"{size.size} -> {length} in {places} only"
+    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)

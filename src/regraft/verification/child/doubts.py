@@ -1,0 +1,139 @@
+"""Differences that are no evidence against the changed version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.execution.compare import are_alike
+from regraft.verification.child.call_comparison import Sides, compare_runs, is_altered
+from regraft.verification.child.compare import (
+    ERROR_RATIO,
+    HALVES,
+    ROUNDINGS,
+    Difference,
+    distance,
+    is_noise,
+)
+from regraft.verification.child.modes import AUTOCAST
+from regraft.verification.child.replay import Outcome, Plan, Target, execute
+from regraft.verification.child.session import Session
+from regraft.verification.child.tree import Call
+
+ZERO = 1e-12  # part of the largest gradient up to which a float64 gradient counts as zero
+_FAR_APART = 0.05  # part of the largest value, in half precision
+RUNS = 3  # of the original against itself, before a difference is held against the changed version
+
+
+def reason_to_leave_out(
+    difference: Difference, sides: Sides, call: Call, plan: Plan, session: Session
+) -> str:
+    """Return why a difference is no evidence against the changed version, or "" where it is
+    evidence. Runs both versions again to decide it.
+
+    The reasons: noise in half precision already in the original, a gradient that is nothing but
+    rounding, an original that differs from itself.
+    """
+    if _is_noise_in_original(difference.path, sides, call, plan):
+        return (
+            "the original's own result has nothing to do with the exact one in this number format"
+        )
+    if _is_rounding_only(difference, sides, call, plan):
+        return "the gradient is nothing but rounding in both versions"
+    if _differs_from_itself(sides, call, plan, session):
+        return "the original gives other values each time"
+    return ""
+
+
+def _is_noise_in_original(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
+    """Return whether a half-precision value, or an output that its gradient depends on, is noise
+    already in the original. False for other formats, and where one of the runs raises."""
+    original_outcome = execute(sides.original, call, plan)
+    changed_outcome = execute(sides.changed, call, plan)
+    exact_outcome = execute(sides.exact_original(is_altered(call)), call, plan.exact())
+    if original_outcome.error or changed_outcome.error or exact_outcome.error:
+        return False
+    is_gradient = path not in original_outcome.outputs
+    original_values, changed_values, exact_values = (
+        _results(outcome, with_gradients=is_gradient)
+        for outcome in (original_outcome, changed_outcome, exact_outcome)
+    )
+    if not _are_like_halves(original_values.get(path), changed_values.get(path)):
+        return False
+    if is_gradient and any(
+        _is_far_apart(result, changed_outcome.outputs.get(name))
+        for name, result in original_outcome.outputs.items()
+    ):
+        return True
+    return any(
+        is_noise(original_values[name], exact_values.get(name))
+        for name in {path, *original_outcome.outputs}
+    )
+
+
+def _results(outcome: Outcome, *, with_gradients: bool) -> dict[str, Any]:
+    """Return the outputs of a run by path, with its gradients where wanted."""
+    gradients = (outcome.gradients or {}) if with_gradients else {}
+    return {**outcome.outputs, **gradients}
+
+
+def _are_like_halves(value: Any, counterpart: Any) -> bool:
+    """Return whether two values are tensors of one half-precision format and one shape."""
+    return are_alike(value, counterpart) and value.dtype in HALVES
+
+
+def _is_far_apart(value: Any, counterpart: Any) -> bool:
+    """Return whether two floating-point tensors of equal shape lie further apart than `_FAR_APART`
+    of the largest value, as rounding alone puts them at a saturated softmax: gradients say nothing
+    there."""
+    if not are_alike(value, counterpart, dtype=False):
+        return False
+    return value.is_floating_point() and distance(value, counterpart)[1] > _FAR_APART
+
+
+def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
+    """Return whether the value that differs is a gradient that is zero in both versions if computed
+    in float64, and small beside the largest gradient. False where a run lacks this gradient.
+
+    Terms that cancel exactly in one order of summation leave rounding in another: softmax over one
+    position, say.
+    """
+
+    def gradients(target: Target, plan: Plan) -> Mapping[str, Any]:
+        """Return the first or second derivatives of a run by path, {} for none."""
+        outcome = execute(target, call, plan)
+        return (outcome.second if plan.twice else outcome.gradients) or {}
+
+    wide_plan = plan.exact()
+    exact_gradients, original_gradients = (
+        gradients(sides.exact_original(is_altered(call)), wide_plan),
+        gradients(sides.original, plan),
+    )
+    exact_changed_gradient = gradients(sides.exact_changed(), wide_plan).get(difference.path)
+    sizes = {
+        name: float(v.abs().max())
+        for name, v in exact_gradients.items()
+        if isinstance(v, torch.Tensor) and v.numel()
+    }
+    if not {difference.path} <= sizes.keys() & original_gradients.keys() or not isinstance(
+        exact_changed_gradient, torch.Tensor
+    ):
+        return False
+    scale = max(sizes.values())
+    is_zero = ZERO * scale >= max(sizes[difference.path], float(exact_changed_gradient.abs().max()))
+    dtype = torch.bfloat16 if plan.mode == AUTOCAST else original_gradients[difference.path].dtype
+    rounding = ERROR_RATIO * ROUNDINGS["gradients"] * torch.finfo(dtype).eps
+    return is_zero and difference.absolute <= rounding * scale
+
+
+def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:
+    """Return whether the original differs from itself in at least one of `RUNS` comparisons, as
+    code does that reads uninitialised memory."""
+    original_twice = replace(sides, changed=sides.original, definition="")
+    return any(
+        isinstance(compare_runs(original_twice, call, plan, session), Difference)
+        for _ in range(RUNS)
+    )

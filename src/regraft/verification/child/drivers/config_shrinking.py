@@ -1,0 +1,413 @@
+"""Shrink a configuration by the names of its fields (`field_tables`), so that sizes that are equal
+or proportional within it stay so."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regraft.verification.child.drivers.field_tables import (
+    ATTENTION_HEADS_FIELD,
+    CONFIG_FIELDS,
+    COUNT_LIMITS,
+    DERIVED,
+    FEATURE_LIST_FIELDS,
+    FIXED_SIZE_FIELDS,
+    HEAD_SIZE_FIELDS,
+    HIDDEN_FIELDS,
+    KEY_VALUE_HEAD_FIELDS,
+    KINDS,
+    LAYER_COUNT_FIELDS,
+    LAYER_PATTERN_FIELDS,
+    LAYER_POSITION_FIELDS,
+    LAYERS,
+    LIST_ENDING,
+    NEEDED,
+    PRETRAINED_FLAGS,
+    ROTARY_FIELDS,
+    ROTARY_SECTIONS_FIELD,
+    SIZE_FIELDS,
+    SIZE_LIMITS,
+    TIMM_ARGUMENT_FIELDS,
+    TIMM_MODEL_FIELDS,
+    TIMM_TEST_MODEL,
+    TIMM_TEST_PREFIX,
+    VOCABULARY,
+    WIDEST,
+    Limit,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The hidden size, number of heads and side of images, in pixels, to shrink to.
+
+    A `mild` scale leaves the sizes of layers alone, and its `hidden` and `heads` are 0.
+    """
+
+    hidden: int
+    heads: int
+    image: int = 32
+    mild: bool = False
+
+    @property
+    def head_width(self) -> int:
+        """Return the width of one head; a mild scale, which has no heads, raises
+        ZeroDivisionError."""
+        return self.hidden // self.heads
+
+
+# The scales that are tried, in this order.
+SCALES = (
+    Scale(32, 4),
+    Scale(64, 4),
+    Scale(64, 2),
+    Scale(256, 2),  # heads of 128, for which some rotary embeddings are written
+    Scale(0, 0, 64, mild=True),
+    Scale(0, 0, WIDEST, mild=True),  # images of full size
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerCounts:
+    """The numbers of layers that the fields of a configuration state, and the `target` to which
+    larger ones shrink."""
+
+    counts: tuple[int, ...]
+    target: int
+
+    @property
+    def most(self) -> int:
+        """Return the largest number of layers; 0 where there is none."""
+        return max(self.counts, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shrinkage:
+    """The parameters by which the fields of one configuration, without nested ones, are shrunk.
+
+    Sizes of layers without a limit of their own are divided by `ratio`.
+    """
+
+    scale: Scale
+    ratio: int
+    layers: _LayerCounts
+
+
+def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
+    """Return a small version of a configuration given as a dictionary; the configuration itself is
+    not changed.
+
+    A nested configuration is shrunk by its own sizes, so a size that it shares with the outer one
+    may become different (`size_fixers.equalise_sizes` mends that). Mappings from layer numbers are
+    dropped and, where layers are dropped, so are fields that the configuration derives from others.
+    """
+    layers = _layer_counts(config)
+    shrinkage = _Shrinkage(scale, _ratio(config, scale), layers)
+    remaining = _without_derived_fields(config, layers)
+    small = {name: _shrink_value(name, value, shrinkage) for name, value in remaining.items()}
+    if any(small[name] != config[name] for name in TIMM_MODEL_FIELDS & small.keys()):
+        small |= _emptied_arguments(remaining)
+    return small | _equal_head_counts(remaining, small)
+
+
+def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
+    """Return the number by which sizes of layers are divided, at least 1; 16 where the
+    configuration or the scale does not state the width of the model."""
+    widths = (config[name] for name in HIDDEN_FIELDS if isinstance(config.get(name), int))
+    hidden = next(widths, 0)
+    return max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
+
+
+def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> dict[str, Any]:
+    """Return the fields without mappings from layer numbers and, where layers are dropped, without
+    derived fields that list stages: the configuration computes them anew."""
+    has_fewer_stages = layers.most > layers.target
+    dropped_names = {
+        name
+        for name in DERIVED & config.keys()
+        if has_fewer_stages and not _is_list_of_widths(name, config[name])
+    }
+    return {
+        name: value
+        for name, value in config.items()
+        if name not in dropped_names and not _is_mapping_by_layer(value)
+    }
+
+
+def _emptied_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, by name, an empty mapping for each field with keywords for a model of timm: the model
+    of timm that replaced it does not take them."""
+    return {
+        name: {}
+        for name, value in fields.items()
+        if name in TIMM_ARGUMENT_FIELDS and isinstance(value, Mapping)
+    }
+
+
+def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, by name, the small number of heads for each field with the number of heads of keys
+    and values that was equal to the number of heads; {} where that number is not stated."""
+    heads = fields.get(ATTENTION_HEADS_FIELD)
+    if heads is None:
+        return {}
+    return {
+        name: small[ATTENTION_HEADS_FIELD]
+        for name, value in fields.items()
+        if name.startswith("num_") and is_key_value_heads(name) and value == heads
+    }
+
+
+def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
+    """Return the numbers of layers in a configuration, and the number to which it shrinks.
+
+    That number is LAYERS, or more where the configuration lists several kinds of layers or a
+    repeated pattern of layers: then as many as there are kinds, or layers in the pattern. Kinds
+    or patterns of more than KINDS are ignored.
+    """
+    counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
+    kinds = (*_listed_kind_counts(config, counts), *_pattern_lengths(config, counts))
+    return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
+
+
+def _listed_kind_counts(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
+    """Return the numbers of different strings, or kinds of layers, in lists with a string for each
+    layer; [] for no such list."""
+    lists = (value for value in config.values() if _is_string_list(value))
+    return [len(set(value)) for value in lists if len(value) in counts]
+
+
+def _pattern_lengths(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
+    """Return the lengths of lists of strings that are shorter than the layers and, by the names of
+    their fields, repeated over them; [] for none."""
+    fewest = min(counts, default=0)
+    return [
+        len(value)
+        for name, value in config.items()
+        if _is_string_list(value) and name in LAYER_PATTERN_FIELDS and len(value) < fewest
+    ]
+
+
+def _is_string_list(value: Any) -> bool:
+    """Return whether a value is a list or tuple of strings, and not empty."""
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(element, str) for element in value)
+    )
+
+
+def _is_list_of_widths(name: str, value: Any) -> bool:
+    """Return whether a field lists widths of features, all integers, although its name may also be
+    that of a list of stages."""
+    return (
+        name in FEATURE_LIST_FIELDS
+        and isinstance(value, list | tuple)
+        and all(type(element) is int for element in value)
+    )
+
+
+def _is_mapping_by_layer(value: Any) -> bool:
+    """Return whether a value is a mapping from layer numbers, whose layers may be dropped. A
+    mapping from numbers to strings only has the labels of classes, and is none."""
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(str(key).isdigit() for key in value)
+        and not _is_label_mapping(value)
+    )
+
+
+def _is_label_mapping(value: Mapping[str, Any]) -> bool:
+    """Return whether all values of a mapping are strings, as labels of classes are."""
+    return all(isinstance(label, str) for label in value.values())
+
+
+def _shrink_value(name: str, value: Any, shrinkage: _Shrinkage) -> Any:
+    """Return a small value for a field, by its type and name; a needed value for an unset field of
+    `NEEDED`, and values of other types unchanged."""
+    if name in NEEDED and value is None:
+        return NEEDED[name]
+    for kind, shrink_kind in _SHRINK_BY_TYPE:
+        if isinstance(value, kind):
+            return shrink_kind(name, value, shrinkage)
+    return value
+
+
+def _shrink_mapping(name: str, value: Mapping[str, Any], shrinkage: _Shrinkage) -> dict[str, Any]:
+    """Return a small version of a nested configuration, or a copy of another mapping; sections of
+    rotary embeddings in it are made to fit the small heads."""
+    scale = shrinkage.scale
+    if is_config(name, value):
+        return shrink(value, scale)
+    if scale.mild or name not in ROTARY_FIELDS:
+        return dict(value)
+    return {
+        k: _shrink_sections(v, scale) if k == ROTARY_SECTIONS_FIELD else v for k, v in value.items()
+    }
+
+
+def _shrink_sections(value: Any, scale: Scale) -> Any:
+    """Return three sections that add up to half of a head's width in place of a list of three;
+    other values unchanged."""
+    if not isinstance(value, list) or len(value) != 3:
+        return value
+    half = scale.head_width // 2
+    return [half - 2 * (half // 4), half // 4, half // 4]
+
+
+def _shrink_text(name: str, value: str, shrinkage: _Shrinkage) -> str:
+    """Return the small model of timm for a field with the name of one; other texts unchanged."""
+    is_shrunk = name in TIMM_MODEL_FIELDS and not shrinkage.scale.mild
+    return _small_timm_model(value) if is_shrunk else value
+
+
+@functools.cache
+def _small_timm_model(model: str) -> str:
+    """Return, for the name of a model of timm, that of the model which timm has for tests: of the
+    same family, or else one with stages. Other names, and all names without timm, are unchanged."""
+    if importlib.util.find_spec("timm") is None:
+        return model
+    import timm
+
+    if not timm.is_model(model):
+        return model
+    family = TIMM_TEST_PREFIX + re.split(r"[_\d]", model)[0]
+    return next((name for name in (family, TIMM_TEST_MODEL) if timm.is_model(name)), model)
+
+
+def _shrink_flag(name: str, value: bool, _: _Shrinkage) -> bool:
+    """Return False for a flag that would download weights; other flags unchanged."""
+    return value and name not in PRETRAINED_FLAGS
+
+
+def _shrink_list(name: str, value: list[Any] | tuple[Any, ...], shrinkage: _Shrinkage) -> Any:
+    """Return a small version of a list or tuple, as a list; an empty one unchanged.
+
+    A list with an element for each layer keeps as many elements as there are layers left, and a
+    list of positions keeps positions of these layers. Integers are shrunk by the name of the field.
+    """
+    if not value:
+        return value
+    layers, values = shrinkage.layers, list(value)
+    if len(values) in layers.counts and len(values) > layers.target:
+        values = _cut_list_by_layer(values, layers.target)
+    elif _is_list_of_positions(name, values, layers):
+        return _cut_positions(values, layers.target)
+    if all(isinstance(element, int) and not isinstance(element, bool) for element in values):
+        singular = _singular(name)
+        return [_shrink_integer(singular, element, shrinkage) for element in values]
+    return values
+
+
+def _cut_list_by_layer(values: list[Any], count: int) -> list[Any]:
+    """Return `count` elements: the first of each kind, then the first of the whole list. Elements
+    are of the same kind if their texts (`repr`) are equal."""
+    kinds = dict.fromkeys(map(repr, values))
+    first_of_kinds = [next(v for v in values if repr(v) == kind) for kind in kinds][:count]
+    return (first_of_kinds + values)[:count]
+
+
+def _cut_positions(positions: list[int], count: int) -> list[int]:
+    """Return the positions that are below `count`, at most one fewer than `count` so that a layer
+    of the other kind remains; the last of the `count` layers where there is no such position."""
+    return [position for position in positions if position < count][: count - 1] or [count - 1]
+
+
+def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> bool:
+    """Return whether a field has the name of a list of positions of layers, and holds different
+    integers below the number of layers."""
+    are_distinct_integers = len(set(map(repr, value))) == len(value) and all(
+        type(element) is int for element in value
+    )
+    return name in LAYER_POSITION_FIELDS and are_distinct_integers and max(value) < layers.most
+
+
+def _shrink_integer(name: str, value: int, shrinkage: _Shrinkage) -> int:
+    """Return a small number for a field, by the first limit that applies to it; the number
+    unchanged where none does. A mild scale applies `COUNT_LIMITS` only."""
+    limit = _first_limit(COUNT_LIMITS, name, value)
+    if limit is None and value and not shrinkage.scale.mild:  # 0 leaves a component out
+        limit = _first_limit(SIZE_LIMITS, name, value)
+    if limit is None:
+        return value
+    if isinstance(limit.largest, int):
+        return min(value, limit.largest)
+    return _RULES[limit.largest](name, value, shrinkage)
+
+
+def _first_limit(limits: tuple[Limit, ...], name: str, value: int) -> Limit | None:
+    """Return the first limit that applies to a field with a value; None for none."""
+    return next((limit for limit in limits if limit.applies(name, value)), None)
+
+
+def _shrink_token_id(name: str, value: int, _: _Shrinkage) -> int:
+    """Return a token of the small vocabulary; a larger one becomes one of the last eight, chosen by
+    the name of the field so that different special tokens mostly stay different."""
+    return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
+
+
+_Rule = Callable[[str, int, _Shrinkage], int]
+# The limits that depend on the scale or on the layers, by their names in the tables of limits.
+_RULES: Mapping[str, _Rule] = {
+    "token id": _shrink_token_id,
+    "layers": lambda _, value, by: min(value, by.layers.target),
+    "layers but the last": lambda _, value, by: min(value, by.layers.target - 1),
+    "image side": lambda _, value, by: min(value, by.scale.image),
+    "heads": lambda _, value, by: min(value, by.scale.heads),
+    "half of the heads": lambda _, value, by: max(1, min(value, by.scale.heads // 2)),
+    "width of a head": lambda _, __, by: by.scale.head_width,
+    "size of a layer": lambda name, value, by: (
+        max(8, value // by.ratio // 4 * 4) if is_size(name) else value
+    ),
+}
+# The function that shrinks the values of a type; a bool is an int, too, and comes first.
+_SHRINK_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, _Shrinkage], Any]], ...] = (
+    (Mapping, _shrink_mapping),
+    (list | tuple, _shrink_list),
+    (str, _shrink_text),
+    (bool, _shrink_flag),
+    (int, _shrink_integer),
+)
+
+
+def is_config(name: str, value: Any) -> bool:
+    """Return whether a field is a configuration inside another: a mapping with a usual name of one,
+    or with a `model_type`."""
+    return isinstance(value, Mapping) and (name in CONFIG_FIELDS or "model_type" in value)
+
+
+def is_size(name: str) -> bool:
+    """Return whether a field has the name of a size of a layer, or of a list of such sizes."""
+    has_size = name in SIZE_FIELDS or f"{_singular(name)}s" in SIZE_FIELDS
+    return has_size and name not in FIXED_SIZE_FIELDS
+
+
+def _singular(name: str) -> str:
+    """Return the name that a single number would have in place of a list: without `_list` and
+    similar ends, and without any `s` at the end."""
+    return re.sub(LIST_ENDING, "", name).rstrip("s")
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a field has a name of the width of a model."""
+    return name in HIDDEN_FIELDS
+
+
+def is_head_size(name: str) -> bool:
+    """Return whether a field has a name of the width of one head of attention."""
+    return name in HEAD_SIZE_FIELDS
+
+
+def is_key_value_heads(name: str) -> bool:
+    """Return whether a field has a name of the number of heads of keys and values."""
+    return name in KEY_VALUE_HEAD_FIELDS
+
+
+def is_layers(name: str) -> bool:
+    """Return whether a field has a name of a number of layers."""
+    return name in LAYER_COUNT_FIELDS

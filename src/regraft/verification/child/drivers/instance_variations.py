@@ -1,0 +1,112 @@
+"""Vary an instance of a class: flags of its modules, calls, arguments, and configurations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from regraft.verification.child.drivers import (
+    config_variations,
+    further_calls,
+    inputs,
+    source_hints,
+)
+from regraft.verification.child.drivers.base import Subject, yield_until_error
+from regraft.verification.child.drivers.configuration_objects import (
+    fields_of,
+    is_config,
+    with_fields,
+)
+from regraft.verification.child.drivers.instances import Instance, subject_of, try_values
+from regraft.verification.child.drivers.module_flags import inverted_flags
+from regraft.verification.child.drivers.reach import reach
+from regraft.verification.child.session import Session, build_seeded, switch_mode
+
+SECONDS = 15.0  # for trying variations of a class
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """The facts about a file that the driver knows before it builds anything.
+
+    text: the source of the file; hints: what it says about the changed definitions; configs: the
+    configurations that built models of it; noted: lists and dictionaries, by parameter, that its
+    functions give the classes that they build
+    """
+
+    text: str
+    hints: source_hints.Hints
+    configs: tuple[Any, ...]
+    noted: dict[str, Any] = field(default_factory=dict)
+
+
+def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Subject]:
+    """Yield variations that reach lines which have not run yet, and variations of these in turn,
+    for `SECONDS`; those without a changed flag as light subjects."""
+    if session.is_covered():
+        return
+    deadline = time.process_time() + SECONDS
+    starts, reached_lines = [instance], reach(subject_of(instance), session).lines
+    for start in starts:
+        for variant in yield_until_error(
+            _variants(start, facts, session), session.ledger, f"variations of {start.name}"
+        ):
+            if session.is_covered() or time.process_time() > deadline:
+                return
+            reached = reach(subject_of(variant), session)
+            if reached.news:
+                started = time.process_time()
+                yield replace(subject_of(variant), light=not variant.flags)
+                deadline += time.process_time() - started  # comparing it is no search
+            if (
+                reached.lines - reached_lines
+            ):  # a step on the way, even where others ran these lines before
+                starts.append(variant)
+                reached_lines |= reached.lines
+
+
+def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Instance]:
+    """Yield the instance with another flag of its modules, other inputs, another argument or
+    another configuration."""
+    model = switch_mode(build_seeded(0, instance.build, session.original), False)
+    for name, value in inverted_flags(model, session.original, session.changed, facts.hints.text):
+        if name not in instance.flags:
+            yield replace(instance, flags={**instance.flags, name: value})
+    call_variants = further_calls.more_calls(
+        model, instance.accepted, facts.hints.text, inputs.width_of(model)
+    )
+    for calls in yield_until_error(
+        call_variants, session.ledger, f"{instance.name} with other inputs"
+    ):
+        yield replace(instance, calls=calls)
+    for values in _value_variations(instance, facts):
+        variant = try_values(
+            instance.name, values, session, 0.0, instance.accepted.spec, instance.function_values
+        )
+        if isinstance(variant, Instance):
+            yield replace(variant, flags=instance.flags)
+
+
+def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str, Any]]:
+    """Yield the values of an instance with another argument or another field of a configuration."""
+    values = instance.values
+    plain = {
+        key: value
+        for key, value in {**instance.function_values, **values}.items()
+        if not is_config(value)
+    }
+    for override in config_variations.variations(plain, replace(facts.hints, optional={})):
+        yield {**values, **override}
+    for key, value in values.items():
+        if is_config(value):
+            for override in config_variations.variations(fields_of(value), facts.hints):
+                yield {**values, key: _with_override(value, override)}
+
+
+def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
+    """Return a copy of a configuration with other values of its own fields, even such as it
+    refuses; those of nested configurations are left out."""
+    own_fields = {name: value for name, value in override.items() if not isinstance(value, Mapping)}
+    return with_fields(config, own_fields)

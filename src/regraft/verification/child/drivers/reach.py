@@ -1,0 +1,74 @@
+"""Find out which classes a model contains and which lines a subject runs, without a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from regraft.verification.child import weights
+from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.replay import Plan, Target, execute
+from regraft.verification.child.session import Session, build_seeded, switch_mode
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The lines of the changed file that a subject ran; `news` tells that it would be of use to
+    compare the subject, since changed lines ran for the first time or the changed version
+    failed."""
+
+    news: bool = False
+    lines: frozenset[int] = frozenset()
+
+
+def reach(subject: Subject, session: Session) -> Reach:
+    """Run the last call of a subject on both versions, in evaluation and in training, and return
+    what it reached; no lines and no news where the original fails.
+
+    A subject of which only the changed version fails counts as news: the comparison then finds and
+    reports the cause. The lines count as run only when the subject is compared.
+    """
+    older, newer = session.probes()
+    with session.ledger.step("original", "probe", subject.name), older:
+        if _run_error(subject, session.original) is not None:
+            return Reach()
+    with session.ledger.step("changed", "probe", subject.name), newer:
+        has_failed = _run_error(subject, session.changed) is not None
+    return Reach(has_failed or session.reached_by(older, newer), frozenset(newer.lines))
+
+
+def class_names_in(model: Any, session: Session) -> frozenset[str]:
+    """Return the names of the changed classes that a model of the original has instances of, also
+    instances of their subclasses, and of all classes of the file to which one of its modules
+    belongs."""
+    values = (getattr(session.original, change.definition, None) for change in session.changes)
+    changed_classes = [value for value in values if isinstance(value, type)]
+    parts = tuple(model.modules())
+    own_names = {
+        type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__
+    }
+    return (
+        frozenset(
+            cls.__name__ for cls in changed_classes if any(isinstance(part, cls) for part in parts)
+        )
+        | own_names
+    )
+
+
+def _run_error(subject: Subject, module: ModuleType) -> BaseException | None:
+    """Build a subject from one version with seed 0 and run its last call in evaluation, then in
+    training with a positive rate of dropout (`weights.RATE`); return the first error, or None."""
+    try:
+        model = build_seeded(0, subject.build, module)
+        for training in (False, True):
+            with weights.dropout_rate(model, weights.RATE):
+                for call in subject.calls(0)[-1:]:
+                    outcome = execute(
+                        Target(switch_mode(model, training)), call, Plan(gradients=False)
+                    )
+                    if outcome.error is not None:
+                        return outcome.error
+    except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
+        return error
+    return None

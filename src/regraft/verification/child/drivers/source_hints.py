@@ -1,0 +1,149 @@
+"""Read from the source of a file which values of configurations matter to it.
+
+Every function that takes a `source` raises SyntaxError where it does not parse. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from regraft.verification.class_texts import used_names
+
+Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Hints of a file about values that matter.
+
+    `text` is the part of the source that is searched for names of fields. `choices` are the strings
+    that the file compares names with (`compared_strings`). `optional` are the defaults, by name, of
+    fields that the file reads with a default and a configuration may lack. `compared` are the names
+    that the file tests for equality with other names. `dispatches` tells that the file chooses
+    between implementations of attention.
+    """
+
+    text: str = ""
+    choices: Choices = field(default_factory=dict)
+    optional: Mapping[str, Any] = field(default_factory=dict)
+    compared: frozenset[str] = frozenset()
+    dispatches: bool = True
+
+
+def hints(text: str, source: str) -> Hints:
+    """Return the hints of a file with the text `source`, about the part of it that is `text`.
+
+    The `text` of the hints is that part, followed by the expressions that the source assigns to the
+    attributes of `self` which the part reads, one a line: they may name fields that the part does
+    not. The other hints are those of the whole source. `text` itself need not parse.
+    """
+    dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
+    extended_text = "\n".join((text, *_assigned_expressions(text, source)))
+    return Hints(
+        extended_text,
+        compared_strings(source),
+        _optional_fields(source),
+        _compared_names(source),
+        dispatches,
+    )
+
+
+def _assigned_expressions(text: str, source: str) -> Iterator[str]:
+    """Yield, as text, the expressions of plain assignments in a source (`self.name = ...`) to
+    attributes of `self` that a text mentions."""
+    read_attributes = set(re.findall(r"\bself\.(\w+)", text))
+    for node in ast.walk(_parse(source)):
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name("self"), attr=name)], value=value
+            ) if name in read_attributes:
+                yield ast.unparse(value)
+
+
+@functools.cache
+def _parse(source: str) -> ast.Module:
+    """Return the syntax tree of a source; the same tree for the same source."""
+    return ast.parse(source)
+
+
+def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
+    """Return some names together with all names that use one of them, directly or through others.
+
+    A function or class at the top level of the source uses the names in it. In any other statement
+    at the top level, such as a registry of classes, every name uses all names there.
+    """
+    names_by_user: dict[str, set[str]] = {}
+    for node in _parse(source).body:
+        used = used_names(node)
+        defined = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else used
+        for name in defined:
+            names_by_user.setdefault(name, set()).update(used)
+    leading = set(names)
+    while added := {name for name, used in names_by_user.items() if used & leading} - leading:
+        leading |= added
+    return frozenset(leading)
+
+
+def compared_strings(source: str) -> Choices:
+    """Return by name the strings that a file compares names and attributes with, without
+    duplicates, in the order of the source.
+
+    For `self.kind == "a"` and `self.kind[0] in ("a", "b")` the name is `kind`; all strings on
+    either side of a comparison count. A name that the file compares with other values only has ();
+    names that it does not compare are left out.
+    """
+    strings_by_name: dict[str, dict[str, None]] = {}
+    for node in ast.walk(_parse(source)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            operands = [side.value if isinstance(side, ast.Subscript) else side for side in sides]
+            names = [getattr(side, "attr", getattr(side, "id", "")) for side in operands]
+            constants = [
+                constant.value
+                for side in sides
+                for constant in ast.walk(side)
+                if isinstance(constant, ast.Constant)
+            ]
+            for name in filter(None, names):
+                strings_by_name.setdefault(name, {}).update(
+                    {constant: None for constant in constants if isinstance(constant, str)}
+                )
+    return {name: tuple(values) for name, values in strings_by_name.items()}
+
+
+def _compared_names(source: str) -> frozenset[str]:
+    """Return the names and attributes that a file tests for equality with each other, as `windows`
+    and `length` in `self.windows == self.length`. Comparisons with any other value do not count."""
+    compared: set[str] = set()
+    for node in ast.walk(_parse(source)):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            names = [
+                getattr(side, "attr", getattr(side, "id", ""))
+                for side in (node.left, *node.comparators)
+            ]
+            compared.update(names if all(names) else ())
+    return frozenset(compared)
+
+
+def _optional_fields(source: str) -> dict[str, Any]:
+    """Return by name the defaults of fields that a file reads by `getattr(config, "name",
+    constant)`, where the name of the object ends with "config"; of several defaults for a field,
+    the last in the order of `ast.walk`."""
+    defaults = {}
+    for node in ast.walk(_parse(source)):
+        match node:
+            case ast.Call(
+                func=ast.Name("getattr"),
+                args=[
+                    ast.Name(owner) | ast.Attribute(attr=owner),
+                    ast.Constant(str(name)),
+                    ast.Constant(value),
+                ],
+            ) if owner.endswith("config"):
+                defaults[name] = value
+    return defaults

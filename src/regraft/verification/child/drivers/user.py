@@ -1,0 +1,130 @@
+"""The caller's own driver: a function `module -> (model, calls)`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+
+from regraft.verification.child import tree
+from regraft.verification.child.drivers.base import Subject, Task
+from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
+from regraft.verification.child.drivers.reach import reach
+from regraft.verification.child.replay import Plan, Target, execute
+from regraft.verification.child.session import build_seeded, switch_mode
+from regraft.verification.child.tree import Call
+
+# seconds of processor time for a call of a model without gradients; a proof runs thousands of calls
+LONGEST_CALL = 0.02
+
+Factory = Callable[[ModuleType], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UserDriver:
+    """The driver that calls a function of the user's: `spec`, `module:function` in `folder`.
+
+    The function gets the original or the changed module and returns a model and its calls: tuples
+    of positional arguments or dictionaries of keywords.
+    """
+
+    spec: str
+    folder: str
+    function: Factory
+    name: ClassVar[str] = "user"
+
+    def applies(self, _: Task) -> bool:
+        """Return True: the user wrote it for the file."""
+        return True
+
+    def subjects(self, task: Task) -> Iterator[Subject]:
+        """Yield the subject that the function builds, then variations of it in which a flag has the
+        opposite value, where changed lines run only with it.
+
+        Where the calls have only one shape, calls with another batch size are derived from the
+        first call.
+        """
+        model, calls = self._model_and_calls(task)
+        if len({str(tree.shapes(call)) for call in calls}) < 2:
+            calls += _with_other_batch(model, calls[:1])
+        subject = self._subject(calls)
+        yield subject
+        original, changed = task.session.original, task.session.changed
+        for flag, value in inverted_flags(model, original, changed, task.text):
+            if task.session.is_covered():
+                return
+            variation = replace(
+                subject,
+                name=f"{self.spec} with {flag}={value}",
+                build=with_flags(self._build_model, {flag: value}),
+                recipe={**subject.recipe, "flags": {flag: value}},
+            )
+            if reach(variation, task.session).news:
+                yield variation
+
+    def slow_subject(self, task: Task) -> Subject | None:
+        """Return the subject that the function builds, to be run in the plain way, where its
+        calls take the original longer than `LONGEST_CALL` on average; None where they are faster,
+        or where the function or a call fails."""
+        try:
+            model, calls = self._model_and_calls(task)
+            target = Target(switch_mode(model, False))
+        except Exception:  # noqa: BLE001 - the user's code; `subjects` fails alike, which is noted
+            return None
+        for _ in range(2):  # the first call may load code
+            started = time.process_time()
+            outcomes = [execute(target, call, Plan(gradients=False)) for call in calls]
+            if any(outcome.error is not None for outcome in outcomes):
+                return None
+            if time.process_time() - started <= LONGEST_CALL * len(calls):
+                return None
+        return replace(self._subject(calls), light=True, slow=True)
+
+    def _model_and_calls(self, task: Task) -> tuple[Any, tuple[Call, ...]]:
+        """Return the original's model and its calls, as the function makes them with seed 0."""
+        model, entries = build_seeded(0, self.function, task.session.original)
+        return model, tuple(_call(entry, number) for number, entry in enumerate(entries))
+
+    def _subject(self, calls: tuple[Call, ...]) -> Subject:
+        """Return the subject that the function builds, with some calls."""
+        recipe = {"kind": "user", "driver": self.spec, "folder": self.folder}
+        return Subject(self.spec, self.name, self._build_model, lambda _: calls, recipe)
+
+    def _build_model(self, module: ModuleType) -> Any:
+        """Return the model that the function builds from a version."""
+        return self.function(module)[0]
+
+
+def _call(entry: Any, number: int) -> Call:
+    """Return an entry of the caller's list of calls as a recorded call with the label "call
+    NUMBER": a mapping as keywords, a tuple or list as positional arguments, any other value as the
+    only argument."""
+    label = f"call {number}"
+    if isinstance(entry, Mapping):
+        return tree.snapshot((), entry, None, label)
+    return tree.snapshot(
+        tuple(entry) if isinstance(entry, tuple | list) else (entry,), {}, None, label
+    )
+
+
+def _with_other_batch(model: Any, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """Return the calls with one row, or with three where they have one, that the original
+    accepts."""
+    accepted_calls = []
+    for call in calls:
+        resized_call = tree.map_call(call, _resize_batch, "other batch")
+        if execute(Target(model), resized_call, Plan(gradients=False)).error is None:
+            accepted_calls.append(resized_call)
+    return tuple(accepted_calls)
+
+
+def _resize_batch(leaf: Any) -> Any:
+    """Return a tensor with its first row only, or three times over where it has one; other values
+    unchanged."""
+    if not isinstance(leaf, torch.Tensor) or leaf.dim() == 0:
+        return leaf
+    return leaf[:1].clone() if leaf.shape[0] > 1 else torch.cat([leaf, leaf, leaf])

@@ -1,0 +1,208 @@
+"""Import both versions of a file into one process."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from regraft.source.names import root_and_package
+from regraft.source.object_reference import load_source
+from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.script_import import failing_statement, load_script, script_of
+from regraft.verification.syntax import future_imports
+
+SUFFIX = "__regraft"
+COPY = "__again"
+ORIGINAL = "__original"
+_ERROR_LENGTH = 80  # the most characters of the error of a statement that is left out
+# what the top folder of a repository has
+REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
+
+def package_of(path: Path) -> tuple[Path, str]:
+    """Return the folder to import a file from and the file's dotted module name. An `__init__.py`
+    has the name of its package; a file outside packages its stem."""
+    root, package = root_and_package(path)
+    parts = [package, "" if path.stem == "__init__" else path.stem]
+    return root, ".".join(filter(None, parts))
+
+
+def load_original(path: Path) -> ModuleType:
+    """Import the original file, by its real name inside its package where it has one, else by its
+    stem with ORIGINAL. Folders are added to the front of `sys.path`.
+
+    A package that is missing is looked for in the folders above the file, too, up to its
+    repository: those who run the file start there. Raises ImportError where another copy of the
+    package shadows the file, and what the file itself raises.
+    """
+    root, name = package_of(path)
+    _put_on_path(root)
+    while True:
+        try:
+            return _import_original(path, name)
+        except ModuleNotFoundError as error:
+            folder = _folder_above(path, str(error.name).partition(".")[0])
+            if folder is None or not _put_on_path(folder):
+                raise
+
+
+def _import_original(path: Path, name: str) -> ModuleType:
+    """Import a file to which `package_of` assigns the dotted `name`; a file without a package is
+    loaded from its path under its stem with ORIGINAL, in part where a statement of it fails. Raises
+    ImportError where the name leads to another file."""
+    if "." not in name:
+        return _load_script_or_file(path, path.stem + ORIGINAL)
+    module = importlib.import_module(name)
+    loaded = Path(str(module.__file__)).resolve()
+    if loaded != path.resolve():
+        raise ImportError(f"{name} was imported from {loaded}, not from {path}")
+    return module
+
+
+def _load_script_or_file(path: Path, name: str) -> ModuleType:
+    """Import a file under a name; where a statement of it fails, without this one, as `load_script`
+    does."""
+    try:
+        return load_source(path, name)
+    except (Exception, SystemExit) as error:
+        failing = failing_statement(path, error)
+        if not failing:
+            raise
+        return load_script(path, name, failing, shorten_error(error, _ERROR_LENGTH))
+
+
+def _folder_above(path: Path, package: str) -> Path | None:
+    """Return the nearest folder above a file, not beyond its repository, that has a package or
+    module of a name, also below `src`; None where there is none. What is inside a package is left
+    out: its parts have longer names, and a package that is missing may have the name of one."""
+    for folder in path.resolve().parents[:-1]:
+        for place in (folder, folder / "src"):
+            has_name = (place / package).is_dir() or (place / f"{package}.py").is_file()
+            if has_name and not (place / "__init__.py").exists():
+                return place
+        if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
+            return None
+    return None
+
+
+def load_changed(source: Path, path: Path, original: ModuleType) -> ModuleType:
+    """Import the changed text in `source` as a sibling module of the original, which was imported
+    from `path`; it is named with SUFFIX, so that relative imports resolve as the original's do."""
+    return _load_like(original, source, package_of(path)[1] + SUFFIX)
+
+
+def load_copy(path: Path, original: ModuleType) -> ModuleType:
+    """Import the original from its path a second time, as a sibling module named with COPY."""
+    return _load_like(original, path, package_of(path)[1] + COPY)
+
+
+def _load_like(original: ModuleType, source: Path, name: str) -> ModuleType:
+    """Import a file under a name, in part where the original was imported in part, without the same
+    statement. Raises ImportError where a statement after it fails that does not fail in the
+    original."""
+    script = script_of(original)
+    if script is None:
+        return load_source(source, name)
+    module = load_script(source, name, script.failing, script.error)
+    own_script = script_of(module)
+    failed = Counter(own_script.failed_names if own_script is not None else ())
+    only_here = failed - Counter(script.failed_names)
+    if only_here:
+        names = ", ".join(sorted(only_here))
+        raise ImportError(f"the statement that binds {names} fails, unlike in the original")
+    return module
+
+
+def plain_module_name(name: str) -> str:
+    """Return the name of a module without the suffix that marks a version of the file."""
+    return name.removesuffix(SUFFIX).removesuffix(COPY).removesuffix(ORIGINAL)
+
+
+def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
+    """Return a definition of the original, executed in the changed module, whose other definitions
+    it then uses. The changed module keeps its own object under the name, if it has such an object;
+    names that it lacks are added to it from the original, for good.
+
+    Return the original's own object where its text defines the name not exactly once, or cannot be
+    executed there.
+    """
+    path = str(original.__file__)
+    statements = ast.parse(Path(path).read_bytes()).body
+    definitions = [node for node in statements if getattr(node, "name", None) == name]
+    if len(definitions) != 1:
+        return getattr(original, name)
+    for missing_name, value in vars(original).items():
+        # imports that the changed version no longer has
+        vars(changed).setdefault(missing_name, value)
+    changed_value = getattr(changed, name, None)
+    tree = ast.Module([*future_imports(statements), *definitions], [])
+    try:
+        exec(compile(tree, path, "exec", dont_inherit=True), vars(changed))
+        return getattr(changed, name)
+    except Exception:  # noqa: BLE001 - a decorator that refuses a second copy; the original itself is close enough
+        return getattr(original, name)
+    finally:
+        if changed_value is not None:
+            setattr(changed, name, changed_value)
+
+
+def rebind(module: ModuleType, name: str, value: Any) -> None:
+    """Bind a name of a module to `value`, and replace the old object in the class attributes of the
+    module's own classes, also inside lists, tuples, dictionaries and dataclasses.
+
+    Tables in class attributes (the class of each kind of attention, say) name classes that stand
+    above them in the file.
+    """
+    old_value = vars(module).get(name)
+    setattr(module, name, value)
+    if old_value is None or old_value is value:
+        return
+    for cls in [entry for entry in vars(module).values() if isinstance(entry, type)]:
+        for attribute, old_attribute in list(vars(cls).items()):
+            if cls.__module__ == module.__name__ and not attribute.startswith("__"):
+                new_attribute = _exchange_value(old_attribute, old_value, value)
+                if new_attribute is not old_attribute:
+                    setattr(cls, attribute, new_attribute)
+
+
+def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
+    """Return a value, or a nested list, tuple, dictionary or dataclass, with one object replaced by
+    another; the value itself where it does not hold the object. Nothing is changed in place."""
+    if container is old_value:
+        return new_value
+    if type(container) in (list, tuple, dict):
+        elements = list(container.values() if isinstance(container, dict) else container)
+        new_elements = [_exchange_value(element, old_value, new_value) for element in elements]
+        if any(
+            new_element is not element
+            for new_element, element in zip(new_elements, elements, strict=True)
+        ):
+            return (
+                dict(zip(container, new_elements, strict=True))
+                if isinstance(container, dict)
+                else type(container)(new_elements)
+            )
+    elif dataclasses.is_dataclass(container) and not isinstance(container, type):
+        names = [name for name, element in vars(container).items() if element is old_value]
+        return (
+            dataclasses.replace(container, **dict.fromkeys(names, new_value))
+            if names
+            else container
+        )
+    return container
+
+
+def _put_on_path(root: Path) -> bool:
+    """Add a folder to the front of `sys.path` and return True; return False where the path has it
+    already."""
+    entries = {str(Path(entry or ".").resolve()) for entry in sys.path}
+    is_new = str(root.resolve()) not in entries
+    if is_new:
+        sys.path.insert(0, str(root))
+    return is_new

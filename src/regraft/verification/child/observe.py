@@ -1,0 +1,130 @@
+"""Observe the behaviour of a call beside its result: calls of submodules, random numbers and shared
+memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.execution.nested import copy_leaf, flatten
+from regraft.verification.child import tree
+
+Log = dict[str, list[Any]]
+
+
+@contextmanager
+def watch_calls(module: Any) -> Iterator[Log]:
+    """Hook all submodules of a module, without the module itself, in the body; the log gets copies
+    of the results of each call by path, in order. A value that is no module has an empty log."""
+    log: Log = {}
+    with ExitStack() as hooks:
+        for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
+            if path:
+                hooks.enter_context(submodule.register_forward_hook(_logging_hook(log, path)))
+        yield log
+
+
+def _logging_hook(log: Log, path: str) -> Any:
+    """Return a forward hook that appends a flat copy of the result to the list of `path` in
+    `log`."""
+
+    def after(_: Any, __: Any, result: Any) -> None:
+        """Append a copy of the result's leaves to the log, and leave the result as it is."""
+        leaves = {name: copy_leaf(value) for name, value in flatten(result, "result").items()}
+        log.setdefault(path, []).append(leaves)
+
+    return after
+
+
+def flatten_log(log: Log) -> dict[str, Any]:
+    """Return a log as flat leaves by "PATH call NUMBER NAME", ordered by path; calls of a path are
+    numbered by the sum of their results, as they come in any order."""
+    return {
+        f"{path} call {number} {name}": value
+        for path, calls in sorted(log.items())
+        for number, leaves in enumerate(sorted(calls, key=_sum_of_tensors))
+        for name, value in leaves.items()
+    }
+
+
+def first_reordered_pair(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two submodules that stand next to each other in `before`, and in the reverse
+    order in `after`; None where there are none. Submodules in only one of the two are ignored."""
+    places = {path: number for number, path in enumerate(after)}
+    for first, second in itertools.pairwise(path for path in before if path in places):
+        if places[first] > places[second]:
+            return first, second
+    return None
+
+
+def _sum_of_tensors(leaves: Mapping[str, Any]) -> float:
+    """Return the sum of all elements of the tensors among some leaves."""
+    return sum(
+        float(value.double().sum()) for value in leaves.values() if isinstance(value, torch.Tensor)
+    )
+
+
+def count_calls(flat_log: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of calls of each submodule by path, from the names of a flat log;
+    submodules that were not called are absent."""
+    calls = {tuple(name.split(" ", 3)[:3]) for name in flat_log}  # path, "call", number
+    paths = [path for path, *_ in sorted(calls)]
+    return {path: paths.count(path) for path in paths}
+
+
+def random_states() -> dict[str, Any]:
+    """Return a snapshot of every source of random numbers that model code may use, with the names
+    "torch" (CPU), "the standard library" and, where it is imported, "NumPy"; snapshots compare with
+    ==."""
+    states: dict[str, Any] = {
+        "torch": torch.default_generator.get_state().numpy().tobytes(),
+        "the standard library": random.getstate(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, *position_fields = numpy.random.get_state()
+        states["NumPy"] = (name, keys.tobytes(), *position_fields)
+    return states
+
+
+def shared_memory(
+    flat_result: Mapping[str, Any], arguments: tree.Live, module: Any
+) -> tuple[str, ...]:
+    """Return a sentence for each tensor of a result whose memory belongs to an argument, a
+    parameter or a buffer: "PATH shares memory with NAME". `module` may be None."""
+    owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
+    if isinstance(module, nn.Module):
+        owners.update(
+            {
+                _memory_address(value): f"parameter {name}"
+                for name, value in module.named_parameters()
+            }
+        )
+        owners.update(
+            {_memory_address(value): f"buffer {name}" for name, value in module.named_buffers()}
+        )
+    owners.pop(0, None)
+    tensors = {
+        path: value for path, value in flat_result.items() if isinstance(value, torch.Tensor)
+    }
+    return tuple(
+        f"{path} shares memory with {owners[_memory_address(value)]}"
+        for path, value in tensors.items()
+        if _memory_address(value) in owners
+    )
+
+
+def _memory_address(tensor: Any) -> int:
+    """Return the address of a tensor's memory; 0 where the tensor has no memory or does not expose
+    it."""
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (NotImplementedError, RuntimeError):
+        return 0

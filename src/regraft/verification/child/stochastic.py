@@ -1,0 +1,266 @@
+"""Compare random results: dropout with a rate above zero, in training."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.verification.child import tree
+from regraft.verification.child.compare import Difference, Largest, close
+from regraft.verification.child.distributions import describe_confirmed_difference, find_suspect
+from regraft.verification.child.judge_process import Judge
+from regraft.verification.child.judgement import unsteady_paths, without_paths
+from regraft.verification.child.replay import (
+    Outcome,
+    Plan,
+    Target,
+    cotangent,
+    execute,
+)
+from regraft.verification.child.state import is_state
+from regraft.verification.child.tree import Call
+
+SAMPLES = 256
+FEWEST_SAMPLES = 64
+SECONDS = 2.0
+ELEMENTS = 4096
+SECOND_CALL = "second call: "
+_STEP = 1e-2
+_GRADIENT_ERROR = 0.1
+
+
+def compare_random(
+    original: Target, changed: Target, call: Call, largest: Largest, judge: Judge
+) -> tuple[Difference | None, str]:
+    """Compare two runs with dropout on; return a difference or None, and the way of comparison.
+    Differences of equal results are added to `largest`.
+
+    The way is "deterministic", "same random numbers" or "distribution"; "seeded" or "error" where a
+    difference shows before; or "the original does not run", without a difference. Random results
+    whose values differ under the same seed are compared by distribution, then by their gradients.
+    """
+    plan = Plan(seed=1, repeat=True)
+    original_first, original_second = (
+        execute(original, call, plan),
+        execute(original, call, replace(plan, seed=3)),
+    )
+    if original_first.error is not None:
+        return None, "the original does not run"
+    changed_first = execute(changed, call, plan)
+    changed_second = execute(changed, call, replace(plan, seed=3))
+    noise = frozenset[str]()
+    if any(map(is_state, original_first.outputs)):
+        noise = unsteady_paths(original_first, execute(original, call, plan))
+        original_first, original_second, changed_first, changed_second = (
+            without_paths(outcome, noise)
+            for outcome in (original_first, original_second, changed_first, changed_second)
+        )
+    if (
+        original_first.random_state_hash != original_second.random_state_hash
+        and changed_first.random_state_hash == changed_second.random_state_hash
+    ):
+        return (
+            Difference(
+                "", "in training the changed version seeds the random numbers: they do not go on"
+            ),
+            "seeded",
+        )
+    difference = judge(original_first, changed_first, Outcome, largest, strict=False)
+    if (
+        difference is None
+        and judge(original_second, changed_second, Outcome, largest, strict=False) is None
+    ):
+        return None, (
+            "deterministic"
+            if _has_close_results(original_first, original_second)
+            else "same random numbers"
+        )
+    if changed_first.error is not None:
+        return difference, "error"
+    if _has_close_results(original_first, original_second):
+        if _has_close_results(changed_first, changed_second):
+            return None, "deterministic"  # the comparison without dropout judges the values
+        return (
+            Difference("", "in training the changed version is random, the original is not"),
+            "deterministic",
+        )
+    return (
+        _compare_distributions(original, changed, call, noise)
+        or _check_backward(original, changed, call),
+        "distribution",
+    )
+
+
+def _has_close_results(first: Outcome, second: Outcome) -> bool:
+    """Return whether all tensors that both outcomes have, in the first and the second call, are
+    close; values that are no tensors do not count."""
+    pairs = [(value, second.outputs.get(path, value)) for path, value in first.outputs.items()] + [
+        (value, second.repeated.get(path, value)) for path, value in first.repeated.items()
+    ]
+    return all(
+        not isinstance(value, torch.Tensor) or close(value, counterpart)
+        for value, counterpart in pairs
+    )
+
+
+def _compare_distributions(
+    original: Target, changed: Target, call: Call, noise: frozenset[str] = frozenset()
+) -> Difference | None:
+    """Compare the distributions of all values that a call and its repetition return, each alone and
+    all jointly; return the difference that fresh runs confirm, or None. A result that is missing or
+    has another shape is a difference, too.
+
+    The number of runs lies between FEWEST_SAMPLES and SAMPLES, for about SECONDS per sample. None
+    also where the original returns a value in some runs only.
+    """
+    start = time.monotonic()
+    execute(original, call, Plan(gradients=False, repeat=True))
+    seconds_per_run = max(1e-5, time.monotonic() - start)
+    count = max(FEWEST_SAMPLES, min(SAMPLES, int(SECONDS / seconds_per_run)))
+    original_sample = _sample(original, call, range(count), noise)
+    changed_sample = _sample(changed, call, range(count, 2 * count), noise)
+    for path, values in original_sample.items():
+        if path not in changed_sample or changed_sample[path].shape != values.shape:
+            return Difference(path, f"in training {path} is missing or has another shape")
+    suspect = (
+        find_suspect(original_sample, {path: changed_sample[path] for path in original_sample})
+        if original_sample
+        else None
+    )
+    if suspect is None:
+        return None
+    original_fresh = _sample(original, call, range(2 * count, 4 * count), noise)
+    changed_fresh = _sample(changed, call, range(4 * count, 6 * count), noise)
+    if list(original_fresh) != list(original_sample):
+        # the original itself shows a value in some runs only: no statistic of all values is defined
+        return None
+    for path in original_fresh:
+        if path not in changed_fresh:
+            return Difference(path, f"in training {path} is missing in some runs")
+    finding = describe_confirmed_difference(
+        suspect, original_fresh, {path: changed_fresh[path] for path in original_fresh}
+    )
+    if not finding:
+        return None
+    return Difference(
+        suspect.path, f"in training with dropout {suspect.path} has another distribution: {finding}"
+    )
+
+
+def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> dict[str, Any]:
+    """Return by path a tensor of shape (runs, at most ELEMENTS values) for every floating result
+    that all runs return in one shape, of the first and the repeated call (with SECOND_CALL before
+    the path); without buffers and the paths in `noise`. Run number n has the seeds 2n and 2n +
+    1."""
+    rows: dict[str, list[Any]] = {}
+    for seed in seeds:
+        # the repetition takes the next seed
+        outcome = execute(target, call, Plan(seed=2 * seed, gradients=False, repeat=True))
+        results = {
+            **outcome.outputs,
+            **{f"{SECOND_CALL}{path}": value for path, value in outcome.repeated.items()},
+        }
+        for path, value in results.items():
+            is_floating = (
+                isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
+            )
+            if (
+                is_floating
+                and not path.startswith("buffer ")
+                and path.removeprefix(SECOND_CALL) not in noise
+            ):
+                rows.setdefault(path, []).append(value.double().flatten()[:ELEMENTS])
+    rows_of_equal_shape = {
+        path: values for path, values in rows.items() if len({value.shape for value in values}) == 1
+    }
+    return {
+        path: torch.stack(values)
+        for path, values in rows_of_equal_shape.items()
+        if len(values) == len(seeds)
+    }
+
+
+def _check_backward(original: Target, changed: Target, call: Call) -> Difference | None:
+    """Check that backward drops what forward dropped: the gradient predicts finite differences
+    under one seed. Return a difference where the changed version's fails for at least two of three
+    seeds.
+
+    Return None otherwise, and where the original's gradient fails or is absent for a seed.
+    """
+    mismatches = 0
+    for seed in range(3):
+        original_error = _prediction_error(original, call, seed)
+        if original_error is None or original_error > _GRADIENT_ERROR:
+            return None
+        changed_error = _prediction_error(changed, call, seed)
+        mismatches += changed_error is None or changed_error > 2 * _GRADIENT_ERROR
+    if mismatches < 2:
+        return None
+    return Difference(
+        "", "in training the gradients do not belong to the outputs: backward drops other elements"
+    )
+
+
+def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
+    """Return the error of a directional derivative against a finite difference, relative to the
+    norm of the gradient; None where inputs have no gradients, or only zeros."""
+    plan = Plan(seed=seed)
+    outcome = execute(target, call, plan)
+    names = [name for name in outcome.gradients or {} if name.startswith("input ")]
+    gradients = {name: (outcome.gradients or {})[name] for name in names}
+    gradients = {name: value for name, value in gradients.items() if value is not None}
+    if not gradients:
+        return None
+    directions = {
+        name: cotangent(f"direction {name}{seed}", value) for name, value in gradients.items()
+    }
+    predicted = sum(
+        float((gradients[name].double() * directions[name].double()).sum()) for name in gradients
+    )
+    value_above = _projection(execute(target, _shift_inputs(call, directions, _STEP), plan))
+    value_below = _projection(execute(target, _shift_inputs(call, directions, -_STEP), plan))
+    gradient_norm = math.sqrt(
+        sum(float((value.double() ** 2).sum()) for value in gradients.values())
+    )
+    return (
+        abs((value_above - value_below) / (2 * _STEP) - predicted) / gradient_norm
+        if gradient_norm
+        else None
+    )
+
+
+def _projection(outcome: Outcome) -> float:
+    """Return the sum over an outcome's floating results, buffers aside, of their products with
+    fixed random directions."""
+    values = {
+        path: value
+        for path, value in outcome.outputs.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+    }
+    results = {path: value for path, value in values.items() if not path.startswith("buffer ")}
+    return sum(
+        float((value.double() * cotangent(path, value).double()).sum())
+        for path, value in results.items()
+    )
+
+
+def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Call:
+    """Return a call with its tensors moved along the directions of their names ("input NUMBER"),
+    times `step`; tensors without a direction stay."""
+    count = 0
+
+    def shift(leaf: Any) -> Any:
+        """Return an argument, moved if it is an input with a direction."""
+        nonlocal count
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        name = f"input {count}"
+        count += 1
+        return leaf + step * directions[name] if name in directions else leaf
+
+    return tree.map_call(call, shift, call.label)

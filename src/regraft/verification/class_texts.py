@@ -1,0 +1,195 @@
+"""Facts that the text of a class or function shows: the methods that two versions differ in, and
+the names that it reads, binds and can be reached by."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from regraft.verification.bindings import mentioned_names
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+# Private methods that `nn.Module` itself calls.
+_CALLED_BY_MODULE = frozenset(
+    {
+        "_apply",
+        "_call_impl",
+        "_wrapped_call_impl",
+        "_slow_forward",
+        "_get_name",
+        "_named_members",
+        "_infer_parameters",
+        "_load_from_state_dict",
+        "_save_to_state_dict",
+        "_get_backward_hooks",
+        "_get_backward_pre_hooks",
+        "_maybe_warn_non_full_backward_hook",
+        "_replicate_for_data_parallel",
+    }
+)
+
+
+def edited_methods(old_class: Definition | None, new_class: Definition) -> frozenset[str] | None:
+    """Return the names of the methods in which two versions of a class differ; None if they also
+    differ elsewhere, are no classes (the old one may be None) or define a method twice."""
+    if not isinstance(old_class, ast.ClassDef) or not isinstance(new_class, ast.ClassDef):
+        return None
+    versions = []
+    for node in (old_class, new_class):
+        methods = [part for part in node.body if method_name(part)]
+        dump_by_method = {method_name(part): ast.dump(part) for part in methods}
+        if len(dump_by_method) != len(methods):
+            return None
+        other_parts = [part for part in node.body if part not in methods]
+        versions.append(
+            (
+                [
+                    ast.dump(part)
+                    for part in (*node.bases, *node.keywords, *node.decorator_list, *other_parts)
+                ],
+                dump_by_method,
+            )
+        )
+    (old_shell, old_methods), (new_shell, new_methods) = versions
+    return (
+        frozenset(
+            name
+            for name in {*old_methods, *new_methods}
+            if old_methods.get(name) != new_methods.get(name)
+        )
+        if old_shell == new_shell
+        else None
+    )
+
+
+def method_name(node: ast.AST) -> str:
+    """Return the name of a function definition, async or not, "" for any other node."""
+    return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+
+
+def attributes_read(node: ast.AST) -> Iterator[str]:
+    """Yield the attributes that a node reads, also by `getattr`; those of `super()`, which no
+    subclass redefines, are left out."""
+    for child in ast.walk(node):
+        match child:
+            case ast.Attribute(value=ast.Call(func=ast.Name("super"))):
+                continue
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                yield name
+            case ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant(str(name)), *_]):
+                yield name
+
+
+def bound_names(cls: ast.ClassDef) -> set[str]:
+    """Return the names that the body of a class binds: methods, nested classes and assigned
+    variables, also within `if` and `for`; an annotation without a value binds nothing."""
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    methods = {node.name for node in cls.body if isinstance(node, definitions)}
+    statements = [
+        node
+        for node in cls.body
+        if not isinstance(node, definitions)
+        and not (isinstance(node, ast.AnnAssign) and node.value is None)
+    ]
+    return methods | {
+        name.id
+        for statement in statements
+        for name in ast.walk(statement)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+
+
+def is_constant(statement: ast.stmt) -> bool:
+    """Return whether a statement is a constant alone: documentation or an ellipsis."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def inherits_only_from(subclass: Definition, cls: str) -> bool:
+    """Return whether a definition is a class whose only base is `cls`, without keywords."""
+    return (
+        isinstance(subclass, ast.ClassDef)
+        and not subclass.keywords
+        and [ast.unparse(base) for base in subclass.bases] == [cls]
+    )
+
+
+def are_called_by_name_only(methods: frozenset[str], cls: ast.ClassDef) -> bool:
+    """Return whether only code that names these methods of a class runs them: its only base is
+    `nn.Module`, which does not call them."""
+    return [ast.unparse(base) for base in cls.bases] == ["nn.Module"] and all(
+        map(_is_called_by_name_only, methods)
+    )
+
+
+def _is_called_by_name_only(method: str) -> bool:
+    """Return whether only code that names a method runs it: neither Python nor `nn.Module` calls
+    it."""
+    return (
+        method.startswith("_") and not method.startswith("__") and method not in _CALLED_BY_MODULE
+    )
+
+
+def named_words(node: ast.AST) -> Iterator[str]:
+    """Yield attributes and the words of string constants, through which a method can be named;
+    documentation is left out.
+    """
+    documentation = {
+        id(statement.value) for statement in ast.walk(node) if isinstance(statement, ast.Expr)
+    }
+    for child in ast.walk(node):
+        if isinstance(child, ast.Attribute):
+            yield child.attr
+        elif (
+            isinstance(child, ast.Constant)
+            and isinstance(child.value, str)
+            and id(child) not in documentation
+        ):
+            yield from re.findall(r"\w+", child.value)
+
+
+def used_names(node: ast.AST) -> frozenset[str]:
+    """Return the variables that a node mentions, without those that are only the class of a type
+    test."""
+    return mentioned_names(node) - _type_test_names(node)
+
+
+def _type_test_names(node: ast.AST) -> set[str]:
+    """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no
+    object is built of them.
+    """
+    calls = [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    ]
+    tested_types = [
+        call.args[1]
+        for call in calls
+        if mentioned_names(call.func) & {"isinstance", "issubclass"} and len(call.args) > 1
+    ]
+    test_nodes = {id(n) for tested_type in tested_types for n in ast.walk(tested_type)}
+    elsewhere = {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in test_nodes
+    }
+    return {
+        name for tested_type in tested_types for name in mentioned_names(tested_type)
+    } - elsewhere
+
+
+def base_names(node: ast.ClassDef) -> set[str]:
+    """Return the names in the bases and keywords of a class statement."""
+    return {
+        name
+        for base in (*node.bases, *(keyword.value for keyword in node.keywords))
+        for name in mentioned_names(base)
+    }
+
+
+def target_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the variables in the targets of an assignment, also those of `x.y = ...`; nothing for
+    another statement."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (name for target in targets for name in mentioned_names(target))

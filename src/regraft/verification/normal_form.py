@@ -1,0 +1,301 @@
+"""Rewrite statements that do the same into one normal form."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from regraft.verification.bindings import declared_names, stored_names
+from regraft.verification.syntax import COMPREHENSIONS, SCOPES, name_of, parts_in_own_scope
+
+# Functions through which a function reads the names of its own variables.
+OWN_VARIABLE_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+# statements that can run code after a `return`
+_FINALISING = frozenset({"Try", "TryStar", "With", "AsyncWith"})
+_JUMPS = ast.Return | ast.Raise | ast.Continue | ast.Break
+
+
+class Normaliser(ast.NodeTransformer):
+    """Gives statements that do the same one form; the tree is changed in place.
+
+    A result has no name, a conditional expression is a statement, a loop that only appends to a new
+    list is a list comprehension, an annotated assignment has no annotation, the statements after a
+    branch that leaves are its `else`, and tests are not negated.
+    """
+
+    def __init__(self) -> None:
+        self._definitions: list[ast.AST] = []
+        # variables of the innermost function that only named a result
+        self._dropped: set[str] = set()
+        self._rules = (
+            self._collect_at_once,
+            self._unname_result,
+            _spread_returned_choice,
+            _spread_assigned_choice,
+            self._drop_annotation,
+            _move_into_branch,
+        )
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Give a function's statements the form that the class describes. Raises ValueError where
+        the function still reads a variable whose only assignment was dropped because it named a
+        result."""
+        self._definitions.append(node)
+        outer, self._dropped = self._dropped, set()
+        self.generic_visit(node)
+        self._definitions.pop()
+        self._check_dropped(node)
+        self._dropped = outer
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Bring the statements of a class and of its methods into normal form."""
+        self._definitions.append(node)
+        self.generic_visit(node)
+        self._definitions.pop()
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Bring the blocks of statements below a node into normal form, inner ones first."""
+        super().generic_visit(node)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                setattr(node, name, self._normalise(block))
+        return node
+
+    def _check_dropped(self, function: ast.FunctionDef) -> None:
+        """Raise ValueError where a function reads a dropped variable that nothing stores."""
+        names = [
+            part
+            for part in parts_in_own_scope([function.args, *function.body])
+            if isinstance(part, ast.Name) and part.id in self._dropped
+        ]
+        stored = {part.id for part in names if not isinstance(part.ctx, ast.Load)}
+        stored.update(part.arg for part in ast.walk(function.args) if isinstance(part, ast.arg))
+        if any(part.id not in stored for part in names):
+            raise ValueError("a variable that is read elsewhere has lost its last assignment")
+
+    def _normalise(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements of a block in normal form: each rule is applied to the first
+        statement and those after it, as long as one applies, then the following ones are treated in
+        the same way."""
+        if not block:
+            return []
+        first, following = block[0], block[1:]
+        for rule in self._rules:
+            rewritten = rule(first, following)
+            if rewritten is not None:
+                return self._normalise(rewritten)
+        if isinstance(first, ast.If):
+            first = _without_negation(
+                ast.If(first.test, self._normalise(first.body), self._normalise(first.orelse))
+            )
+        return [first, *self._normalise(following)]
+
+    def _collect_at_once(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+        """Return `values = [value for target in source]` for a new list and a loop that only
+        appends to it; None for other statements, and where the loop's variables are read or stored
+        elsewhere."""
+        match (first, following):
+            case (
+                ast.Assign([ast.Name(name)], ast.List([])),
+                [ast.For(body=[statement], orelse=[]) as loop, *others],
+            ):
+                value = _appended_value(statement, name)
+            case _:
+                return None
+        function = self._innermost_function()
+        targets = _names_in([loop.target])
+        if (
+            value is None
+            or not all(_is_plain_local(variable, function) for variable in {name, *targets})
+            or name in targets + _names_in([loop.iter, value])
+            or _runs_elsewhere([loop.target, loop.iter, value])
+            or not _occurs_in_loop_only(targets, loop, function)
+        ):
+            return None
+        generator = ast.comprehension(loop.target, loop.iter, [], 0)
+        comprehension = ast.ListComp(value, [generator])
+        return [ast.Assign(first.targets, comprehension, lineno=0), *others]
+
+    def _unname_result(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+        """Return `return value` for `name = value; return name`, and note that the name is dropped;
+        None for other statements."""
+        match first:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if _returned_variable(
+                following
+            ) == name and _is_plain_local(name, self._innermost_function()):
+                self._dropped.add(name)
+                return [ast.Return(value)]
+        return None
+
+    def _drop_annotation(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+        """Return the statements without the annotation of a variable of a function that is
+        assigned; None for other statements."""
+        match first:
+            case ast.AnnAssign(
+                target=ast.Name() as target, value=ast.expr() as value, simple=1
+            ) if self._innermost_function() is not None:
+                return [ast.Assign([target], value, lineno=0), *following]
+        return None
+
+    def _innermost_function(self) -> ast.FunctionDef | None:
+        """Return the function whose statements are normalised; None in the body of a class and
+        outside of definitions."""
+        innermost = self._definitions[-1] if self._definitions else None
+        return innermost if isinstance(innermost, ast.FunctionDef) else None
+
+
+def _appended_value(statement: ast.stmt, name: str) -> ast.expr | None:
+    """Return the expression in `name.append(expression)`; None for another statement."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(owner), "append"), [value], [])) if (
+            owner == name and not isinstance(value, ast.Starred)
+        ):
+            return value
+    return None
+
+
+def _names_in(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the names in nodes."""
+    return [part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def _runs_elsewhere(nodes: Iterable[ast.AST]) -> bool:
+    """Return whether expressions hold something that means another thing in a comprehension: an
+    assignment, `await`, `yield`, `super` or the class of the method; or a target that is no
+    name."""
+    kinds = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+    stores = ast.Attribute | ast.Subscript
+    return any(
+        isinstance(part, kinds)
+        or (isinstance(part, stores) and isinstance(part.ctx, ast.Store))
+        or name_of(part) in ("super", "__class__")
+        for node in nodes
+        for part in ast.walk(node)
+    )
+
+
+def _occurs_in_loop_only(names: list[str], loop: ast.For, function: ast.AST | None) -> bool:
+    """Return whether no name of `names` may mean a variable of a function outside of a loop, or in
+    the source of the loop: there a comprehension reads another variable than the loop."""
+    if function is None:
+        return False
+    parameters = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
+    outside = parameters | _outer_names(function, left_out=loop) | _outer_names(loop.iter)
+    return outside.isdisjoint(names)
+
+
+def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+    """Return `first`, which is `return body if test else orelse`, as an `if` with two returns, with
+    `following` behind it; None where `first` is another statement."""
+    match first:
+        case ast.Return(value=ast.IfExp(test, body, orelse)):
+            return [ast.If(test, [ast.Return(body)], [ast.Return(orelse)]), *following]
+    return None
+
+
+def _spread_assigned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+    """Return the statements with an `if` of two assignments for `target = body if test else
+    orelse`; None for other statements."""
+    match first:
+        case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
+            then_side = ast.Assign([target], body, lineno=0)
+            else_side = ast.Assign([target], orelse, lineno=0)
+            return [ast.If(test, [then_side], [else_side]), *following]
+    return None
+
+
+def _move_into_branch(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+    """Return an `if` with the statements that follow it in its branches; None for other statements.
+
+    They move into the branch that does not leave, or, where they only return a variable, into both
+    branches.
+    """
+    if not (isinstance(first, ast.If) and following):
+        return None
+    test, body, orelse = first.test, first.body, first.orelse
+    leaves_in_body = _always_jumps(body)
+    if not (orelse or leaves_in_body):
+        return None
+    leaves_in_orelse = bool(orelse) and _always_jumps(orelse)
+    if leaves_in_body and not leaves_in_orelse:
+        return [ast.If(test, body, [*orelse, *following])]
+    if _returned_variable(following) and not (leaves_in_body or leaves_in_orelse):
+        return [ast.If(test, [*body, *following], [*orelse, *following])]
+    return None
+
+
+def _without_negation(branch: ast.If) -> ast.If:
+    """Return an `if` whose test is not negated: its branches are exchanged for `not` and `is not`.
+    An `if` without `else` stays as it is."""
+    if branch.orelse:
+        match branch.test:
+            case ast.UnaryOp(ast.Not(), operand):
+                return _without_negation(ast.If(operand, branch.orelse, branch.body))
+            case ast.Compare(operand, [ast.IsNot()], comparators):
+                test = ast.Compare(operand, [ast.Is()], comparators)
+                return ast.If(test, branch.orelse, branch.body)
+    return branch
+
+
+def _is_plain_local(name: str, function: ast.FunctionDef | None) -> bool:
+    """Return whether a name is certainly a local variable that only the function's own statements
+    read; False also for None, for a private name, and in a function with `try`, `with` or
+    `locals()`."""
+    may_be_mangled = name.startswith("_")  # `__name` and `_Class__name` can be one variable
+    if function is None or may_be_mangled:
+        return False
+    nodes = [node for node in ast.walk(function) if node is not function]
+    has_cleanup = any(type(node).__name__ in _FINALISING for node in nodes)
+    reads_own_variables = not OWN_VARIABLE_READERS.isdisjoint(map(name_of, nodes))
+    if has_cleanup or reads_own_variables:
+        return False
+    return name not in _names_in_inner_scopes(nodes) | declared_names(nodes)
+
+
+def _names_in_inner_scopes(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names in those nodes that are scopes of their own, without the variables that a
+    comprehension itself assigns, and without its first source, which runs outside of it."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, SCOPES):
+            source = node.generators[0].iter if isinstance(node, COMPREHENSIONS) else None
+            names |= _outer_names(node, left_out=source)
+    return names
+
+
+def _outer_names(node: ast.AST, left_out: ast.AST | None = None) -> set[str]:
+    """Return the names in a node that may mean variables outside of it: all, but for those that a
+    comprehension, which may be the node itself, assigns for its own parts. Names in the part
+    `left_out` do not count."""
+    if node is left_out:
+        return set()
+    if isinstance(node, ast.Name):
+        return {node.id}
+    parts = ast.iter_child_nodes(node)
+    names = {name for part in parts for name in _outer_names(part, left_out)}
+    if not isinstance(node, COMPREHENSIONS):
+        return names
+    targets = frozenset().union(*(stored_names(part.target) for part in node.generators))
+    return (names - targets) | _outer_names(node.generators[0].iter, left_out)
+
+
+def _always_jumps(block: list[ast.stmt]) -> bool:
+    """Return whether nothing that follows a block runs after it: the block returns, raises,
+    continues or breaks."""
+    match block[-1]:
+        case ast.If(_, body, orelse):
+            return bool(orelse) and _always_jumps(body) and _always_jumps(orelse)
+        case statement:
+            return isinstance(statement, _JUMPS)
+
+
+def _returned_variable(statements: list[ast.stmt]) -> str:
+    """Return the name of the variable in `return name` where that is the only statement,
+    else ""."""
+    match statements:
+        case [ast.Return(value=ast.Name(name))]:
+            return name
+    return ""

@@ -1,0 +1,309 @@
+"""Find definitions that are the same program in both versions: equal bytecode but for the names of
+local variables."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable
+from types import CodeType
+
+from regraft.verification.bindings import bound_names
+from regraft.verification.module_level import have_equal_surroundings
+from regraft.verification.normal_form import OWN_VARIABLE_READERS, Normaliser
+from regraft.verification.noteless import Noteless
+from regraft.verification.syntax import future_imports, name_of, words_of
+
+# Names through which a file can read variable names, documentation or source text of callers, which
+# equal bytecode does not decide.
+_SOURCES = frozenset(
+    {
+        "getsource",
+        "getsourcelines",
+        "getdoc",
+        "__code__",
+        "__doc__",
+        "script",
+        "script_method",
+        "script_if_tracing",
+    }
+    | {
+        "inspect",
+        "_getframe",
+        "_current_frames",
+        "f_locals",
+        "f_back",
+        "f_code",
+        "tb_frame",
+        "settrace",
+        "setprofile",
+    }
+    | {
+        "gi_frame",
+        "gi_code",
+        "cr_frame",
+        "cr_code",
+        "ag_frame",
+        "ag_code",
+        "gc",
+        "builtins",
+        "__builtins__",
+    }
+    | {"__file__", "__debug__", "linecache", "dis"}
+    | {"triton", "numba", "njit", "numexpr", "pandas", "tilelang", "cutlass", "taichi", "helion"}
+)
+# of `inspect`
+_SIGNATURES = frozenset(
+    {"signature", "Parameter", "Signature", "isclass", "isfunction", "ismethod"}
+)
+# Names through which code gets hold of errors without `except ... as`: there the text of an error
+# is a result.
+_ERRORS = frozenset(
+    {
+        "__exit__",
+        "__aexit__",
+        "exc_info",
+        "traceback",
+        "excepthook",
+        "unraisablehook",
+        "exception",
+        "throw",
+    }
+    | {
+        "return_exceptions",
+        "__context__",
+        "__cause__",
+        "last_value",
+        "last_exc",
+        "ExitStack",
+        "AsyncExitStack",
+    }
+)
+# Builtin errors whose arguments decide more than their text.
+_STRUCTURED_ERRORS = (
+    StopIteration,
+    StopAsyncIteration,
+    UnicodeError,
+    OSError,
+    ImportError,
+    SyntaxError,
+)
+
+
+def equal_definitions(
+    original: bytes, changed: bytes, *, messages: bool = True, return_classes: bool = False
+) -> frozenset[str]:
+    """Return the names of the top-level definitions that are the same program in both versions,
+    also if their text differs.
+
+    Local variables may have other names, the statements after a branch that leaves may be its
+    `else`, a conditional expression may be a statement, and a result may have a name. Without
+    `messages` these may differ, too: docstrings; the texts of builtin errors unless the file looks
+    into errors; annotations that nothing reads; and `super()` may name its class, below a decorator
+    only if decorators `return_classes` as they are. A file that reads source text or frames has no
+    such definitions, nor has a file whose module level differs: a name in equal text may mean
+    something else there.
+    """
+    trees = ast.parse(original), ast.parse(changed)
+    if any(map(_reads_sources, trees)) or not have_equal_surroundings(original, changed):
+        return frozenset()
+    old_definitions, new_definitions = map(_definitions, trees)
+    text_errors = (
+        frozenset() if messages or any(map(_looks_into_errors, trees)) else _text_errors(trees)
+    )
+    file_imports = future_imports(trees[0].body)
+    pairs = {
+        name: (old_definitions[name], new_definitions[name])
+        for name in old_definitions.keys() & new_definitions.keys()
+    }
+    if not messages:
+        noteless = Noteless(trees, return_classes)
+        pairs = {
+            name: (noteless.form_of(old), noteless.form_of(new))
+            for name, (old, new) in pairs.items()
+        }
+    return frozenset(
+        name
+        for name, (old, new) in pairs.items()
+        if _are_equal_programs(old, new, text_errors, file_imports)
+    )
+
+
+def _reads_sources(tree: ast.Module) -> bool:
+    """Return whether a file can read its source text, or local variables other than by `locals()`
+    in their own function; it is enough to name what could."""
+    called_ids = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    harmless_words = {"inspect"} if _reads_signatures_only(tree) else set()
+    for node in ast.walk(tree):
+        if _SOURCES.intersection(set(words_of(node)) - harmless_words):
+            return True
+        if _passes_on_own_variables(node, called_ids):
+            return True
+    return False
+
+
+def _passes_on_own_variables(node: ast.AST, called_ids: set[int]) -> bool:
+    """Return whether a node imports a function that reads the variables of its caller, or names one
+    without a call of it; `called_ids` are those of the functions that calls name."""
+    if isinstance(node, ast.alias):
+        return not OWN_VARIABLE_READERS.isdisjoint(words_of(node))
+    return (
+        isinstance(node, ast.Name)
+        and node.id in OWN_VARIABLE_READERS
+        and id(node) not in called_ids
+    )
+
+
+def _reads_signatures_only(tree: ast.Module) -> bool:
+    """Return whether a file uses `inspect` for the signatures and kinds of functions alone."""
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        match node:
+            case ast.ImportFrom("inspect", aliases) if (
+                not {alias.name for alias in aliases} <= _SIGNATURES
+            ):
+                return False
+            case ast.alias("inspect", str()):
+                return False
+    signature_uses = {
+        id(node.value)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr in _SIGNATURES
+    }
+    return all(id(node) in signature_uses for node in nodes if name_of(node) == "inspect")
+
+
+def _looks_into_errors(tree: ast.Module) -> bool:
+    """Return whether a file gets hold of an error that was raised."""
+    nodes = list(ast.walk(tree))
+    binds_errors = any(isinstance(node, ast.ExceptHandler) and node.name for node in nodes)
+    return binds_errors or any(_ERRORS.intersection(words_of(node)) for node in nodes)
+
+
+def _text_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
+    """Return the names of the builtin errors, except those whose arguments decide more, that no
+    file of `trees` binds; none where a file imports all names of another."""
+    bound = frozenset().union(*map(bound_names, trees))
+    if "*" in bound:
+        return frozenset()
+    values = ((name, value) for name, value in vars(builtins).items() if name not in bound)
+    errors = (
+        (name, value)
+        for name, value in values
+        if isinstance(value, type) and issubclass(value, Exception)
+    )
+    return frozenset(name for name, value in errors if not issubclass(value, _STRUCTURED_ERRORS))
+
+
+def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Return the top-level functions and classes of a file by name, without async ones and names
+    that several definitions at any depth have."""
+    definition_types = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    nodes_by_name: dict[str, list[ast.stmt]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, definition_types):
+            nodes_by_name.setdefault(node.name, []).append(node)
+    top_level_names = {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    return {
+        name: nodes[0]
+        for name, nodes in nodes_by_name.items()
+        if name in top_level_names and len(nodes) == 1
+    }
+
+
+def are_equal_programs(old_definition: ast.stmt, new_definition: ast.stmt) -> bool:
+    """Return whether two definitions, which get their normal form in place, compile to the same
+    program; a file's `__future__` imports are left aside."""
+    return _are_equal_programs(old_definition, new_definition, frozenset(), [])
+
+
+def _are_equal_programs(
+    old_definition: ast.stmt,
+    new_definition: ast.stmt,
+    errors: frozenset[str],
+    file_imports: list[ast.ImportFrom],
+) -> bool:
+    """Return whether two definitions compile to the same program, but for the texts of some errors;
+    False where one does not compile."""
+    if errors:
+        old_definition, new_definition = (
+            _ErrorTextRemover(errors).visit(node) for node in (old_definition, new_definition)
+        )
+    try:
+        old_code, new_code = (
+            _code_key(_compile(node, file_imports)) for node in (old_definition, new_definition)
+        )
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return old_code == new_code
+
+
+def _compile(node: ast.stmt, file_imports: list[ast.ImportFrom]) -> CodeType:
+    """Compile a definition, which gets its normal form in place, together with the `__future__`
+    imports of its file."""
+    tree = ast.Module([*file_imports, Normaliser().visit(node)], [])
+    code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
+    assert isinstance(code, CodeType)
+    return code
+
+
+def _code_key(code: CodeType) -> tuple[object, ...]:
+    """Return the parts of a code object that decide its behaviour; names of local variables are in
+    it where the code can read them.
+    """
+    constants = tuple(
+        _code_key(value) if isinstance(value, CodeType) else (type(value).__name__, repr(value))
+        for value in code.co_consts
+    )
+    argument_count = (
+        code.co_argcount
+        + code.co_kwonlyargcount
+        + bool(code.co_flags & 4)
+        + bool(code.co_flags & 8)
+    )
+    names: object = (
+        code.co_varnames
+        if OWN_VARIABLE_READERS & set(code.co_names)
+        else code.co_varnames[:argument_count]
+    )
+    sizes = (
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_nlocals,
+        code.co_flags,
+    )
+    cells = code.co_freevars, code.co_cellvars
+    handlers = getattr(code, "co_exceptiontable", b"")  # before Python 3.11 a part of the bytecode
+    return code.co_name, code.co_code, constants, code.co_names, names, sizes, cells, handlers
+
+
+class _ErrorTextRemover(ast.NodeTransformer):
+    """Takes the literal texts out of the errors that are raised, in place; computed parts of the
+    texts stay."""
+
+    def __init__(self, errors: frozenset[str]) -> None:
+        self._errors = errors
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        """Take the literal text out of a raised error that has one argument and a name in
+        `errors`."""
+        match node.exc:
+            case ast.Call(ast.Name(name), [argument], []) if name in self._errors:
+                node.exc.args = [self._remove_text(argument)]
+        return node
+
+    def _remove_text(self, argument: ast.expr) -> ast.expr:
+        """Return "" for a literal text, an f-string with its computed parts only, and any other
+        argument as it is."""
+        match argument:
+            case ast.Constant(str()):
+                return ast.copy_location(ast.Constant(""), argument)
+            case ast.JoinedStr(values):
+                computed = [value for value in values if not isinstance(value, ast.Constant)]
+                return ast.copy_location(
+                    ast.JoinedStr(computed) if computed else ast.Constant(""), argument
+                )
+        return argument

@@ -1,0 +1,155 @@
+"""A cache of verdicts by content: an interrupted run over many files goes on at the file where it
+stopped.
+
+The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses
+that are not allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of
+kernels and of the package that the file belongs to, and whether Triton interprets.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from regraft.source.cache_key import entry_content, own_key, write_entry
+from regraft.source.names import package_of
+from regraft.verification import Verdict, to_json, verify
+from regraft.verification.types import Terms
+
+_LIBRARIES = (
+    "torch",
+    "transformers",
+    "triton",
+    "liger-kernel",
+    "xformers",
+    "flash-attn",
+    "apex",
+    "transformer-engine",
+)
+_SETTINGS = ("TRITON_INTERPRET", "REGRAFT_INTERPRET_ONE_IN")
+
+
+def verify_with_cache(
+    path: Path,
+    changed: bytes,
+    driver: str | None = None,
+    time_limit: float = 300.0,
+    python: str = sys.executable,
+    root: Path | None = None,
+    terms: Terms = Terms(),
+    watch: Callable[[str], None] | None = None,
+) -> tuple[Verdict, ...]:
+    """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
+    verify and store them, unless one names a time limit; without `root` nothing is cached. `watch`
+    is that of `verify`. Raises VerifyError."""
+    cache_path = (
+        _cache_path(path, changed, driver, python, root, terms) if root is not None else None
+    )
+    cached = _load(cache_path, str(path)) if cache_path is not None else None
+    if cached is not None:
+        return cached
+    verdicts = verify(
+        path,
+        changed,
+        driver=driver,
+        time_limit=time_limit,
+        python=python,
+        effort=terms.effort,
+        contract=terms.contract,
+        keep=terms.keep,
+        by_rules=terms.by_rules,
+        model_classes=terms.model_classes,
+        confirmed=terms.confirmed,
+        watch=watch,
+    )
+    if cache_path is not None and not any(verdict.is_cut_short for verdict in verdicts):
+        _store(cache_path, verdicts)
+    return verdicts
+
+
+def _cache_path(
+    path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms
+) -> Path | None:
+    """Return the path of the file for the verdicts of these arguments, which need not exist; None
+    where the model's file or the driver's cannot be read."""
+    key = own_key()
+    try:
+        texts = [path.read_bytes(), changed, str(driver).encode(), repr(terms).encode()]
+        driver_file = (driver or "").rpartition(":")[0]
+        texts += [Path(driver_file).read_bytes()] if driver_file.endswith(".py") else []
+    except OSError:
+        return None  # `verify` reports the reason
+    package = package_of(path)
+    texts.append(_versions(python, (*_LIBRARIES, package.partition(".")[0])).encode())
+    texts += [os.environ.get(name, "").encode() for name in _SETTINGS]
+    for part in (*texts, str(path.resolve()).encode()):
+        key.update(f"\0{len(part)}\0".encode())
+        key.update(part)
+    name = key.hexdigest()
+    return root / name[:2] / f"{name[2:]}.verdicts"
+
+
+@functools.cache
+def _versions(python: str, packages: tuple[str, ...]) -> str:
+    """Return the versions of an interpreter and of its `packages` as text; "" for an interpreter
+    that does not start, which `verify` reports.
+    """
+    try:
+        process = subprocess.run(
+            [python, "-c", _ASK, *packages], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return process.stdout
+
+
+_ASK = """
+import importlib.metadata, sys
+print(sys.version)
+for name in sys.argv[1:]:
+    print(name, *(one.version for one in importlib.metadata.distributions(name=name)) if name else ())
+"""  # noqa: E501
+
+
+def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
+    """Return the verdicts of a cache file for `file`; None where it is absent or damaged, or a
+    reproducer is gone."""
+    try:
+        content = entry_content(cache_path.read_bytes())
+    except OSError:
+        return None
+    if content is None:
+        return None
+    verdicts = tuple(
+        Verdict(
+            file,
+            verdict["class"],
+            tuple(verdict["lines"]),
+            verdict["status"],
+            verdict["reason"],
+            verdict["evidence"],
+        )
+        for verdict in json.loads(content)["verdicts"]
+    )
+    scripts = (verdict.evidence.get("reproducer") for verdict in verdicts)
+    return (
+        verdicts
+        if all(script is None or Path(str(script)).exists() for script in scripts)
+        else None
+    )
+
+
+def _store(cache_path: Path, verdicts: tuple[Verdict, ...]) -> None:
+    """Write verdicts to the cache; does nothing where the directory cannot be written."""
+    content = json.dumps(to_json(verdicts)).encode()
+    try:
+        write_entry(cache_path, content)
+    except OSError:
+        # verdicts are not cached in a directory that cannot be written; the cache of scans does the
+        # same
+        return

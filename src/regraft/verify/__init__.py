@@ -1,7 +1,0 @@
-"""Prove a rewrite by running both versions: `verify` returns one evidence-based verdict per changed
-definition."""
-
-from regraft.verify.parent import to_json, verify
-from regraft.verify.types import Status, Verdict, VerifyError
-
-__all__ = ["Status", "Verdict", "VerifyError", "to_json", "verify"]
