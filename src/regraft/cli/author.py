@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, PathType, as_error, paint, print_error, stop
+from regraft.cli.shared import DIRECTORIES, PathType, paint, print_error, stop
 from regraft.report.words import count
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -74,7 +74,7 @@ def test_command(selectors: Sequence[str], directories: Sequence[Path]) -> None:
     rules, problems = load_rules(selectors, (), (BUILT_IN, *directories))
     compiled, uncompiled = compile_rules(rules)
     for problem in (*problems, *uncompiled):
-        print_error(as_error(problem))
+        print_error(problem.error)
     failures = [failure for rule in compiled for failure in check_page(rule)]
     for failure in failures:
         click.echo(

@@ -12,9 +12,7 @@ from regraft.cli.configured import (
     CONFIG,
     RuleOptions,
     load_chosen,
-    only_rules,
     read_baseline,
-    rules_for,
     settings_of,
     with_rule_options,
 )
@@ -79,6 +77,7 @@ def _write(options: WriteOptions) -> None:
     from regraft.scanning import FileSearch
     from regraft.scanning.baseline import NAME, entries_of, write
     from regraft.scanning.parallel import Task, scan_files
+    from regraft.scanning.selection import only_rules, rules_for
 
     groups = settings_of(options.paths, options.config, no_config=False)
     if len(groups) > 1:

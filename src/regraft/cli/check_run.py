@@ -16,16 +16,13 @@ from regraft.cli.configured import (
     ignore_complaints,
     is_stated,
     load_chosen,
-    only_rules,
     read_baseline,
-    rules_for,
     settings_of,
     with_rule_options,
-    without_gainless,
 )
 from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.remarks import offer_install, remarks_on
-from regraft.cli.shared import STREAMS, as_error, is_terminal, load_locked, lock_file
+from regraft.cli.shared import STREAMS, is_terminal, load_locked, lock_file
 from regraft.report.formats import FORMATS, Output, Quiet
 
 if TYPE_CHECKING:
@@ -95,6 +92,7 @@ class _GroupRun:
     def run(self) -> None:
         """Report the files, and show or write what the rules make of them."""
         from regraft.scanning.edits import edits_of
+        from regraft.scanning.selection import rules_for
 
         rules, problems = self._chosen_rules()
         self.total.errors += problems
@@ -122,6 +120,8 @@ class _GroupRun:
         """Return the report of a file with what is to be reported: findings of these rules that the
         baseline does not accept, and without `--explain` none that gain nothing; add what is wrong
         with its ignores to the totals."""
+        from regraft.scanning.selection import only_rules, without_gainless
+
         shown = only_rules(report, rules)
         self.total.warnings += ignore_complaints(
             shown, rules, self.settings, not (self.options.select or self.options.ignore)
@@ -176,7 +176,7 @@ class _GroupRun:
             return load_chosen(settings)
         rules, problems = load_locked(lock_path, settings.rules, unsafe=settings.unsafe)
         rules = with_worth(rules, chosen_target(settings.target))
-        return rules, [as_error(problem) for problem in problems]
+        return rules, [problem.error for problem in problems]
 
     def _reports(self, rules: tuple[CompiledRule, ...]) -> Iterable[FileReport]:
         """Yield the reports of the Python files under the paths, or of standard input."""

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from regraft.cli.shared import PATH, as_error, compile_loaded_rules, print_error, split_words, stop
+from regraft.cli.shared import PATH, print_error, split_words, stop
 
 if TYPE_CHECKING:
     from regraft.configuration import ConfigurationError, Settings
     from regraft.configuration.settings import TargetName
-    from regraft.rules import RuleProblem
-    from regraft.scanning import CompiledRule, FileReport, Finding
+    from regraft.scanning import CompiledRule, FileReport
     from regraft.scanning.baseline import Baseline
     from regraft.source.text import SourceError
 
@@ -88,8 +87,10 @@ def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
     if options.select is not None:
         if not split_words(options.select):
             raise click.UsageError("--select names no rule")
-        settings = replace(settings, select=tuple(split_words(options.select)), ignore=())
+        settings = replace(settings.without_lines("select", "ignore"), ignore=())
+        settings = replace(settings, select=tuple(split_words(options.select)))
     if options.ignore:
+        settings = settings.without_lines("ignore")
         settings = replace(settings, ignore=tuple(split_words(options.ignore)))
     if is_stated("unsafe"):
         settings = replace(settings, unsafe=options.unsafe)
@@ -103,87 +104,11 @@ def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
 
 
 def load_chosen(settings: Settings) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
-    """Return the rules of the settings, and what is wrong with them or with their selectors.
+    """Return the rules of the settings, and what is wrong with them or with their selectors; their
+    reasons name the options by which withheld places are rewritten."""
+    from regraft.scanning.selection import selected_rules
 
-    Where nothing selects rules, those are withheld that do not pay on the target.
-    """
-    from regraft.rules import BUILT_IN, load_rules
-    from regraft.rules.loading import check_selectors, rule_paths
-    from regraft.rules.worth import chosen_target
-    from regraft.scanning import with_worth
-
-    directories = (BUILT_IN, *settings.rules)
-    rules, problems = load_rules(settings.select or (), settings.ignore, directories)
-    ignored_by_file = [text for texts in settings.per_file_ignores.values() for text in texts]
-    if ignored_by_file:
-        problems = (*problems, *check_selectors(ignored_by_file, rule_paths(directories)))
-    compiled, compile_problems = compile_loaded_rules(rules, problems, settings.unsafe)
-    is_explicit = settings.select is not None or settings.applies_all
-    remedy = "" if is_explicit else "--all or --select"
-    judged = with_worth(compiled, chosen_target(settings.target), remedy)
-    return judged, [_located(problem, settings) for problem in compile_problems]
-
-
-def _located(problem: RuleProblem, settings: Settings) -> SourceError:
-    """Return a problem as an error; that of a selector of the configuration file gets its place."""
-    from regraft.source.text import SourceError
-
-    key = next(_keys_of(problem.path, settings), "") if not problem.line else ""
-    if not key:
-        return as_error(problem)
-    message = f"`{key}` names {problem.path}: {problem.message}"
-    return SourceError(str(settings.path), settings.lines[key], 0, message)
-
-
-def _keys_of(selector: str, settings: Settings) -> Iterator[str]:
-    """Yield the keys of the configuration file that state a selector."""
-    ignored_by_file = [text for texts in settings.per_file_ignores.values() for text in texts]
-    for key, selectors, option in (
-        ("select", settings.select or (), "select"),
-        ("ignore", settings.ignore, "ignore"),
-        ("per-file-ignores", ignored_by_file, ""),
-    ):
-        if key in settings.lines and selector in selectors and not (option and is_stated(option)):
-            yield key
-
-
-def rules_for(
-    file: Path, rules: tuple[CompiledRule, ...], settings: Settings
-) -> tuple[CompiledRule, ...]:
-    """Return the rules less those that the settings ignore in a file."""
-    from regraft.rules.loading import is_selected
-
-    selectors = settings.ignored_in(file)
-    if not selectors:
-        return rules
-    return tuple(rule for rule in rules if not is_selected(rule.rule.id, selectors))
-
-
-def only_rules(report: FileReport, rules: Sequence[CompiledRule]) -> FileReport:
-    """Return the report of a file as these rules alone give it, with their worth."""
-    worths = {rule.rule.id: rule.worth for rule in rules}
-    return replace(
-        report,
-        findings=tuple(
-            replace(finding, worth=worths[finding.rule.id])
-            for finding in report.findings
-            if finding.rule.id in worths
-        ),
-        misses=tuple(miss for miss in report.misses if miss.rule.id in worths),
-    )
-
-
-def without_gainless(
-    report: FileReport, rules: Sequence[CompiledRule]
-) -> tuple[FileReport, tuple[Finding, ...]]:
-    """Return the report without the findings that are withheld because they gain nothing, and those
-    findings."""
-    gainless_rules = {rule.rule.id for rule in rules if rule.gainless}
-    shown: list[Finding] = []
-    gainless: list[Finding] = []
-    for finding in report.findings:
-        (gainless if finding.rule.id in gainless_rules else shown).append(finding)
-    return replace(report, findings=tuple(shown)), tuple(gainless)
+    return selected_rules(settings, unsafe_remedy="--unsafe", worth_remedy="--all or --select")
 
 
 def ignore_complaints(

@@ -15,7 +15,6 @@ from regraft.cli.shared import (
     DIRECTORIES,
     TARGET,
     TEXT_OR_JSON,
-    as_error,
     paint,
     print_error,
 )
@@ -47,7 +46,7 @@ def rules_command(
     rows = [_row(rule, target) for rule in loaded if isinstance(rule, Rule)]
     problems = [problem for rule in loaded if not isinstance(rule, Rule) for problem in rule]
     for problem in problems:
-        print_error(as_error(problem))
+        print_error(problem.error)
     if form == "json":
         click.echo(json.dumps(rows, indent=1))
     else:

@@ -14,7 +14,7 @@ import click
 from regraft.report.formats import Streams
 
 if TYPE_CHECKING:
-    from regraft.rules import Rule, RuleProblem
+    from regraft.rules import RuleProblem
     from regraft.scanning import CompiledRule
     from regraft.source.text import SourceError
 
@@ -159,26 +159,14 @@ def load(
     """Return the chosen rules and their problems; without `unsafe` places of rules of safety
     contract are withheld."""
     from regraft.rules import BUILT_IN, load_rules
+    from regraft.scanning.selection import compile_loaded_rules
 
     if select is not None and not split_words(select):
         raise click.UsageError(f"{option} names no rule")
     rules, problems = load_rules(
         split_words(select or ""), split_words(ignore), (BUILT_IN, *directories)
     )
-    return compile_loaded_rules(rules, problems, unsafe)
-
-
-def compile_loaded_rules(
-    rules: Sequence[Rule], problems: Sequence[RuleProblem], unsafe: bool
-) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    """Return the compiled rules, and the problems with those of compiling added."""
-    from regraft.scanning import compile_rules, withhold_contract_rules
-
-    compiled, compile_problems = compile_rules(rules)
-    return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [
-        *problems,
-        *compile_problems,
-    ]
+    return compile_loaded_rules(rules, problems, "" if unsafe else "--unsafe")
 
 
 def lock_file(explicit: Path | None, may_search: bool, rules_chosen: bool) -> Path | None:
@@ -204,6 +192,7 @@ def load_locked(
     """
     from regraft.rules import BUILT_IN
     from regraft.rules.lock import LockError, locked_rules, notes, read
+    from regraft.scanning.selection import compile_loaded_rules
 
     try:
         lock = read(path)
@@ -220,7 +209,7 @@ def load_locked(
         ),
         err=True,
     )
-    return compile_loaded_rules(rules, problems, unsafe)
+    return compile_loaded_rules(rules, problems, "" if unsafe else "--unsafe")
 
 
 def _installed_version(package: str) -> str:
@@ -236,12 +225,6 @@ def _installed_version(package: str) -> str:
 def split_words(text: str) -> list[str]:
     """Return the words of a text that is separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def as_error(problem: RuleProblem) -> SourceError:
-    from regraft.source.text import SourceError
-
-    return SourceError(problem.path, problem.line, problem.column, problem.message)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

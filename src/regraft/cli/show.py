@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.shared import (
-    as_error,
     is_terminal,
     paint,
     print_error,
@@ -102,7 +101,7 @@ def rule_command(name: str) -> None:
 
     rules, problems = load_rules([name])
     for problem in problems:
-        print_error(as_error(problem))
+        print_error(problem.error)
     if not rules:
         sys.exit(2)
     for rule in rules:

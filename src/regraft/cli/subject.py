@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import as_error, is_terminal, print_error, stop
+from regraft.cli.shared import is_terminal, print_error, stop
 from regraft.source.object_reference import find_function
 
 THREADS = click.option(
@@ -40,7 +40,7 @@ def import_bench(command: str) -> Any:
 def stop_for_problems(problems: Sequence[RuleProblem]) -> None:
     """Print the problems of rules, and exit where there are any."""
     for problem in problems:
-        print_error(as_error(problem))
+        print_error(problem.error)
     if problems:
         sys.exit(2)
 

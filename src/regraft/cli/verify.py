@@ -17,7 +17,6 @@ from regraft.cli.configured import (
     RuleOptions,
     is_stated,
     load_chosen,
-    rules_for,
     settings_of,
     with_rule_options,
 )
@@ -293,6 +292,7 @@ def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> 
     """Return the changed version: that of the second file, else the original with its fixable
     findings applied."""
     from regraft.scanning import RuleDefect, check_file, rewrite_file
+    from regraft.scanning.selection import rules_for
 
     if changed is not None:
         try:

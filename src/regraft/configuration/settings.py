@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -19,7 +19,8 @@ class Settings:
     """The settings in effect where the command line says nothing else.
 
     path              the configuration file; None without one
-    lines             the line of each key that the file states; 0 where it could not be found
+    lines             the line of each key that the file states and no option replaces; 0 where it
+                      could not be found
     select, ignore    selectors of rules; None for the rules that are on by default
     exclude           files that are not scanned
     per_file_ignores  selectors of rules that are ignored in the files of a pattern
@@ -51,6 +52,11 @@ class Settings:
     contract: Literal["strict", "results"] = "strict"
     target: TargetName = "auto"
     applies_all: bool = False
+
+    def without_lines(self, *keys: str) -> Settings:
+        """Return the settings where options replace these keys of the file."""
+        lines = {key: line for key, line in self.lines.items() if key not in keys}
+        return replace(self, lines=lines)
 
     def ignored_in(self, file: Path) -> tuple[str, ...]:
         """Return the selectors of the rules that are ignored in a file."""

@@ -15,6 +15,7 @@ from regraft import dsl
 from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
 from regraft.rules import parsed
 from regraft.rules.checking import check_rule
+from regraft.source.text import SourceError
 
 BUILT_IN = Path(__file__).parent / "packs"
 TEMPLATE = Path(__file__).parent / "template" / "NAME.rule"  # its page stands beside it
@@ -46,6 +47,11 @@ class RuleProblem:
     line: int
     column: int
     message: str
+
+    @property
+    def error(self) -> SourceError:
+        """The problem as an error of a source file."""
+        return SourceError(self.path, self.line, self.column, self.message)
 
 
 @dataclass(frozen=True, slots=True)
