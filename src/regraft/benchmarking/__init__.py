@@ -6,7 +6,7 @@ from regraft.benchmarking.profile import Profile, profile_model
 from regraft.benchmarking.profile_table import as_json as profile_as_json
 from regraft.benchmarking.profile_table import as_text as profile_as_text
 from regraft.benchmarking.run import Observer, Options, Result, Row, bench, calls_of, lock_of
-from regraft.benchmarking.select import Goal, limit
+from regraft.benchmarking.select import Goal, goal_of
 from regraft.benchmarking.table import Table, as_json, as_text, closing, heading
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "bench",
     "calls_of",
     "closing",
+    "goal_of",
     "heading",
-    "limit",
     "lock_of",
     "profile_as_json",
     "profile_as_text",

@@ -59,6 +59,17 @@ class Goal:
     relative: bool = False  # whether `at_most` is a part of what the original needs
 
 
+def goal_of(kind: Literal["fastest", "smallest"], at_most: str | None) -> Goal:
+    """Return the goal with its limit as text, as in `limit`; None for no limit.
+
+    Raises ValueError for another kind, and for a text that is no limit.
+    """
+    if kind not in ("fastest", "smallest"):
+        raise ValueError(f"the goal is {kind!r}; there are fastest and smallest")
+    unit: Literal["memory", "time"] = "memory" if kind == "fastest" else "time"
+    return Goal(kind, *(limit(at_most, unit) if at_most else ()))
+
+
 class Meter(Protocol):
     """Measures the model as sets of rules rewrite it: times in pairs, and peak bytes.
 

@@ -232,6 +232,6 @@ def _parse_goal(
         return None
     text, name = (memory, "memory") if kind == "fastest" else (seconds, "time")
     try:
-        return bench_module.Goal(kind, *(bench_module.limit(text, name) if text else ()))
+        return bench_module.goal_of(kind, text)
     except ValueError as problem:
         raise click.UsageError(f"--{name}-limit: {problem}") from problem

@@ -53,6 +53,10 @@ class SourceError:
     column: int
     message: str
 
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return f"{place}: {self.message}" if place else self.message
+
 
 class SourceFile:
     """A parsed Python file.
