@@ -22,7 +22,7 @@ from regraft.verification.child.checks import mutants
 from regraft.verification.child.checks.conditions import Conditions
 from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
 from regraft.verification.child.checks.process_reads import reads_of_surroundings
-from regraft.verification.child.compare import Largest
+from regraft.verification.child.compare import Largest, Rigour
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.replay import Outcome
 
@@ -298,11 +298,14 @@ def outcome(**outputs: object) -> Outcome:
 def test_the_judge_sees_every_difference(before: object, after: object, words: str) -> None:
     judge = Judge()
     assert judge.isolated
-    difference = judge(outcome(y=before), outcome(y=after), Outcome, Largest(), strict=True)
+    difference = judge(outcome(y=before), outcome(y=after), Outcome, Largest(), Rigour(strict=True))
     assert difference is not None
     assert words in difference.sentence
     for value in (before, after):
-        assert judge(outcome(y=value), outcome(y=value), Outcome, Largest(), strict=True) is None
+        assert (
+            judge(outcome(y=value), outcome(y=value), Outcome, Largest(), Rigour(strict=True))
+            is None
+        )
 
 
 def test_the_judge_asks_for_the_exact_result_and_reports_the_largest_difference() -> None:
@@ -314,7 +317,7 @@ def test_the_judge_asks_for_the_exact_result_and_reports_the_largest_difference(
 
     largest = Largest()
     before, after = outcome(y=torch.tensor([1.0, 1.1])), outcome(y=torch.tensor([1.1, 1.0]))
-    assert Judge()(before, after, truth, largest, strict=True) is None
+    assert Judge()(before, after, truth, largest, Rigour(strict=True)) is None
     assert asked == ["truth"]
     assert largest.absolute["float32"] == pytest.approx(0.1)
 
@@ -328,7 +331,7 @@ def test_the_judge_reads_bytes_whatever_a_file_makes_of_torch(
     for name in ("numpy", "sub", "__sub__", "detach"):
         monkeypatch.setattr(torch.Tensor, name, lambda value, *_, **__: value * 0)
     difference = judge(
-        outcome(y=torch.zeros(2)), outcome(y=torch.ones(2)), Outcome, Largest(), strict=True
+        outcome(y=torch.zeros(2)), outcome(y=torch.ones(2)), Outcome, Largest(), Rigour(strict=True)
     )
     monkeypatch.undo()
     assert difference is not None
@@ -336,7 +339,7 @@ def test_the_judge_reads_bytes_whatever_a_file_makes_of_torch(
 
 def test_errors_keep_their_words() -> None:
     failed = Outcome(error=TypeError("no such  argument of <F at 0x7f982d067610>, 0x10"))
-    difference = Judge()(outcome(), failed, Outcome, Largest(), strict=True)
+    difference = Judge()(outcome(), failed, Outcome, Largest(), Rigour(strict=True))
     assert difference is not None
     sentence = "the changed version raises TypeError: no such argument of <F at 0x…>, 0x10"
     assert difference.sentence == sentence

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 import torch
 
 from regraft.verification.child.call_comparison import farther_outcome
-from regraft.verification.child.compare import Largest
+from regraft.verification.child.compare import Largest, Rigour
 from regraft.verification.child.judgement import judge
 from regraft.verification.child.precision import FEWEST, differing_halves, mean_errors
 from regraft.verification.child.replay import Outcome
@@ -61,4 +61,4 @@ def test_sparse_gradients_are_judged_by_sparse_float64_ones() -> None:
         for gradient in (exact.float(), exact.float() * (1 + 3e-6), exact * (1 + 3e-6))
     ]
     original, changed, truth = outcomes
-    assert judge(original, changed, lambda: truth, Largest(), strict=True) is None
+    assert judge(original, changed, lambda: truth, Largest(), Rigour(strict=True)) is None

@@ -10,7 +10,7 @@ from torch import nn
 
 from regraft.benchmarking.measure import BenchError, Call
 from regraft.verification.child import tree, weights
-from regraft.verification.child.compare import Largest
+from regraft.verification.child.compare import Largest, Rigour
 from regraft.verification.child.judgement import judge
 from regraft.verification.child.replay import Outcome, Plan, Target, execute
 
@@ -38,7 +38,7 @@ class Results:
         for number, call in enumerate(self._calls):
             after = execute(Target(variant), call, self._plan)
             exact = functools.partial(self._exact_outcome, number)
-            mismatch = judge(self._outcome(number), after, exact, Largest(), strict=True)
+            mismatch = judge(self._outcome(number), after, exact, Largest(), Rigour(strict=True))
             if mismatch is not None:
                 return mismatch.sentence
         return ""

@@ -13,7 +13,7 @@ import torch
 
 from regraft.execution.compare import as_strided
 from regraft.verification.child import tree, weights
-from regraft.verification.child.alterations import BIASES, alteration_of
+from regraft.verification.child.alterations import BIASES, LOW, alteration_of
 from regraft.verification.child.checks.attributes import ATTRIBUTES
 from regraft.verification.child.checks.sizes import SIZES
 from regraft.verification.child.checks.values import EXTREME, VALUES
@@ -21,12 +21,14 @@ from regraft.verification.child.compare import (
     HALVES,
     Difference,
     Largest,
+    Rigour,
     distance,
 )
 from regraft.verification.child.judgement import unsteady_paths, without_paths
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.modes import AUTOCAST
 from regraft.verification.child.observe import first_reordered_pair
+from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.pair import Pair
 from regraft.verification.child.record import Recorded
 from regraft.verification.child.replay import (
@@ -212,10 +214,9 @@ class _Comparison:
             changed_outcome,
             self.truth,
             largest,
-            strict=is_strict,
+            Rigour(is_strict, self.session.by_rules, self.call.label == LOW),
             jittered=self.jittered,
             with_errors=with_errors,
-            by_rules=self.session.by_rules,
         )
 
     def truth(self) -> Outcome:
@@ -238,18 +239,26 @@ class _Comparison:
         Also run a module `_JITTERED` times with parameters that are off by one rounding, and return
         by path the values that lie farthest from its own: whole numbers have no roundings, and
         large numbers or biases of -100 enlarge those of the parameters. The parameters are
-        restored. Biases that code compares with a number stay, except in half precision.
+        restored. Biases that code compares with a number stay, except in half precision. Where
+        values are not those that a model sees, the operations have roundings, too: beside biases
+        of -100 those of inputs and parameters vanish.
         """
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
         is_half = dtype is not None or _is_half_precision(self.original_outcome)
-        if original.module is None or (self.has_exact_biases and not is_half):
+        is_perturbed = is_altered(self.call) or self.call.beyond in (VALUES, EXTREME)
+        if self.has_exact_biases and not is_half:
+            return farthest
+        if original.module is None and not is_perturbed:
             return farthest
         for seed in range(_JITTERED):
-            with weights.change_parameters(
-                original.module, weights.parameters_off_by_rounding(seed, dtype)
-            ):
+            with ExitStack() as stack:
+                if original.module is not None:
+                    change = weights.parameters_off_by_rounding(seed, dtype)
+                    stack.enter_context(weights.change_parameters(original.module, change))
+                if is_perturbed:
+                    stack.enter_context(OperationNoise(seed))
                 rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
             farthest = farther_outcome(self.original_outcome, farthest, rounded)
         return farthest

@@ -13,13 +13,13 @@ import multiprocessing
 import os
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from regraft.verification.child.compare import Difference, Largest
+from regraft.verification.child.compare import Difference, Largest, Rigour
 from regraft.verification.child.judgement import DescribedError, describe_error, judge
 from regraft.verification.child.replay import Outcome, Run
 
@@ -72,11 +72,10 @@ class Judge:
         changed: Outcome,
         truth: Run,
         largest: Largest,
+        rigour: Rigour,
         *,
-        strict: bool,
         jittered: Run = Outcome,
         with_errors: bool = False,
-        by_rules: bool = False,
     ) -> Difference | None:
         """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
         to `largest`. `truth` and `jittered` run in this process, only when they are asked for.
@@ -89,13 +88,12 @@ class Judge:
                 changed,
                 truth,
                 largest,
-                strict=strict,
+                rigour,
                 jittered=jittered,
                 with_errors=with_errors,
-                by_rules=by_rules,
             )
         runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
-        request = {"strict": strict, "with_errors": with_errors, "by_rules": by_rules}
+        request = {"rigour": asdict(rigour), "with_errors": with_errors}
         self._connection.send_bytes(_pack(request, original=original, changed=changed))
         while True:
             answer = json.loads(self._connection.recv_bytes())
@@ -143,10 +141,9 @@ def _answer(
         outcomes["changed"],
         functools.partial(run, "truth"),
         largest,
-        strict=request["strict"],
+        Rigour(**request["rigour"]),
         jittered=functools.partial(run, "jittered"),
         with_errors=request["with_errors"],
-        by_rules=request["by_rules"],
     )
     return {
         "difference": _fields(difference) if difference is not None else None,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_equal, as_strided, identical, widened
-from regraft.verification.child.compare import Check, Difference, Largest, compare
+from regraft.verification.child.compare import Check, Difference, Largest, Rigour, compare
 from regraft.verification.child.observe import count_calls
 from regraft.verification.child.precision import differing_halves, mean_errors
 from regraft.verification.child.replay import Outcome, Run
@@ -29,21 +29,18 @@ def judge(
     changed: Outcome,
     truth: Run,
     largest: Largest,
+    rigour: Rigour,
     *,
-    strict: bool,
     jittered: Run = Outcome,
     with_errors: bool = False,
-    by_rules: bool = False,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
     return the first difference or None. An error, a newly overwritten argument, other conduct,
     results and gradients are compared in this order.
 
     `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
-    differences that rounding explains are added to `largest`. `strict` also compares values where
-    the original's own result is not finite. `with_errors` adds the mean errors of equal outcomes in
-    half precision to `largest`. `by_rules`: tested rules made the change, whose gradients may have
-    more roundings.
+    differences that rounding explains are added to `largest`. `with_errors` adds the mean errors of
+    equal outcomes in half precision to `largest`.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {describe_error(changed.error)}")
@@ -57,9 +54,9 @@ def judge(
     difference = _compare_conduct(original, changed)
     if difference is not None:
         return difference
-    if not strict and not all(map(_is_finite, original.outputs.values())):
+    if not rigour.strict and not all(map(_is_finite, original.outputs.values())):
         return None
-    standard = _Standard(truth, jittered, largest, strict, by_rules)
+    standard = _Standard(truth, jittered, largest, rigour)
     difference = _compare_results(original, changed, standard) or _compare_gradients(
         original, changed, standard
     )
@@ -75,8 +72,7 @@ class _Standard:
     truth: Run
     jittered: Run
     largest: Largest
-    strict: bool
-    by_rules: bool
+    rigour: Rigour
 
     def check(self, kind: str, name: str) -> Check:
         """Return the way to compare results of a kind ("outputs", "hooks" or "gradients") that an
@@ -86,8 +82,7 @@ class _Standard:
             lambda: _without_sparse(getattr(self.truth(), name)),
             self.largest,
             lambda: _without_sparse(getattr(self.jittered(), name)),
-            not self.strict,
-            self.by_rules,
+            self.rigour,
         )
 
 
@@ -155,7 +150,7 @@ def _compare_gradients(
     original: Outcome, changed: Outcome, standard: _Standard
 ) -> Difference | None:
     """Return the first difference of the gradients, or the second derivatives, of two runs. None
-    also where the original has none or its backward raises, and, unless the standard is strict,
+    also where the original has none or its backward raises, and, unless the rigour is strict,
     where some of its gradients are not finite."""
     has_no_gradients = original.gradients is None and original.second is None
     if original.backward_error is not None or has_no_gradients:
@@ -165,13 +160,14 @@ def _compare_gradients(
             "", f"the changed version's backward raises {describe_error(changed.backward_error)}"
         )
     if original.second is not None:
-        check = replace(standard.check("gradients", "second"), perturbed=False)
+        strictly = replace(standard, rigour=replace(standard.rigour, strict=True))
+        check = strictly.check("gradients", "second")
         return _with_prefix(
             "the second derivative for ", compare(original.second, changed.second or {}, check)
         )
     if changed.gradients is None or original.gradients is None:
         return Difference("", "the changed version gives no gradients")
-    if not standard.strict and not all(map(_is_finite, original.gradients.values())):
+    if not standard.rigour.strict and not all(map(_is_finite, original.gradients.values())):
         return None
     check = standard.check("gradients", "gradients")
     difference = compare(original.gradients, changed.gradients, check)

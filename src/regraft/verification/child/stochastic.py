@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child import tree
-from regraft.verification.child.compare import Difference, Largest, close
+from regraft.verification.child.compare import Difference, Largest, Rigour, close
 from regraft.verification.child.distributions import describe_confirmed_difference, find_suspect
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.judgement import unsteady_paths, without_paths
@@ -70,10 +70,10 @@ def compare_random(
             ),
             "seeded",
         )
-    difference = judge(original_first, changed_first, Outcome, largest, strict=False)
+    difference = judge(original_first, changed_first, Outcome, largest, Rigour(strict=False))
     if (
         difference is None
-        and judge(original_second, changed_second, Outcome, largest, strict=False) is None
+        and judge(original_second, changed_second, Outcome, largest, Rigour(strict=False)) is None
     ):
         return None, (
             "deterministic"

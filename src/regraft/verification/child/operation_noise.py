@@ -1,0 +1,62 @@
+"""The roundings of a computation as random numbers: each operation's result is moved by one
+rounding (stochastic arithmetic; J. Vignes, "A stochastic arithmetic for reliable scientific
+computation", 1993)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regraft.verification.child.variants import move_by_rounding
+
+# operations of ATen that round; others copy numbers, choose some or are exact
+_ROUNDING = frozenset(
+    """
+    add addbmm addcdiv addcmul addmm addmv baddbmm bmm convolution convolution_backward cumsum div
+    dot einsum erf exp expm1 gelu gelu_backward linear log log1p log_softmax logsumexp matmul mean
+    mkldnn_linear mm mul mv native_batch_norm native_batch_norm_backward native_group_norm
+    native_group_norm_backward native_layer_norm native_layer_norm_backward norm pow prod
+    reciprocal rsqrt rsub scaled_dot_product_flash_attention_for_cpu
+    scaled_dot_product_flash_attention_for_cpu_backward sigmoid sigmoid_backward silu silu_backward
+    softmax sqrt std sub sum tanh tanh_backward var
+    """.split()  # noqa: SIM905  a list of 55 lines says no more
+)
+
+
+class OperationNoise(TorchDispatchMode):  # type: ignore[misc]  # torch does not type it
+    """Moves the results of operations that round by one unit in the last place, up or down, while
+    it is active; whole numbers, which are mostly exact, stay."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        results = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__.lstrip("_") not in _ROUNDING:
+            return results
+        if isinstance(results, tuple):
+            return tuple(map(self._moved, results))
+        return self._moved(results)
+
+    def _moved(self, result: Any) -> Any:
+        """Return a result with its numbers moved, those aside that would become infinite."""
+        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            return result
+        if (
+            not result.numel()
+            or result.layout != torch.strided
+            or bool((result == result.round()).all())
+        ):
+            return result
+        moved = move_by_rounding(result, self._generator)
+        return torch.where(moved.isfinite(), moved, result)
