@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import regraft
+
 pytest.importorskip("torch")
 
 MODEL = """\
@@ -42,3 +44,62 @@ def test_a_terminal_shows_what_runs(tmp_path: Path) -> None:
     assert "model.py Block: refuted" in finished.stdout
     assert "running both versions of model.py" in shown
     assert shown.rstrip("\r\n").endswith("\r\x1b[K")  # nothing stays on the line
+
+
+NETWORK = """\
+import torch
+from torch import nn
+
+
+class Exit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.early, self.late = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.early(x).relu()
+        if y.sum() > 2.0:
+            return y
+        return self.late(y)
+
+
+def build():
+    torch.manual_seed(0)
+    return Exit().eval(), [(torch.randn(1, 8) * size,) for size in (0.1, 3.0)]
+"""
+
+
+def test_a_split_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(tmp_path)
+    import net  # type: ignore[import-not-found]
+
+    activities: list[str] = []
+    model, calls = net.build()
+    regraft.split(model, calls, cache=False, watch=activities.append)
+    assert activities[:3] == [
+        "loading the exporter",
+        "specialising",
+        "collecting samples of regions",
+    ]
+    assert "compiling region 2 of 2" in activities
+    assert "comparing results on input 1" in activities
+    assert activities[-1] == "emitting and checking the artefact"
+
+
+@pytest.mark.parametrize(("progress", "is_shown"), [(True, True), (False, False), (None, False)])
+def test_optimize_says_what_it_runs_where_it_is_asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    progress: bool | None,
+    is_shown: bool,
+) -> None:
+    (tmp_path / "progress_model.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("regraft.report.terminal._LOG_SECONDS", 1e-4)
+    import progress_model  # type: ignore[import-not-found]
+
+    with pytest.warns(UserWarning, match="nothing in Block was rewritten"):
+        regraft.optimize(progress_model.Block(), select=["gelu"], progress=progress)
+    assert ("rewriting Block: progress_model.py" in capsys.readouterr().err) is is_shown

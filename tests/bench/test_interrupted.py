@@ -29,7 +29,7 @@ from regraft.benchmarking import (  # noqa: E402
 )
 from regraft.benchmarking.measure import Interval, Pair  # noqa: E402
 from regraft.benchmarking.select import Choice, Worth  # noqa: E402
-from regraft.cli.progress import Progress  # noqa: E402
+from regraft.report.terminal import Progress  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.progress import Progress
 from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
@@ -23,6 +22,7 @@ from regraft.cli.shared import (
     stop,
 )
 from regraft.cli.subject import THREADS, import_bench, load_subject, stop_for_problems
+from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:
     from regraft.rules.lock import Lock

@@ -22,8 +22,9 @@ from regraft.cli.configured import (
 )
 from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.remarks import offer_install, remarks_on
-from regraft.cli.shared import STREAMS, is_terminal, load_locked, lock_file
+from regraft.cli.shared import STREAMS, load_locked, lock_file
 from regraft.report.formats import FORMATS, Output, Quiet
+from regraft.report.terminal import is_terminal
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings

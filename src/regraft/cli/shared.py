@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from regraft.report.formats import Streams
+from regraft.report.terminal import is_terminal
 
 if TYPE_CHECKING:
     from regraft.rules import RuleProblem
@@ -225,10 +226,6 @@ def _installed_version(package: str) -> str:
 def split_words(text: str) -> list[str]:
     """Return the words of a text that is separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()  # a closed stream is None
 
 
 def paint(text: str, **style: object) -> str:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.shared import (
-    is_terminal,
     paint,
     print_error,
     stop,
 )
+from regraft.report.terminal import is_terminal
 
 if TYPE_CHECKING:
     from regraft.rules import Rule

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from regraft.cli.shared import TEXT_OR_JSON, stop
+from regraft.report.terminal import Progress
 from regraft.source.object_reference import find_function
 
 # by the names of the files: importing the package would load torch
@@ -85,16 +86,19 @@ def split_command(
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        result = splitting.split(
-            model,
-            calls,
-            compiler=compiler,
-            unseen=unseen,
-            cache=not no_cache,
-            single_file=single_file,
-            batched=batched,
-            measure=not no_measure,
-        )
+        with Progress() as progress:
+            progress.begin(f"splitting {target}")
+            result = splitting.split(
+                model,
+                calls,
+                compiler=compiler,
+                unseen=unseen,
+                cache=not no_cache,
+                single_file=single_file,
+                batched=batched,
+                measure=not no_measure,
+                watch=progress.say_part,
+            )
     except splitting.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import is_terminal, print_error, stop
+from regraft.cli.shared import print_error, stop
+from regraft.report.terminal import is_terminal
 from regraft.source.object_reference import find_function
 
 THREADS = click.option(

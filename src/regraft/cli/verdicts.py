@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.progress import Progress
 from regraft.cli.shared import paint, stop
+from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:
     from regraft.verification import Verdict

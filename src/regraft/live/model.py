@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from regraft.live.example import Example, as_calls
 from regraft.live.installation import install
 from regraft.live.model_file import Settings, model_files
 from regraft.live.outcome import Optimization, Unchanged
+from regraft.report.terminal import Progress, is_terminal
 from regraft.rules import load_rules
 from regraft.rules.lock import locked_rules, nearest, notes, read
 from regraft.rules.worth import Target
@@ -40,6 +42,7 @@ def optimize(
     verify: bool = True,
     unsafe: bool = False,
     time_limit: float = 300.0,
+    progress: bool | None = None,
 ) -> Optimization:
     """Rewrite the methods of a model's classes by the rules, in memory, for this model only.
 
@@ -54,7 +57,9 @@ def optimize(
     pay on the model's device (`docs/bench.md`); without `ignore`, too, those of
     `regraft.lock.toml` in the working directory or its project take their place, if there is one
     (`lock=False`: never). `ignore` leaves rules out, and does not go with a lock file. `unsafe`
-    adds rules that change what callers see.
+    adds rules that change what callers see. `time_limit` is in seconds of processor time for each
+    file. With `progress` stderr says meanwhile which definition is run; None for where stderr is a
+    terminal.
 
     A copy of the model (`copy.copy`, `copy.deepcopy`) is rewritten as the model is. A pickle of it
     (`pickle.dumps`, `torch.save(model)`) holds the original classes, so it loads where Regraft is
@@ -75,7 +80,8 @@ def optimize(
     rules = _load_rules([*packs, *select], ignore, lock_path, model)
     allowed = rules if unsafe else withhold_contract_rules(rules, "unsafe=True")
     calls = as_calls(example_inputs) if verify and example_inputs is not None else None
-    result = rewrite(model, allowed, verify, time_limit=time_limit, calls=calls)
+    with _progress_of(model, progress) as watch:
+        result = rewrite(model, allowed, verify, time_limit=time_limit, calls=calls, watch=watch)
     result.lock = lock_path
     if lock_path is not None:
         result.unchanged += [
@@ -87,6 +93,22 @@ def optimize(
         message = f"nothing in {type(model).__name__} was rewritten: {_reasons(result, rules)}"
         warnings.warn(message, NothingOptimized, stacklevel=2)
     return result
+
+
+@contextlib.contextmanager
+def _progress_of(model: Any, wanted: bool | None) -> Iterator[Callable[[str], None]]:
+    """Give a function that notes which part of the work on a model is done; it is shown where it
+    is `wanted`, with None on a terminal."""
+    if not (is_terminal(sys.stderr) if wanted is None else wanted):
+        yield _ignore
+        return
+    with Progress() as progress:
+        progress.begin(f"rewriting {type(model).__name__}")
+        yield progress.say_part
+
+
+def _ignore(_: str) -> None:
+    """Do nothing with what is done."""
 
 
 def _reasons(result: Optimization, rules: Sequence[CompiledRule]) -> str:
@@ -109,18 +131,20 @@ def rewrite(
     time_limit: float = 300.0,
     without: Collection[Name] = (),
     calls: list[Any] | None = None,
+    watch: Callable[[str], None] = _ignore,
 ) -> Optimization:
     """Rewrite a model's methods by these rules, except in the definitions `without`, given by file
     and name.
 
     calls     calls of the model for the process that verifies; None where it is to build models of
               its own
+    watch     is called with what is run
     """
     restore(model)
     result = Optimization(model)
     files = model_files(model)
     with contextlib.nullcontext() if calls is None else Example(model, calls) as example:
-        settings = Settings(verify, example, time_limit, without)
+        settings = Settings(verify, example, time_limit, without, watch)
         for file in files:
             file.rewrite(rules, settings, result)
     install(model, [file for file in files if file.rewritten is not None], result)

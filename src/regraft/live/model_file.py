@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,14 @@ class Settings:
                 models of its own
     time_limit  seconds of processor time to verify one file
     excluded    the definitions, by file and name, that are not rewritten without `verify`
+    watch       is called with what is run: a file, and a definition in it
     """
 
     verify: bool
     example: Example | None
     time_limit: float
     excluded: Collection[Name]
+    watch: Callable[[str], None]
 
 
 def model_files(model: Any) -> list[ModelFile]:
@@ -84,6 +86,7 @@ class ModelFile:
         self, rules: Sequence[CompiledRule], settings: Settings, result: Optimization
     ) -> None:
         """Rewrite the file, and add to `result` the places that stay as they are."""
+        settings.watch(Path(self.path).name)
         report = check_file(Path(self.path), rules)
         if report.source is None:
             for error in report.errors:
@@ -165,6 +168,7 @@ class ModelFile:
         from regraft.verification.types import Terms
         from regraft.verification.verdict_cache import verify_with_cache
 
+        file = Path(self.path).name
         terms, driver = Terms().for_rules(tested=tested), None
         if settings.example is not None:
             terms = replace(terms, model_classes=tuple(sorted(self.classes)))
@@ -176,6 +180,7 @@ class ModelFile:
             settings.time_limit,
             root=cache_directory(),
             terms=replace(terms, confirmed=tuple(sorted(proved))),
+            watch=lambda part: settings.watch(f"{file}: {part}" if part else file),
         )
 
     def _add_callers(self, tree: ast.Module, names: Collection[Name]) -> set[Name]:

@@ -46,6 +46,7 @@ from regraft.splitting.sampling.explore import Explorer
 from regraft.splitting.sampling.record import Recorder
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 from regraft.splitting.stored import find_network, keep_network, key_of
+from regraft.splitting.watching import Watch, ignore
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def split(
     single_file: bool = False,
     batched: bool = False,
     measure: bool = True,
+    watch: Watch = ignore,
 ) -> SplitNetwork:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts
     of arguments).
@@ -94,8 +96,9 @@ def split(
     takes any number of samples along the first dimension of its inputs, which is 1 in the examples,
     and gives a list: for each sample what the network gives for it alone. measure: a sub-network
     that is slower than torch here (by a fifth and 50 us, one thread) stays eager, so that the host
-    needs torch; not in single files and batches. Raises Unsplittable with file, line and reason
-    where the network cannot be split or the result differs.
+    needs torch; not in single files and batches. watch: is called with what is done ("compiling
+    region 2 of 5"). Raises Unsplittable with file, line and reason where the network cannot be
+    split or the result differs.
     """
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
@@ -115,7 +118,7 @@ def split(
         return stored
     if network.packed is not None:
         check_unchanged(model, network.path, network.original_calls, network.packed)
-    result = build(network, options, started)
+    result = build(network, options, started, watch)
     result.packed = network.packed
     if key is not None:
         keep_network(key, result.directory)
@@ -140,30 +143,37 @@ def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:
     return None
 
 
-def build(network: Network, options: Options, started: float) -> SplitNetwork:
+def build(
+    network: Network, options: Options, started: float, watch: Watch = ignore
+) -> SplitNetwork:
     """Split a bound network and write it into a new temporary directory.
 
-    started: the value of time.monotonic() when the split began. Raises Unsplittable.
+    started: the value of time.monotonic() when the split began. watch: as in `split`. Raises
+    Unsplittable.
     """
     emitter = options.emitter
     parameters = texts_of_parameters(network.model, network.path)
     assigned = check_calls(network.model, network.path, network.calls)
+    watch("loading the exporter")
     load_lazy_modules()
     analysis_started = time.monotonic()
+    watch("specialising")
     specialised = specialise(network.model, network.calls, assigned, emitter.partial)
     program = partition_into_regions(
         network, parameters, specialised, options.measure and emitter.measured
     )
     analysis = round(time.monotonic() - analysis_started, 2)
+    watch("collecting samples of regions")
     program, unreached = sample(program, options.unseen)
-    compiled = compile_network(program, options.compiler)
+    compiled = compile_network(program, options.compiler, watch)
     guard_regions(program.steps, program.regions)
     sides = number_sides(program.steps)
     report = describe_parts(compiled, len(sides), analysis)
     original = original_of(program)
     guard = StateGuard(network.model, program.assigned)
-    checked = check_host(compiled, original, sides, report)
+    checked = check_host(compiled, original, sides, report, watch)
     untaken = close_untaken(program, sides, checked.taken, options.unseen)
+    watch("emitting and checking the artefact")
     artefact = emitter.emit(compiled, report, guard)
     checked = artefact.check(original, checked)
     guard.check()
@@ -225,14 +235,14 @@ def original_of(program: Program) -> Original:
 
 
 def check_host(
-    compiled: CompiledNetwork, original: Original, sides: list[Side], report: Report
+    compiled: CompiledNetwork, original: Original, sides: list[Side], report: Report, watch: Watch
 ) -> CheckResult:
     """Write the host of the compiled network, and compare its decisions with the original's.
 
     The host is checked first whatever the artefact, since only its decisions can be seen.
     """
     write_host(compiled, report)
-    return check(original, SplitModel(compiled.directory, report), sides)
+    return check(original, SplitModel(compiled.directory, report), sides, watch)
 
 
 def close_untaken(

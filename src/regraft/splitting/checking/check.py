@@ -18,11 +18,12 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Side, sides_at_infinity
 from regraft.splitting.sampling.examples import CHECKED, MAX_PERTURBED, examples
 from regraft.splitting.sampling.record import TooLong
+from regraft.splitting.watching import Watch, ignore
 
 __all__ = ["check", "difference", "unseen_side_errors"]
 
 
-def check(original: Original, split: Any, sides: list[Side]) -> CheckResult:
+def check(original: Original, split: Any, sides: list[Side], watch: Watch = ignore) -> CheckResult:
     """Compare the split network's results and decisions with the original's, input by input, and
     return the result.
 
@@ -30,7 +31,7 @@ def check(original: Original, split: Any, sides: list[Side]) -> CheckResult:
     original's, too. Raises Unsplittable for a difference that neither a threshold nor rounding
     explains.
     """
-    return DecisionCheck(original, split, sides).run()
+    return DecisionCheck(original, split, sides).run(watch)
 
 
 class DecisionCheck:
@@ -47,7 +48,7 @@ class DecisionCheck:
         self.first_extreme = len(original.calls) + MAX_PERTURBED
         self.result = CheckResult()
 
-    def run(self) -> CheckResult:
+    def run(self, watch: Watch) -> CheckResult:
         """Compare on the inputs of `examples` until enough are compared, then on those of extreme
         values until each side in `infinite_sides` is taken; return the result."""
         for number, call in enumerate(examples(self.original.calls)):
@@ -57,6 +58,7 @@ class DecisionCheck:
                     break
                 if not is_extreme:
                     continue
+            watch(f"comparing results on input {number + 1}")
             self.compare(number, call)
         return self.result
 

@@ -16,6 +16,7 @@ from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.regions import compile_region
 from regraft.splitting.network import Program
 from regraft.splitting.preconditions import input_descriptions
+from regraft.splitting.watching import Watch, ignore
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class CompiledNetwork:
         return Path(self.folder.name)
 
 
-def compile_network(program: Program, compiler: Compiler) -> CompiledNetwork:
+def compile_network(program: Program, compiler: Compiler, watch: Watch = ignore) -> CompiledNetwork:
     """Compile every region of the program into a file of a new temporary directory, and return the
     program with the directory and the manifest.
 
@@ -48,7 +49,10 @@ def compile_network(program: Program, compiler: Compiler) -> CompiledNetwork:
     if compiler.prepare is not None:
         compiler.prepare(program.regions, program.modules, artifacts.directory)
     pairs = zip(program.regions, program.modules, strict=True)
-    entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
+    entries = []
+    for number, (region, module) in enumerate(pairs, 1):
+        watch(f"compiling region {number} of {len(program.regions)}")
+        entries.append(compile_region(region, module, artifacts, compiler))
     network = program.network
     manifest = {
         "compiler": compiler.name,

@@ -1,4 +1,4 @@
-"""What a long command does right now, on stderr."""
+"""Terminals: whether a stream is one, and what long work does right now, on stderr."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-
-import click
-
-from regraft.cli.shared import is_terminal
+from typing import TextIO
 
 _TERMINAL_SECONDS = 1.0
 _LOG_SECONDS = 30.0
 _CLEAR = "\r\x1b[K"  # to the start of the line, and delete it
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal; None stands for one that is closed."""
+    return stream is not None and stream.isatty()
+
+
 class Progress:
-    """Says on stderr what a command does, for how long, and how long it takes at most: on a
-    terminal in a line that changes every second, elsewhere in a new line every 30 s.
+    """Says on stderr what a command or a function does, for how long, and how long it takes at
+    most: on a terminal in a line that changes every second, elsewhere in a new line every 30 s.
 
     It speaks from the start to the end of a `with` block, from a thread of its own.
     """
@@ -44,14 +46,14 @@ class Progress:
         self._clear()
 
     def begin(self, activity: str) -> None:
-        """Say what the command does from now on."""
+        """Say what is done from now on."""
         self._activity, self._part, self._count = activity, "", None
         self._activity_started = time.monotonic()
         if self._on_terminal:
             self._speak()
 
     def say_part(self, part: str) -> None:
-        """Note which part of the activity the command is at; "" changes nothing."""
+        """Note which part of the activity it is at; "" changes nothing."""
         self._part = part or self._part
 
     def count(self, measured: int, total: int) -> None:
@@ -63,7 +65,7 @@ class Progress:
         with self._lock:
             self._clear()
             for line in lines:
-                click.echo(line)
+                print(line, flush=True)
         if self._on_terminal:
             self._speak()
 
@@ -89,9 +91,16 @@ class Progress:
         with self._lock:
             if self._activity and not self._ended.is_set():
                 prefix = _CLEAR if self._on_terminal else ""
-                click.echo(f"{prefix}{self.sentence()}", err=True, nl=not self._on_terminal)
+                _write(prefix + self.sentence() + ("" if self._on_terminal else "\n"))
 
     def _clear(self) -> None:
         """Delete the changing line."""
         if self._on_terminal:
-            click.echo(_CLEAR, err=True, nl=False)
+            _write(_CLEAR)
+
+
+def _write(text: str) -> None:
+    """Write a text on stderr at once, where there is one."""
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
