@@ -70,7 +70,7 @@ def test_json_has_its_shape(write: Write) -> None:
             "needs": ["torch>=2.4"],
             "worth": report["findings"][0]["worth"],  # test_worth.py reads it
             "message": "Softmax over the last dimension",
-            "help": "regraft.ops.softmax can replace it (mode substitute; reads lines 6)",
+            "help": "regraft.ops.softmax can replace it (mode substitute; reads line 6)",
             "fixable": True,
             "fingerprint": report["findings"][0]["fingerprint"],
             "edits": report["findings"][0]["edits"],  # test_formats.py applies them

@@ -478,3 +478,22 @@ def test_a_container_that_a_function_calls_is_not_taken_apart(
     report = check_source(source, rules)
     assert [finding.patch for finding in report.findings] == [None]
     assert "inside one nn.Sequential call" in report.findings[0].reason
+
+
+def test_deep_expressions_are_rewritten_in_part_and_in_time() -> None:
+    """A chain of hundreds of calls takes seconds; what is left of it are findings with reasons."""
+    loaded, _ = load_rules(["softmax"])
+    compiled, _ = compile_rules(loaded)
+    chain = "x" + ".softmax(-1)" * 300
+    source = parse("deep.py", f"import torch\ndef f(x):\n    return {chain}\n".encode())
+    assert isinstance(source, SourceFile)
+    report = check_source(source, compiled)
+    deep = [finding for finding in report.findings if not finding.fixable]
+    assert len(report.findings) == 300
+    assert {finding.reason for finding in deep} == {
+        "the expression is nested more than 60 levels deep (line 3)"
+    }
+    rewritten, applied = rewrite_file(report, compiled)
+    ast.parse(rewritten)
+    assert 12 <= len(applied) <= 20
+    assert rewritten.count(b"softmax(") == 300

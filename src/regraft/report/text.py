@@ -64,7 +64,8 @@ def help_text(finding: Finding) -> str:
         return f"withheld: {finding.reason}"
     lines = ", ".join(map(str, finding.lines))
     does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
-    return f"{finding.kernel} can {does} (mode {finding.mode}; reads lines {lines})"
+    word = "line" if len(finding.lines) == 1 else "lines"
+    return f"{finding.kernel} can {does} (mode {finding.mode}; reads {word} {lines})"
 
 
 def worth_text(worth: Worth | None) -> str:

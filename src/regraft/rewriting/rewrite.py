@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorate import decorate
 from regraft.rewriting.guarded import GuardedRewriter
@@ -16,6 +18,8 @@ from regraft.source.imports import Imports
 
 __all__ = ["Mode", "Patch", "rewrite"]
 
+MOST_LEVELS = 60  # of an expression: a person writes 10, and each takes longer than the one before
+
 
 def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
     """Return the patch for a match, or the Withheld with the reason why it must not be rewritten,
@@ -27,6 +31,9 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         assumption = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
         if assumption is not None:
             raise Withheld(assumption, match.root.statement.node.lineno)
+        if is_deeper(match.root.expr, MOST_LEVELS):
+            reason = f"the expression is nested more than {MOST_LEVELS} levels deep"
+            raise Withheld(reason, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
             return decorate(match, imports)
         if match.pattern.carried:
@@ -48,3 +55,13 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         ).patch()
     except Withheld as reason:
         return reason
+
+
+def is_deeper(expression: ast.AST, levels: int) -> bool:
+    """Return whether the syntax tree of an expression has more than so many levels."""
+    level = [expression]
+    for _ in range(levels):
+        level = [part for node in level for part in ast.iter_child_nodes(node)]
+        if not level:
+            return False
+    return True
