@@ -125,7 +125,8 @@ def test_the_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> N
     old, new, pid = tmp_path / "old.py", tmp_path / "new.py", tmp_path / "pid"
     old.write_text(ENDLESS)
     new.write_text(ENDLESS.replace("x + self.dense(x)", "self.dense(x) + x"))
-    command = [sys.executable, "-m", "regraft", "verify", str(old), str(new)]
+    options = ["--sandbox", "off", "--pass-env", "WHERE"]  # it writes its process id
+    command = [sys.executable, "-m", "regraft", "verify", *options, str(old), str(new)]
     parent = subprocess.Popen(
         command, env={**os.environ, "WHERE": str(tmp_path)}, stdout=subprocess.DEVNULL
     )

@@ -16,8 +16,10 @@ from regraft.cli.shared import (
     DRIVER,
     IGNORE,
     KEEP,
+    PASS_ENV,
     PATH,
     PYTHON,
+    SANDBOX,
     SELECT,
     TARGET,
     UNSAFE,
@@ -110,6 +112,8 @@ from regraft.report.formats import FORMATS
 )
 @DRIVER
 @KEEP
+@SANDBOX
+@PASS_ENV
 @PYTHON
 @UNSAFE
 @click.option(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.configured import RuleOptions
+from regraft.cli.configured import RuleOptions, is_stated
 from regraft.report.formats import FORMATS
+
+if TYPE_CHECKING:
+    from regraft.verification.containment import SandboxMode
 
 STDIN = Path("-")
 
@@ -36,6 +40,8 @@ class CheckOptions(RuleOptions):
     unproven: bool
     driver: str | None
     keep: tuple[str, ...]
+    sandbox: SandboxMode
+    pass_env: tuple[str, ...]
     python: str
     vendor: bool
     install: bool
@@ -49,7 +55,10 @@ class CheckOptions(RuleOptions):
 
 def check_combination(options: CheckOptions) -> None:
     """Raise UsageError for options that exclude each other, or that need another one."""
-    with_fix = (options.prove, options.unproven, options.vendor, options.out, options.keep)
+    with_fix = (
+        *(options.prove, options.unproven, options.vendor, options.out, options.keep),
+        *(is_stated("sandbox"), options.pass_env),
+    )
     shows_vendored_diff = options.show_diff and options.vendor and not options.out
     if options.show_diff and options.fix:
         raise click.UsageError("--diff and --fix exclude each other")
@@ -57,7 +66,8 @@ def check_combination(options: CheckOptions) -> None:
         raise click.UsageError("--add-ignores excludes --diff and --fix")
     if any((*with_fix, options.driver)) and not (shows_vendored_diff or options.fix):
         raise click.UsageError(
-            "--out, --verify, --unproven, --driver, --keep and --vendor go with --fix"
+            "--out, --verify, --unproven, --driver, --keep, --sandbox, --pass-env and --vendor go"
+            " with --fix"
         )
     _check_output(options)
     _check_paths(options)

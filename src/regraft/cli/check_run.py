@@ -23,6 +23,7 @@ from regraft.cli.configured import (
 from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.remarks import offer_install, remarks_on
 from regraft.cli.shared import STREAMS, load_locked, lock_file
+from regraft.cli.verdicts import containment_of
 from regraft.report.formats import FORMATS, Output, Quiet
 from regraft.report.terminal import is_terminal
 
@@ -247,7 +248,10 @@ class _GroupRun:
             options.keep if is_stated("keep") else settings.keep,
         )
         driver = options.driver or settings.driver_of(file)
-        return replace(policy, driver=driver, time_limit=settings.time_limit)
+        containment = containment_of(options.sandbox, options.pass_env) if policy.prove else None
+        return replace(
+            policy, driver=driver, time_limit=settings.time_limit, containment=containment
+        )
 
 
 def _stdin_report(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.shared import PATH, PYTHON, stop
+from regraft.cli.shared import PASS_ENV, PATH, PYTHON, SANDBOX, stop
+from regraft.cli.verdicts import announce, containment_of
 from regraft.report.words import count
+
+if TYPE_CHECKING:
+    from regraft.verification.containment import SandboxMode
 
 
 @click.command("driver")
@@ -26,7 +31,16 @@ from regraft.report.words import count
     help="The file to write (default: FILE's name with _driver, in the current folder).",
 )
 @PYTHON
-def driver_command(file: Path, class_name: str, out: Path | None, python: str) -> None:
+@SANDBOX
+@PASS_ENV
+def driver_command(
+    file: Path,
+    class_name: str,
+    out: Path | None,
+    python: str,
+    sandbox: SandboxMode,
+    pass_env: tuple[str, ...],
+) -> None:
     """Write a driver for FILE: a function that builds one of its models, and calls of the model.
 
     What Regraft guessed is filled in, what it could not guess is marked with TODO. Exits with 0
@@ -38,8 +52,16 @@ def driver_command(file: Path, class_name: str, out: Path | None, python: str) -
     target = out or Path(f"{file.stem}_driver.py")
     if target.exists():
         stop(f"{target} exists already; nothing is written")
+    containment = containment_of(sandbox, pass_env)
     try:
-        driver = driver_for(file, target, class_name, python=python)
+        driver = driver_for(
+            file,
+            target,
+            class_name,
+            python=python,
+            containment=containment,
+            on_start=lambda: announce(containment, file),
+        )
     except VerifyError as error:
         stop(str(error))
     try:

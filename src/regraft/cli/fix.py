@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.shared import stop
-from regraft.cli.verdicts import print_verdict, verdicts_of
+from regraft.cli.verdicts import containment_of, print_verdict, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport, Finding
     from regraft.source.text import SourceError, SourceFile
     from regraft.source.undo import UndoLog
+    from regraft.verification.containment import Containment
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Policy:
     keep      losses that forbid a proof
     driver    the function that builds the model and its calls; None to build models without it
     time_limit  seconds of processor time for each file
+    containment  what code that runs may do; None where nothing is proved
     """
 
     prove: bool
@@ -44,6 +46,7 @@ class Policy:
     keep: tuple[str, ...] = ()
     driver: str | None = None
     time_limit: float = 300.0
+    containment: Containment | None = None
 
 
 def chosen_policy(
@@ -209,6 +212,7 @@ class Rewriter:
 
         assert report.source is not None
         policy, rules = self.policy, self.rules
+        containment = policy.containment or containment_of("auto", ())
         imports_regraft = home == "regraft.ops"
         fix = proved_fix(
             report if imports_regraft else check_source(report.source, rules),
@@ -223,6 +227,8 @@ class Rewriter:
                 Terms(keep=policy.keep, confirmed=tuple(sorted(proved))).for_rules(
                     tested=are_tested(rules)
                 ),
+                containment,
+                self.quiet,
             ),
             unproven=policy.unproven,
             wanted=self.wanted,

@@ -149,6 +149,27 @@ KEEP = click.option(
 )
 
 
+SANDBOX = click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "require", "off"]),
+    default="auto",
+    show_default=True,
+    help=(
+        "Run both versions without network and with files read-only: auto: where the system allows"
+        " it; require: else stop; off: never."
+    ),
+)
+PASS_ENV = click.option(
+    "--pass-env",
+    metavar="NAME",
+    multiple=True,
+    help=(
+        "Environment variable that the code under test gets besides those of Python and PyTorch;"
+        " may be given several times."
+    ),
+)
+
+
 def load(
     select: str | None,
     ignore: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,30 @@ from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:
     from regraft.verification import Verdict
+    from regraft.verification.containment import Containment, SandboxMode
     from regraft.verification.types import Terms
+
+_ANNOUNCED = "regraft: code under test was announced"
+
+
+def containment_of(sandbox: SandboxMode, pass_env: Sequence[str]) -> Containment:
+    """Return the containment that the options mean. A configuration file cannot state it: the file
+    comes with the code that is contained."""
+    from regraft.verification.containment import Containment
+
+    return Containment(sandbox, tuple(pass_env))
+
+
+def announce(containment: Containment, path: Path, progress: Progress | None = None) -> None:
+    """Say on stderr that code of a file runs, and how it is contained; once in a command."""
+    notes = click.get_current_context().meta
+    if _ANNOUNCED in notes:
+        return
+    notes[_ANNOUNCED] = True
+    if progress is None:
+        click.echo(containment.notice(str(path)), err=True)
+    else:
+        progress.note(containment.notice(str(path)))
 
 
 def verdicts_of(
@@ -23,9 +47,12 @@ def verdicts_of(
     python: str,
     cached: bool,
     terms: Terms,
+    containment: Containment,
+    quiet: bool = False,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
-    error. Meanwhile stderr says which definition is run."""
+    error. Meanwhile stderr says which definition is run, and before, unless `quiet`, how it is
+    contained."""
     from regraft.source.cache_key import cache_directory
     from regraft.verification import VerifyError
     from regraft.verification.verdict_cache import verify_with_cache
@@ -35,7 +62,16 @@ def verdicts_of(
         with Progress() as progress:
             progress.begin(f"running both versions of {path}")
             return verify_with_cache(
-                path, changed, driver, limit, python, root, terms, progress.say_part
+                path,
+                changed,
+                driver,
+                limit,
+                python,
+                root,
+                terms,
+                progress.say_part,
+                containment,
+                None if quiet else lambda: announce(containment, path, progress),
             )
     except VerifyError as error:
         stop(str(error))

@@ -26,20 +26,23 @@ from regraft.cli.shared import (
     DRIVER,
     IGNORE,
     KEEP,
+    PASS_ENV,
     PATH,
     PYTHON,
+    SANDBOX,
     SELECT,
     TARGET,
     UNSAFE,
     print_error,
     stop,
 )
-from regraft.cli.verdicts import print_verdict, verdicts_of
+from regraft.cli.verdicts import containment_of, print_verdict, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
     from regraft.verification import Verdict
+    from regraft.verification.containment import SandboxMode
     from regraft.verification.types import Contract, Effort
 
 
@@ -93,6 +96,8 @@ if TYPE_CHECKING:
     ),
 )
 @KEEP
+@SANDBOX
+@PASS_ENV
 @click.option(
     "--no-cache", is_flag=True, help="Run both versions also where the same was verified before."
 )
@@ -130,6 +135,8 @@ class VerifyOptions(RuleOptions):
     effort: Effort
     contract: Contract
     keep: tuple[str, ...]
+    sandbox: SandboxMode
+    pass_env: tuple[str, ...]
     no_cache: bool
     form: str
 
@@ -258,6 +265,7 @@ def _verdicts(
         choose("python", settings.python or options.python),
         not options.no_cache,
         terms,
+        containment_of(options.sandbox, options.pass_env),
     )
 
 

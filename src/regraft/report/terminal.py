@@ -69,6 +69,14 @@ class Progress:
         if self._on_terminal:
             self._speak()
 
+    def note(self, line: str) -> None:
+        """Print a line on stderr, and the changing line below it."""
+        with self._lock:
+            self._clear()
+            click.echo(line, err=True)
+        if self._on_terminal:
+            self._speak()
+
     def sentence(self) -> str:
         """Return the activity with its part, how far it is, and the time."""
         now = time.monotonic()

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# what the top folder of a repository has
+REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
 
 @dataclass(frozen=True, slots=True)
 class Names:

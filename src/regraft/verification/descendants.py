@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 MARK = "REGRAFT_VERIFY_RUN"
@@ -36,18 +37,35 @@ def end_descendants(pid: int, mark: str = "") -> None:
     A process that was started with another environment is not found once `pid` has ended.
     """
     for _ in range(_ROUNDS):
-        processes = _descendants(pid) | (
-            _marked_processes(mark) - {pid, os.getpid()} if mark else set()
-        )
+        processes = _stop_processes(pid, mark)
         if not processes:
             return
-        for number in processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(number, signal.SIGKILL)
+        _send(signal.SIGKILL, processes)
         time.sleep(_PAUSE)
 
 
-def _descendants(pid: int) -> set[int]:
+def _stop_processes(pid: int, mark: str) -> set[int]:
+    """Stop the processes that `end_descendants` kills, until no further one appears, and return
+    them: processes that start each other faster than they are killed would never end."""
+    stopped: set[int] = set()
+    for _ in range(_ROUNDS):
+        processes = descendants(pid)
+        processes |= _marked_processes(mark) - {pid, os.getpid()} if mark else set()
+        if processes <= stopped:
+            break
+        _send(signal.SIGSTOP, processes - stopped)
+        stopped |= processes
+    return processes
+
+
+def _send(signal_number: int, processes: Iterable[int]) -> None:
+    """Send a signal to processes; those that have ended or that others own are left out."""
+    for number in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(number, signal_number)
+
+
+def descendants(pid: int) -> set[int]:
     """Return the process ids of the descendants of a process that have not ended."""
     children: dict[int, list[int]] = {}
     ended = set()
@@ -57,13 +75,13 @@ def _descendants(pid: int) -> set[int]:
             number = int(entry.name)
             children.setdefault(int(fields[1]), []).append(number)
             ended |= {number} if fields[0] in (b"Z", b"X") else set()
-    descendants: set[int] = set()
+    below: set[int] = set()
     pending = [pid]
     while pending:
-        new_children = set(children.get(pending.pop(), ())) - descendants
-        descendants |= new_children
+        new_children = set(children.get(pending.pop(), ())) - below
+        below |= new_children
         pending += new_children
-    return descendants - ended
+    return below - ended
 
 
 def _marked_processes(mark: str) -> set[int]:

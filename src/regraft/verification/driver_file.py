@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from regraft.verification.containment import Containment
+from regraft.verification.hints import with_hint
 from regraft.verification.parent import MEMORY_LIMIT, check_torch, read_result
 from regraft.verification.process import run_child
+from regraft.verification.readable import readable_paths
 from regraft.verification.types import VerifyError
 
 _SECONDS = 120.0  # on the clock, for building the model and finding its inputs
@@ -31,32 +34,46 @@ class DriverFile:
 
 
 def driver_for(
-    path: Path, target: Path, class_name: str = "", *, python: str = sys.executable
+    path: Path,
+    target: Path,
+    class_name: str = "",
+    *,
+    python: str = sys.executable,
+    containment: Containment = Containment(),
+    on_start: Callable[[], None] | None = None,
 ) -> DriverFile:
     """Return the driver, to be written to `target`, that builds a class of a file as the verifier
     brings it to life without a driver; by default the class that contains most of the others.
 
-    What could not be guessed is marked with TODO. Runs the file in a child process of `python`.
-    Raises VerifyError where the file does not import, or has no such class.
+    What could not be guessed is marked with TODO. Runs the file in a child process of `python`,
+    under `containment`; `on_start` is called before. Raises VerifyError where the file does not
+    import, or has no such class, and where a required sandbox is not to be had.
     """
-    facts = _describe(path, class_name, python)
+    containment.check()
+    containment = replace(containment, readable=readable_paths(path.resolve(), None))
+    if on_start is not None:
+        on_start()
+    facts = _describe(path, class_name, python, containment)
     if "error" in facts:
         class_names = f"; it has {', '.join(facts['classes'])}" if facts.get("classes") else ""
-        raise VerifyError(f"{facts['error']}{class_names}", file=str(path))
+        error = with_hint(facts["error"], containment, MEMORY_LIMIT)
+        raise VerifyError(f"{error}{class_names}", file=str(path))
     gaps = tuple(_gaps(facts))
     template = jinja2.Template(_TEMPLATE.read_text("utf-8"), trim_blocks=True, lstrip_blocks=True)
     text = template.render(facts, file=str(path), driver=str(target), gaps=gaps)
     return DriverFile(f"{text.rstrip()}\n", facts["class"], gaps)
 
 
-def _describe(path: Path, class_name: str, python: str) -> dict[str, Any]:
+def _describe(path: Path, class_name: str, python: str, containment: Containment) -> dict[str, Any]:
     """Run a child that describes a class of a file (`child.describe`), and return the description
     as its JSON values. Raises VerifyError where the child does not finish or has no torch."""
     with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         request = {"original": str(path.resolve()), "class": class_name, "seconds": _SECONDS}
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        child_exit = run_child(python, folder, _SECONDS, MEMORY_LIMIT, ("torch",))
+        child_exit = run_child(
+            python, folder, _SECONDS, MEMORY_LIMIT, ("torch",), None, containment
+        )
         if child_exit.how != "finished":
             raise VerifyError(f"it was not brought to life: {child_exit.cause}", file=str(path))
         result = read_result(folder)

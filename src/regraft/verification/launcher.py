@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from regraft.verification.containment import Containment
 from regraft.verification.descendants import MARK, end_descendants
 from regraft.verification.types import VerifyError
 
@@ -43,6 +44,7 @@ _START = f"""
 import sys
 if sys.version_info < {OLDEST}:
     sys.exit({TOO_OLD})
+sys.path[:] = filter(None, sys.path)  # not the working folder, which has code under test
 import importlib.util, runpy
 place = sys.argv.pop(1)
 spec = importlib.util.spec_from_file_location(
@@ -88,6 +90,7 @@ class Launcher:
         environment: Mapping[str, str],
         memory_limit: int | None,
         imports: Sequence[str],
+        containment: Containment,
     ) -> int | None:
         """Start a child on the request in `folder`; return its process id, None where the launcher
         has ended before. The launcher imports the modules `imports` first."""
@@ -97,6 +100,10 @@ class Launcher:
             "working folder": str(Path.cwd()),
             "environment": {**environment, MARK: self._mark},
             "imports": list(imports),
+            "namespaces": containment.uses_namespaces,
+            "readable": [str(path) for path in containment.readable],
+            "file bytes": containment.limits.file_bytes,
+            "threads": containment.limits.threads,
         }
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -130,6 +137,11 @@ class Launcher:
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         return self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """The launcher's process id."""
+        return self._process.pid
 
     def is_running(self) -> bool:
         """Return whether the launcher could start another child."""

@@ -11,13 +11,16 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from regraft.verification.changes import Change, find_changes
+from regraft.verification.containment import Containment
 from regraft.verification.evidence import evidence_of, missing_comparison, missing_evidence
-from regraft.verification.process import Exit, Watch, run_child
+from regraft.verification.hints import with_hint
+from regraft.verification.process import Exit, Watch, read_regular_file, run_child
+from regraft.verification.readable import readable_paths
 from regraft.verification.reproduce import write_reproducer
 from regraft.verification.sameness import equal_definitions
 from regraft.verification.transform_uses import uses_of
@@ -62,6 +65,8 @@ def verify(
     model_classes: Collection[str] = (),
     confirmed: Collection[str] = (),
     watch: Callable[[str], None] | None = None,
+    containment: Containment = Containment(),
+    on_start: Callable[[], None] | None = None,
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per
     changed definition.
@@ -84,12 +89,13 @@ def verify(
     before, with the same text, beside changes that are gone now; where these are all changed
     definitions, each is compared once more, briefly, and is "proved" where nothing differs.
     `watch` is called about twice a second with the definition that is run, or another word for what
-    is done. Reproducers of differences are written below `.cache/regraft/reproducers` of the
+    is done. `containment` says what the code that runs may do, and `on_start` is called before any
+    of it runs. Reproducers of differences are written below `.cache/regraft/reproducers` of the
     current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
-    compile, or an interpreter without torch. A crash, a hang or a model that cannot be built is a
-    verdict.
+    compile, an interpreter without torch, or a required sandbox that this system has not. A crash,
+    a hang or a model that cannot be built is a verdict.
     """
     if unknown := sorted(set(keep) - set(LOSSES)):
         raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
@@ -128,7 +134,14 @@ def verify(
         equal_programs=equal_programs,
         equal_if_returned=equal_if_returned - equal_programs,
         watch=None if watch is None else lambda step: watch(_name_of_step(step)),
+        containment=replace(
+            containment,
+            readable=(*containment.readable, *readable_paths(original.resolve(), driver)),
+        ),
     )
+    containment.check()
+    if on_start is not None:
+        on_start()
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
 
@@ -198,6 +211,7 @@ class _Job:
     equal_programs: frozenset[str] = frozenset()
     equal_if_returned: frozenset[str] = frozenset()
     watch: Watch | None = None
+    containment: Containment = field(default_factory=Containment)
 
     @property
     def only_confirms(self) -> bool:
@@ -233,6 +247,7 @@ class _Job:
                     self.memory_limit,
                     self._imports(),
                     self.watch,
+                    self.containment,
                 )
                 result = read_result(folder)
             if child_exit.how == "finished":
@@ -240,11 +255,7 @@ class _Job:
             blamed = self._blame(child_exit, result)
             fatal_definitions.update(blamed)
             result = _add_end(result, child_exit, bool(blamed))
-            crashed_steps = (
-                [child_exit.step["what"]]
-                if child_exit.how == "crashed" and child_exit.step.get("side") in _NOT_CHANGED
-                else []
-            )
+            crashed_steps = _steps_to_avoid(child_exit, avoided_steps)
             avoided_steps += crashed_steps
             must_stop = time.monotonic() > deadline - 1 or len(fatal_definitions) >= len(
                 self.changes
@@ -263,7 +274,8 @@ class _Job:
         check_torch(result, self.python)
         fatal = result.get("fatal", {})
         if fatal.get("what") == "driver":
-            raise VerifyError(fatal["reason"], file=str(self.driver))
+            reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
+            raise VerifyError(reason, file=str(self.driver))
 
     def _request(
         self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
@@ -311,7 +323,8 @@ class _Job:
         """
         step = child_exit.step
         if (
-            child_exit.how == "time limit"
+            # what all processes use together is not the fault of the last step
+            child_exit.how in ("time limit", "limit")
             or child_exit.code == INTERNAL
             or step.get("side") != "changed"
         ):
@@ -329,6 +342,16 @@ class _Job:
         }
 
 
+def _steps_to_avoid(child_exit: Exit, avoided_steps: Collection[str]) -> list[str]:
+    """Return the step in which a child ended, in a list, where the next child may get further
+    without it: the changed version is not to blame, and the step was not to be avoided already."""
+    step = child_exit.step
+    ended_by_itself = child_exit.how in ("crashed", "limit")
+    if ended_by_itself and step.get("side") in _NOT_CHANGED and step["what"] not in avoided_steps:
+        return [step["what"]]
+    return []
+
+
 def _name_of_step(step: Mapping[str, Any]) -> str:
     """Return the definition that a step of the child runs, else what it does; "" between steps."""
     return str(step.get("definition") or (step.get("what", "") if step.get("side") else ""))
@@ -343,11 +366,11 @@ def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """Return the result that a child saved, empty where it saved none."""
-    path = folder / "result.json"
-    if not path.exists():
+    try:
+        result = json.loads(read_regular_file(folder / "result.json"))
+    except (ValueError, RecursionError):  # also what code under test wrote in its place
         return {}
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result
+    return result if isinstance(result, dict) else {}
 
 
 def check_torch(result: Mapping[str, Any], python: str) -> None:
@@ -380,6 +403,7 @@ def _verdict(
         evidence["same program"] = True
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""
+    reason = with_hint(reason, job.containment, job.memory_limit)
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(
             job.original, job.changed, record.get("failure", {}), reason

@@ -7,16 +7,20 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regraft.verification.containment import Containment
 from regraft.verification.descendants import end_descendants
+from regraft.verification.environment import child_environment
 from regraft.verification.interpreter import interprets_kernels
 from regraft.verification.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
-from regraft.verification.types import VerifyError
+from regraft.verification.limits import Limits
+from regraft.verification.types import REFUSED, VerifyError
 
 HANG_SECONDS = 20.0
 INTERPRETED_SECONDS = 300.0  # where Triton interprets kernels on the CPU, row by row
@@ -31,11 +35,12 @@ Watch = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a child: `how` is "finished", "crashed", "time limit" or "hang" (one step far
-    slower than the original's).
+    """The end of a child: `how` is "finished", "crashed", "limit", "time limit" or "hang" (one step
+    far slower than the original's).
 
     `seconds` is the time of the step for a hang, else of the run; `step` the last entry of the
-    journal, empty where there is none; `stderr` the end of the error output.
+    journal, empty where there is none; `stderr` the end of the error output; `excess` says as a
+    clause which limit of `Limits` ended the child.
     """
 
     how: str
@@ -43,11 +48,15 @@ class Exit:
     seconds: float
     step: Mapping[str, Any]
     stderr: str
+    excess: str = ""
 
     @property
     def cause(self) -> str:
         """Return, as a clause for the end of a message, why the child ended: "it did not return
-        within 5 s", or "the process ended with exit status 1"."""
+        within 5 s", "it had 600 processes (limit 256)", or "the process ended with exit status
+        1"."""
+        if self.excess:
+            return self.excess
         if self.how == "hang":
             return f"it did not return within {self.seconds:.0f} s"
         if self.how == "time limit":
@@ -65,37 +74,42 @@ def run_child(
     memory_limit: int | None,
     imports: Sequence[str] = (),
     watch: Watch | None = None,
+    containment: Containment = Containment(),
 ) -> Exit:
     """Run a child on the request in `folder`; on return it has ended, and its process group with
     it.
 
-    On Linux all processes that it started have ended, too, but for a process that left the group
-    with an environment of its own and outlived a launcher that crashed. Raises VerifyError where
-    `python` cannot be started or is too old. `time_limit` is in seconds on the clock,
-    `memory_limit` in bytes of address space, None for no limit. `imports` are modules that the
-    child will import in any case. `watch` is called about twice a second with the last step.
+    On Linux all processes that it started have ended, too, but, without namespaces, for a process
+    that left the group with an environment of its own and outlived a launcher that crashed. Raises
+    VerifyError where `python` cannot be started or is too old, and where namespaces fail.
+    `time_limit` is in seconds on the clock, `memory_limit` in bytes of address space, None for no
+    limit. `imports` are modules that the child will import in any case. `watch` is called about
+    twice a second with the last step.
     """
     started = time.monotonic()
-    environment = _environment()
+    environment = child_environment(os.environ, containment.passed_names)
     (folder / "stderr").touch()
     with (
         (folder / "stderr").open("ab") as errors,
         launcher_for(python, environment, errors) as launcher,
     ):
-        pid = launcher.start_child(folder, environment, memory_limit, imports)
+        pid = launcher.start_child(folder, environment, memory_limit, imports, containment)
         if pid is None:
-            how, code = "crashed", launcher.end()
+            how, code, excess = "crashed", launcher.end(), ""
         else:
-            how, code = _wait(launcher, pid, folder, started + time_limit, watch)
+            limits, deadline = containment.limits, started + time_limit
+            how, code, excess = _wait(launcher, pid, folder, deadline, watch, limits)
     if code == TOO_OLD and pid is None:
         raise VerifyError(
             "the Python interpreter is older than " + ".".join(map(str, OLDEST)), file=python
         )
-    step = last_step(folder)
+    step, stderr = last_step(folder), _tail(folder / "stderr")
+    if code == REFUSED and not step:
+        raise VerifyError(f"{stderr.strip()}; --sandbox off runs the code without a sandbox")
     seconds = time.monotonic() - started
     if how == "hang":
         seconds = time.time() - float(step.get("time", time.time()))
-    return Exit(how, code, seconds, step, _tail(folder / "stderr"))
+    return Exit(how, code, seconds, step, stderr, excess)
 
 
 def last_step(folder: Path) -> Mapping[str, Any]:
@@ -108,35 +122,19 @@ def last_step(folder: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _environment() -> dict[str, str]:
-    """Return the child's environment: one thread, no downloads by the libraries of Hugging Face,
-    fixed hashing, and every kernel that runs here.
-
-    Nothing else keeps the code under test from the network.
-    """
-    overrides = {
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-        "TOKENIZERS_PARALLELISM": "false",
-        "REGRAFT_KERNELS": "always",  # also for inputs so small that kernels do not pay
-    }
-    return {**os.environ, **overrides}
-
-
 def _wait(
-    launcher: Launcher, pid: int, folder: Path, deadline: float, watch: Watch | None
-) -> tuple[str, int]:
-    """Wait for the end of the child, or end it where it hangs or the time is over; return how it
-    ended and its exit status.
+    launcher: Launcher,
+    pid: int,
+    folder: Path,
+    deadline: float,
+    watch: Watch | None,
+    limits: Limits,
+) -> tuple[str, int, str]:
+    """Wait for the end of the child, or end it where it hangs, exceeds a limit or the time is over;
+    return how it ended, its exit status, and the exceeded limit as a clause, else "".
 
-    It is "finished" only with status 0 and a `result.json` in the folder, else "crashed", "time
-    limit" or "hang". The child is also ended where waiting raises, on Ctrl-C for example.
+    It is "finished" only with status 0 and a `result.json` in the folder, else "crashed", "limit",
+    "time limit" or "hang". The child is also ended where waiting raises, on Ctrl-C for example.
     """
     sleeping_polls = 0
     while True:
@@ -148,16 +146,20 @@ def _wait(
             step = last_step(folder)
             if watch is not None:
                 watch(step)
+            if excess := limits.excess(launcher.pid):
+                return "limit", _kill(launcher, pid), excess
             if _hangs(step, work, is_asleep=sleeping_polls >= _POLLS):
-                return "hang", _kill(launcher, pid)
+                return "hang", _kill(launcher, pid), ""
             if time.monotonic() >= deadline:
                 is_hang = _hangs(step, work, patience=0.1)
-                return "hang" if is_hang else "time limit", _kill(launcher, pid)
+                return "hang" if is_hang else "time limit", _kill(launcher, pid), ""
             continue
         except BaseException:
             _kill(launcher, pid)
             raise
-        return "finished" if code == 0 and (folder / "result.json").exists() else "crashed", code
+        if code == 0 and (folder / "result.json").exists():
+            return "finished", code, ""
+        return "crashed", code, limits.cause_of_signal(-code)
 
 
 def _hangs(
@@ -229,10 +231,23 @@ def _kill(launcher: Launcher, pid: int) -> int:
 
 
 def _tail(path: Path) -> str:
-    """Return the end of a file as text, at most _TAIL bytes; "" where there is no file."""
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - _TAIL))
-        return file.read().decode("utf-8", "replace")
+    """Return the end of a file that a child wrote as text, at most _TAIL bytes; "" where there is
+    no file."""
+    return read_regular_file(path, _TAIL).decode("utf-8", "replace")
+
+
+def read_regular_file(path: Path, most_bytes: int | None = None) -> bytes:
+    """Return the content of a file, or its last bytes; empty where there is none, and for what code
+    under test may have put in its place: a link, or a pipe, which would never end."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except OSError:  # it is not there, or a link
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b""
+        if most_bytes is not None:
+            file.seek(max(0, status.st_size - most_bytes))
+        return file.read(most_bytes)

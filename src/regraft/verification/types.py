@@ -24,6 +24,7 @@ _OF_RULES = ("order",)  # kinds of losses that a rewrite by rules must not have
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
+REFUSED = 71  # exit status of a child that the system gives no namespaces
 INTERNAL = 70  # exit status of a child that failed itself: says nothing about either version
 
 

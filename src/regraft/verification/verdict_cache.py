@@ -3,7 +3,7 @@ stopped.
 
 The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses
 that are not allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of
-kernels and of the package that the file belongs to, and whether Triton interprets.
+kernels and of the package that the file belongs to, whether Triton interprets, and the containment.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from regraft.source.cache_key import entry_content, own_key, write_entry
 from regraft.source.names import package_of
 from regraft.verification import Verdict, to_json, verify
+from regraft.verification.containment import Containment
 from regraft.verification.types import Terms
 
 _LIBRARIES = (
@@ -43,12 +44,16 @@ def verify_with_cache(
     root: Path | None = None,
     terms: Terms = Terms(),
     watch: Callable[[str], None] | None = None,
+    containment: Containment = Containment(),
+    on_start: Callable[[], None] | None = None,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
-    verify and store them, unless one names a time limit; without `root` nothing is cached. `watch`
-    is that of `verify`. Raises VerifyError."""
+    verify and store them, unless one names a time limit; without `root` nothing is cached. `watch`,
+    `containment` and `on_start` are those of `verify`. Raises VerifyError."""
     cache_path = (
-        _cache_path(path, changed, driver, python, root, terms) if root is not None else None
+        _cache_path(path, changed, driver, python, root, terms, containment)
+        if root is not None
+        else None
     )
     cached = _load(cache_path, str(path)) if cache_path is not None else None
     if cached is not None:
@@ -66,6 +71,8 @@ def verify_with_cache(
         model_classes=terms.model_classes,
         confirmed=terms.confirmed,
         watch=watch,
+        containment=containment,
+        on_start=on_start,
     )
     if cache_path is not None and not any(verdict.is_cut_short for verdict in verdicts):
         _store(cache_path, verdicts)
@@ -73,7 +80,13 @@ def verify_with_cache(
 
 
 def _cache_path(
-    path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms
+    path: Path,
+    changed: bytes,
+    driver: str | None,
+    python: str,
+    root: Path,
+    terms: Terms,
+    containment: Containment,
 ) -> Path | None:
     """Return the path of the file for the verdicts of these arguments, which need not exist; None
     where the model's file or the driver's cannot be read."""
@@ -87,6 +100,7 @@ def _cache_path(
     package = package_of(path)
     texts.append(_versions(python, (*_LIBRARIES, package.partition(".")[0])).encode())
     texts += [os.environ.get(name, "").encode() for name in _SETTINGS]
+    texts.append(containment.key.encode())
     for part in (*texts, str(path.resolve()).encode()):
         key.update(f"\0{len(part)}\0".encode())
         key.update(part)
@@ -109,7 +123,9 @@ def _versions(python: str, packages: tuple[str, ...]) -> str:
 
 
 _ASK = """
-import importlib.metadata, sys
+import sys
+sys.path[:] = filter(None, sys.path)  # not the working folder, which has code under test
+import importlib.metadata
 print(sys.version)
 for name in sys.argv[1:]:
     print(name, *(one.version for one in importlib.metadata.distributions(name=name)) if name else ())

@@ -1,8 +1,8 @@
 """Entry of the launcher and of the children that it forks: `python -m regraft.verification.child`.
 
 Standard input takes a request for a child on each line, as JSON: its folder, working folder,
-environment, memory limit in bytes, and modules to import before it starts. Standard output answers
-with the child's process id, and with its exit status once it has ended.
+environment, containment, and modules to import before it starts. Standard output answers with the
+child's process id, and with its exit status once it has ended.
 """
 
 from __future__ import annotations
@@ -22,10 +22,21 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from regraft.verification.descendants import MARK, adopt_orphans, end_descendants
-from regraft.verification.types import INTERNAL
+from regraft.verification.limits import limit_process
+from regraft.verification.types import INTERNAL, REFUSED
+
+if sys.platform == "linux":  # here, so that not every child imports it
+    from regraft.verification.namespaces import go_on_in_namespaces, reason_of
+    from regraft.verification.readable import interpreter_paths
 
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not be used after a fork
 _IDLE_SECONDS = 60.0
+# where compilers store what they made, by the variable that names the folder
+_STORES = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "CUDA_CACHE_PATH": "cuda",
+}
 
 
 def main() -> None:
@@ -41,13 +52,16 @@ def main() -> None:
         request = json.loads(line)
         _import(request["imports"])
         gc.freeze()  # else every child visits, and thereby copies, all that was imported
+        read_end, write_end = os.pipe()
         pid = os.fork() if _FORKS else 0
         if pid == 0:
+            os.close(read_end)
             if not _FORKS:
                 _report(answers, os.getpid())
             os.close(answers)
-            _become_child(request, requests)
-        _report(answers, pid)
+            _become_child(request, requests, write_end)
+        os.close(write_end)
+        _report(answers, _working_process(read_end) or pid)
         status = os.waitpid(pid, 0)[1]
         end_descendants(os.getpid())  # orphans of the child are this process's children
         _report(answers, os.waitstatus_to_exitcode(status))
@@ -64,18 +78,15 @@ def _take_standard_streams() -> tuple[IO[bytes], int]:
 
 
 def _import(modules: list[str]) -> None:
-    """Import modules that do not depend on the code under test, and nothing from the working
+    """Import modules that do not depend on the code under test; `sys.path` lacks the working
     folder.
 
     A module that fails to import is skipped silently: a child that needs it imports it again, and
     fails for the same reason.
     """
-    path = sys.path[:]
-    sys.path[:] = [folder for folder in path if folder]
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
-    sys.path[:] = path
 
 
 def _comes_soon(requests: IO[bytes]) -> bool:
@@ -91,31 +102,63 @@ def _report(answers: int, number: int) -> None:
         os.write(answers, f"{number}\n".encode())
 
 
-def _become_child(request: dict[str, Any], requests: IO[bytes]) -> NoReturn:
+def _working_process(read_end: int) -> int:
+    """Return the process id that a child writes to a pipe where another process goes on for it; 0
+    where the child closes the pipe, or ends, without."""
+    with os.fdopen(read_end, "rb") as stream:
+        line = stream.readline()
+    return int(line) if line.endswith(b"\n") else 0
+
+
+def _become_child(request: dict[str, Any], requests: IO[bytes], announcements: int) -> NoReturn:
     """Turn this process into the child of a request, answer the request, and end the process with
     the status of `_answer`, without running exit handlers.
 
-    The process gets a session of its own where it may fork, the request's working folder,
-    environment and memory limit, and appends its output to the files `stdout` and `stderr` of the
-    request's folder. It is killed as soon as its parent ends.
+    The process gets namespaces of its own where the request says so (another process then goes on,
+    whose id is written to the pipe `announcements`), a session of its own where it may fork, the
+    request's working folder, environment and limits, and appends its output to the files `stdout`
+    and `stderr` of the request's folder. It is killed as soon as its parent ends.
     """
-    if _FORKS:
-        os.setsid()
     folder = Path(request["folder"])
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    os.chdir(request["working folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if request["namespaces"]:
+        _enter_namespaces(request, folder, announcements)
+    os.close(announcements)
+    if _FORKS:
+        os.setsid()
+    os.chdir(request["working folder"])
+    sys.path.insert(0, "")
     threading.Thread(target=_follow_parent, args=(requests.fileno(),), daemon=True).start()
-    if request["memory limit"] is not None:
-        _limit_memory(request["memory limit"])
+    limit_process(request["file bytes"], request["memory limit"])
     adopt_orphans()
     status = _answer(folder)
     sys.stdout.flush()
     sys.stderr.flush()
     end_descendants(os.getpid())
     os._exit(status)  # threads and exit handlers of model code may not hold us up
+
+
+def _enter_namespaces(request: dict[str, Any], folder: Path, announcements: int) -> None:
+    """Go on in namespaces, in a new process whose id is written to the pipe `announcements`; where
+    the system refuses, write the reason to standard error and end with REFUSED.
+
+    The request's files, this interpreter's and those that the package finders of its environment
+    name are readable. What compilers store goes to the request's folder.
+    """
+    readable = [*map(Path, request["readable"]), *interpreter_paths()]
+    try:
+        go_on_in_namespaces(
+            folder, readable, lambda pid: _report(announcements, pid), request["threads"]
+        )
+    except OSError as error:
+        print(reason_of(error), file=sys.stderr, flush=True)
+        os._exit(REFUSED)
+    for variable, name in _STORES.items():
+        os.environ[variable] = str(folder / "stores" / name)
+    os.environ["TMPDIR"] = "/tmp"
 
 
 def _follow_parent(requests: int) -> None:
@@ -157,16 +200,6 @@ def _answer(folder: Path) -> int:
         traceback.print_exc()
         return INTERNAL
     return 0
-
-
-def _limit_memory(limit: int) -> None:
-    """Limit the address space of this process to `limit` bytes; do nothing on a system without such
-    limits."""
-    try:
-        import resource
-    except ImportError:  # no such limits on this platform
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 if __name__ == "__main__":

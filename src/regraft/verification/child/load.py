@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regraft.source.names import root_and_package
+from regraft.source.names import REPOSITORY_MARKS, root_and_package
 from regraft.source.object_reference import load_source
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.script_import import failing_statement, load_script, script_of
@@ -21,8 +21,6 @@ SUFFIX = "__regraft"
 COPY = "__again"
 ORIGINAL = "__original"
 _ERROR_LENGTH = 80  # the most characters of the error of a statement that is left out
-# what the top folder of a repository has
-REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
 def package_of(path: Path) -> tuple[Path, str]:
