@@ -73,7 +73,7 @@ class Progress:
         """Print a line on stderr, and the changing line below it."""
         with self._lock:
             self._clear()
-            click.echo(line, err=True)
+            _write(f"{line}\n")
         if self._on_terminal:
             self._speak()
 

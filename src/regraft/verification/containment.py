@@ -17,9 +17,10 @@ _PROBE_SECONDS = 20.0
 # imports two modules of this package without the packages around them, which take longer
 _PROBE = """
 import sys, types
-for name, place in (("regraft", sys.argv[1]), ("regraft.verification", sys.argv[1] + "/verification")):
+place = sys.argv[1]
+for name, folder in (("regraft", place), ("regraft.verification", place + "/verification")):
     sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [place]
+    sys.modules[name].__path__ = [folder]
 from regraft.verification.namespaces import probe
 probe()
 """
