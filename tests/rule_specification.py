@@ -93,6 +93,7 @@ STRUCTURAL = frozenset(
         "joins_enlarged",
         "part_of",
         "reduces_tensor",
+        "patches_of",
     }
 )
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}

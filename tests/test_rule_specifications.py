@@ -196,6 +196,11 @@ IMAGES_BY_HAND: Drawn = {
     "unbiased": lambda _: CHANCE.choice((True, True, False)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+PATCHES: Drawn = {
+    "x": lambda shape: torch.randn(
+        2, shape[-1], *(CHANCE.choice((1, 3)),) * CHANCE.choice((1, 2, 3)), requires_grad=True
+    ),
+}
 STATISTICS: Drawn = {
     "dim": lambda _: CHANCE.choice((-1, (0, 1), [1], (-2, -1))),
     "unbiased": lambda _: CHANCE.choice((False, True)),
@@ -214,6 +219,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/linear-recurrence": RECURRENT,
     "idioms/unbind-in-loop": STEPS,
     "idioms/hand-norm": IMAGES_BY_HAND,
+    "idioms/patch-conv": PATCHES,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,

@@ -85,6 +85,14 @@ def conv_batch_norm(channels: int, side: int, batch: int) -> Calls:
     return with_batch_norm(conv, nn.BatchNorm2d(channels), torch.randn(batch, channels, side, side))
 
 
+def conv_of_patches(patches: int, width: int, side: int) -> Calls:
+    conv, x = nn.Conv3d(3, width, (2, side, side)), torch.randn(patches, 3, 2, side, side)
+    return Calls(
+        lambda: ops.conv_of_patches(x, conv),
+        lambda: functional.linear(x.flatten(1), conv.weight.flatten(1), conv.bias),
+    )
+
+
 def linear_batch_norm(rows: int, width: int, out: int) -> Calls:
     return with_batch_norm(
         nn.Linear(width, out, bias=False), nn.BatchNorm1d(out), torch.randn(rows, width)
@@ -607,6 +615,7 @@ CASES = [
     case("attention_without_weights", SEQUENCE, attention_without_weights),
     case("channels_first_layer_norm", torch_subjects.IMAGES, channels_first_layer_norm),
     case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
+    case("conv_of_patches", idioms.PATCHES, conv_of_patches),
     case("diagonal_matmul", idioms.MATRICES, diagonal_matmul, rows=162, width=1),
     case("distances", idioms.POINTS, distances, points=64, others=64, width=320),
     case("dropout_add_layer_norm", adopter.LAYERS, dropout_add_layer_norm),

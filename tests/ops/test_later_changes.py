@@ -52,6 +52,10 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         lambda m: ops.attention_without_weights(X, X, X, m.attended)[0],
     ),
     "conv_batch_norm": (("conv", "norm1d"), lambda m: ops.conv_batch_norm(X, m.conv, m.norm1d)),
+    "conv_of_patches": (
+        ("conv",),
+        lambda m: ops.conv_of_patches(X[..., :1].contiguous(), m.conv),
+    ),
     "cross_entropy": (("loss",), lambda m: ops.cross_entropy(X[0], TARGETS, layer=m.loss)),
     "dropout_add_layer_norm": (
         ("layer_norm", "dropout"),

@@ -17,6 +17,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loops import is_before, is_carried, step_nodes
+from regraft.matching.patches import is_of_patches
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
@@ -504,6 +505,17 @@ def _reduces_tensor(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _patches_of(args: Arguments, scope: Scope) -> str:
+    """Require that the source views a tensor in sizes of which the last are those of a kernel."""
+    patches, conv = scope.value(args[0]), scope.value(args[1])
+    if patches is None or conv is None or is_of_patches(patches, conv.layers, scope.structure):
+        return ""
+    return (
+        f"{_variable_text(args[0])} is not viewed in patches of the size of the kernel of"
+        f" {_variable_text(args[1])}"
+    )
+
+
 # Operations that a body must contain for a condition to hold.
 REQUIRED_OPERATIONS = {"attends": ("softmax",), "loop_step": (NUMBERED_STEP,)}
 # Kinds of layers of the model's own classes that it must call.
@@ -532,6 +544,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "joins_enlarged": (2, 2, _joins_enlarged),
     "part_of": (2, 2, _part_of),
     "reduces_tensor": (2, 2, _reduces_tensor),
+    "patches_of": (2, 2, _patches_of),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }
