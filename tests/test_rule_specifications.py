@@ -201,6 +201,10 @@ PATCHES: Drawn = {
         2, shape[-1], *(CHANCE.choice((1, 3)),) * CHANCE.choice((1, 2, 3)), requires_grad=True
     ),
 }
+GROUPED: Drawn = {
+    "x": lambda _: torch.randn(2, CHANCE.choice((1, 3)), CHANCE.choice((2, 5)), 4).requires_grad_(),
+    "count": lambda _: CHANCE.choice((1, 2, 3)),
+}
 STATISTICS: Drawn = {
     "dim": lambda _: CHANCE.choice((-1, (0, 1), [1], (-2, -1))),
     "unbiased": lambda _: CHANCE.choice((False, True)),
@@ -220,6 +224,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/unbind-in-loop": STEPS,
     "idioms/hand-norm": IMAGES_BY_HAND,
     "idioms/patch-conv": PATCHES,
+    "idioms/grouped-heads": GROUPED,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
@@ -280,6 +285,11 @@ WRONG = {
         "idioms/linear-recurrence",
         "linear_recurrence($a, $b, 1, 1)",
         "linear_recurrence($b, $a, 1, 1)",
+    ),
+    "positions for heads": (
+        "idioms/grouped-heads",
+        "repeated_heads($x, $count, 2, expands=True)",
+        "repeated_heads($x, $count, 1, expands=True)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
     "a mask of attention lost": (

@@ -269,6 +269,22 @@ def standardize_along(batch: int, channels: int, side: int) -> Calls:
     )
 
 
+def repeated_heads(heads: int, groups: int, length: int, width: int) -> Calls:
+    query, key = torch.randn(1, heads, 1, width), torch.randn(1, groups, length, width)
+
+    def op() -> Tensor:
+        repeated = ops.repeated_heads(key, heads // groups, 1)
+        return functional.scaled_dot_product_attention(query, repeated, repeated)
+
+    return Calls(
+        op,
+        lambda: functional.scaled_dot_product_attention(query, key, key, enable_gqa=True),
+        lambda: functional.scaled_dot_product_attention(
+            query, *(key.repeat_interleave(heads // groups, 1),) * 2
+        ),
+    )
+
+
 def quick_gelu(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.quick_gelu(x), lambda: functional.silu(1.702 * x) / 1.702)
@@ -641,6 +657,7 @@ CASES = [
     case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
     case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
+    case("repeated_heads", idioms.GROUPED, repeated_heads, heads=16, groups=4, length=256, width=64),
     case("rolled_rotary", torch_subjects.HEADS, rolled_rotary),
     case("rotated_pairs", torch_subjects.HEADS, rotated_pairs),
     case("rounded_softmax", adopter.SCORES, rounded_softmax),

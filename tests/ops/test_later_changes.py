@@ -230,6 +230,9 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "product_diagonal": lambda x: ops.product_diagonal(x[0], x[0].mT),
     "product_trace": lambda x: ops.product_trace(x[0], x[0].mT),
     "quick_gelu": lambda x: ops.quick_gelu(x) + 0,
+    "repeated_heads": lambda x: F.scaled_dot_product_attention(
+        torch.cat([x[None]] * 3, 1), *(ops.repeated_heads(x[None], 3, 1),) * 2
+    ),
     "rolled_rotary": lambda x: ops.rolled_rotary(x, x[0], x[1]),
     "rotated_pairs": lambda x: ops.rotated_pairs(x, x, x[0], x[1]),
     "rounded_softmax": lambda x: ops.rounded_softmax(x.bfloat16(), -1, torch.bfloat16),

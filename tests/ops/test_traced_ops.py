@@ -114,6 +114,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "repeated_part": lambda m, x: ops.linear_of_parts(
         [ops.repeated_part(x[:, :1, :4], (1, 6, 1)), x[..., 4:]], m.q
     ),
+    "repeated_heads": lambda m, x: ops.repeated_heads(x[None], 3, 1),
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
     "rotated_pairs": lambda m, x: ops.rotated_pairs(x, x, x, x),

@@ -143,6 +143,36 @@ def patches_text(**words: str) -> str:
     return text
 
 
+# heads of keys for groups of queries: of a prompt, and in a step of decoding
+GROUPED = scaled(
+    {"heads": 8, "groups": 2, "length": 32, "width": 16},
+    {"heads": 16, "groups": 4, "length": 512, "width": 64},
+    {"heads": 32, "groups": 8, "length": 2048, "width": 64},
+)
+GROUPED_SHAPE = "{heads} / {groups} heads x {length} x {width}"
+GROUPED_TEXT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Subject(nn.Module):
+    def __init__(self, heads, groups):
+        super().__init__()
+        self.count = heads // groups
+
+    def forward(self, q, k, v):
+        k = k.repeat_interleave(self.count, dim=1)
+        v = v.repeat_interleave(self.count, dim=1)
+        return F.scaled_dot_product_attention(q, k, vOPTIONS)
+
+
+def inputs(heads, groups, length, width):
+    keys = (1, groups, length, width)
+    return torch.randn(1, heads, QUERIES, width), torch.randn(keys), torch.randn(keys)
+"""
+
+
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
     """Return the text of a module without parameters, whose `forward` takes x and y."""
     return f"""
@@ -661,5 +691,18 @@ def inputs(batch, length, width):
         PATCHES,
         patches_text(CONV="Conv2d", KERNEL="side", SIZES="self.side, self.side", FRAMES="1"),
         name="images",
+    ),
+    *(
+        Subject(
+            "idioms/grouped-heads",
+            GROUPED_SHAPE,
+            GROUPED,
+            GROUPED_TEXT.replace("QUERIES", queries).replace("OPTIONS", options),
+            name=name,
+        )
+        for name, queries, options in (
+            ("prompt", "length", ", is_causal=True"),
+            ("one step", "1", ""),
+        )
     ),
 ]

@@ -24,13 +24,17 @@ _WATCHED = (
 _CHANGED = "heads were changed in place after they were repeated, and before the repetition was read"
 
 
-def repeated_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+def repeated_heads(
+    x: torch.Tensor, count: int, dim: int, *, expands: bool = False
+) -> torch.Tensor:
     """Return `x.repeat_interleave(count, dim)`, and postpone it until its elements are needed
     beyond attention.
 
     Shapes: `x` is `(B, heads, S, E)` for `dim` 1 and `(B, S, heads, E)` for `dim` 2; the result has
-    `count` times as many heads, or is `x` itself for a count of one. On CPU the result of at least
-    2**18 elements, or any with REGRAFT_KERNELS=always in the environment, is a `PostponedTensor`.
+    `count` times as many heads. With `expands` it is `x.unsqueeze(dim + 1)`, expanded and reshaped,
+    which is a view of `x` where nothing has to be copied, and `x` itself for a count of one. On
+    CPU the result of at least 2**18
+    elements, or any with REGRAFT_KERNELS=always in the environment, is a `PostponedTensor`.
     It stays postponed while it is transposed; `scaled_dot_product_attention` of a query with such a
     key and value gets the heads with `enable_gqa`. Any other operation computes the elements and
     continues with the ordinary tensor. This raises RuntimeError if `x` was changed in place
@@ -38,25 +42,39 @@ def repeated_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
     Other arguments, calls that are traced or compiled, and PyTorch before 2.5 get the repetition at
     once.
     """
-    if repeated_heads_implementation(x, count, dim) != "postponed":
-        return repeated_heads_reference(x, count, dim)
+    if repeated_heads_implementation(x, count, dim, expands=expands) != "postponed":
+        return repeated_heads_reference(x, count, dim, expands=expands)
     record = _Heads(x, count, dim % 4, versions_of((x,)))
     result: torch.Tensor = _HeadsEdge.apply(record, x)
     return result
 
 
-def repeated_heads_reference(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
-    """Repeat the heads at once; those that are repeated once are returned as they are."""
-    return x if type(count) is int and count == 1 else x.repeat_interleave(count, dim)
+def repeated_heads_reference(
+    x: torch.Tensor, count: int, dim: int, *, expands: bool = False
+) -> torch.Tensor:
+    """Repeat the heads at once."""
+    if not expands:
+        return x.repeat_interleave(count, dim)
+    if type(count) is int and count == 1:
+        return x
+    shape = x.shape
+    wide = x.unsqueeze(dim + 1).expand(*shape[: dim + 1], count, *shape[dim + 1 :])
+    return wide.reshape(*shape[:dim], shape[dim] * count, *shape[dim + 1 :])
 
 
-def repeated_heads_implementation(x: torch.Tensor, count: int, dim: int) -> str:
+def repeated_heads_implementation(
+    x: torch.Tensor, count: int, dim: int, *, expands: bool = False
+) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
-    if not are_tensors(x) or x.dim() != 4 or not x.is_cpu or not x.dtype.is_floating_point:
+    if not are_tensors(x) or not can_read() or x.dim() != 4 or not x.is_cpu:
         return "reference"
     if type(count) is not int or count < 2 or type(dim) is not int or dim not in (1, 2, -2, -3):
         return "reference"
-    if not x.numel() or x.is_nested or x.layout is not torch.strided or not can_read():
+    if expands and x.shape[dim] == 1:
+        return "reference"  # a view, for which nothing is copied
+    if not x.numel() or x.is_nested or x.layout is not torch.strided:
+        return "reference"
+    if not x.dtype.is_floating_point:
         return "reference"
     if torch.__version__ < (2, 5) or torch.is_autocast_enabled("cpu"):
         return "reference"
