@@ -288,8 +288,8 @@ WRONG = {
     ),
     "positions for heads": (
         "idioms/grouped-heads",
-        "repeated_heads($x, $count, 2, expands=True)",
-        "repeated_heads($x, $count, 1, expands=True)",
+        "expanded_heads($x, $count, 2)",
+        "expanded_heads($x, $count, 1)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
     "a mask of attention lost": (

@@ -220,6 +220,9 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     ),
     "diagonal_matmul": lambda x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
     "distances": lambda x: ops.distances(x[:, :, None], x[:, None], -1),
+    "expanded_heads": lambda x: F.scaled_dot_product_attention(
+        torch.cat([x[None]] * 3, 1), *(ops.expanded_heads(x[None], 3, 1),) * 2
+    ),
     "interleaved_rotary": lambda x: ops.interleaved_rotary(x, x[0], x[1]),
     "matmul_diagonal": lambda x: ops.matmul_diagonal(x[0], WEIGHT),
     "one_hot_matmul": lambda x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),

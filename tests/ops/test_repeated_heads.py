@@ -195,7 +195,8 @@ def test_which_heads_are_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
         (key.requires_grad_().bfloat16(), 2, 1),
     ):
         assert implementation("repeated_heads", x, count, dim) == "reference"
-    assert implementation("repeated_heads", key[:, :1], 2, 1, expands=True) == "reference"
+    assert implementation("expanded_heads", key[:, :1], 2, 1) == "reference"
+    assert implementation("expanded_heads", key, 2, 1) == "postponed"
     assert implementation("repeated_heads", key[:, :1], 2, 1) == "postponed"
     with torch.autocast("cpu", torch.bfloat16):
         assert implementation("repeated_heads", key, 2, 1) == "reference"
@@ -206,12 +207,12 @@ def test_which_heads_are_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_expansion_is_a_view_where_the_original_is() -> None:
     key = heads()
-    assert ops.repeated_heads(key, 1, 1, expands=True) is key
+    assert ops.expanded_heads(key, 1, 1) is key
     assert ops.repeated_heads(key, 1, 1) is not key
-    shared = ops.repeated_heads(key[:, :1], 3, 1, expands=True)
+    shared = ops.expanded_heads(key[:, :1], 3, 1)
     assert shared.data_ptr() == key.data_ptr()
     for dim in (1, 2):
         x = heads(dim)
         wide = x.repeat_interleave(3, dim)
-        assert torch.equal(ops.repeated_heads(x, 3, dim, expands=True), wide)
-        assert torch.equal(REFERENCE(x, 3, dim, expands=True), wide)
+        assert torch.equal(ops.expanded_heads(x, 3, dim), wide)
+        assert torch.equal(ops.REFERENCES["expanded_heads"](x, 3, dim), wide)

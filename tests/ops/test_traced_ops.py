@@ -63,6 +63,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(
         x, x, m.layer_norm, m.dropout
     ),
+    "expanded_heads": lambda m, x: ops.expanded_heads(x[None], 3, 1),
     "expanded_part": lambda m, x: ops.linear_of_parts(
         [ops.expanded_part(x[:, :1, :4], (2, 6, 4)), x[..., 4:]], m.q
     ),

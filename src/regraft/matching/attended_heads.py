@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from regraft.matching.enlarged_parts import may_change, tensor_origins
@@ -11,7 +12,8 @@ from regraft.structure.calls import own_op, writes
 from regraft.structure.model import Body, Node, Value
 
 _ATTENTION = "scaled_dot_product_attention"
-_OWN = "regraft.ops.repeated_heads"
+_OWN = frozenset({"regraft.ops.repeated_heads", "regraft.ops.expanded_heads"})
+_PAUSES = (ast.Yield, ast.YieldFrom, ast.Await)
 # operations that may share memory with their input, and so may be changed with it
 _VIEWS = frozenset({"transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "to"})
 
@@ -45,7 +47,7 @@ def _use_objection(heads: Value, bodies: tuple[Body, ...]) -> str:
         if not _is_allowed(use, value, heads):
             return f"is also used at line {_line(use)}"
     if _is_exposed(heads, [use for use, _ in uses], bodies):
-        return "or what it repeats may be changed in place before attention reads it"
+        return "may be changed in place before attention reads it"
     return ""
 
 
@@ -73,7 +75,7 @@ def _repeats(node: Node) -> bool:
     if node.op in ("reshape", "flatten"):
         source = node.args["input"].node
         return source is not None and source.op == "expand"
-    is_own = node.op == "call" and own_op(node.spelling) == _OWN
+    is_own = node.op == "call" and own_op(node.spelling) in _OWN
     return is_own or node.op == "repeat_interleave"
 
 
@@ -117,8 +119,8 @@ def _is_exposed(heads: Value, uses: list[Node], bodies: tuple[Body, ...]) -> boo
     if node is None or any(use.loop != node.loop for use in uses):
         return True
     body = next((body for body in bodies if node in body.nodes), None)
-    if body is None:
-        return True
+    if body is None or any(isinstance(inner, _PAUSES) for inner in ast.walk(body.node)):
+        return True  # other code may run in between
     last, origins = max(use.time for use in uses), tensor_origins(node)
     return any(
         node.time < other.time < last and (writes(other) or may_change(other, origins))

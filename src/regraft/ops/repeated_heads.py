@@ -14,6 +14,7 @@ from regraft.ops.postponed import PostponedTensor, creation_modes
 
 # from so many repeated elements on, the copy takes longer than its postponement
 _LEAST_REPEATED = 1 << 18
+_HAS_GROUPS = torch.__version__ >= (2, 5)
 _ATTENTION = functional.scaled_dot_product_attention
 _TRANSPOSES = (torch.Tensor.transpose, torch.transpose)
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -24,64 +25,79 @@ _WATCHED = (
 _CHANGED = "heads were changed in place after they were repeated, and before the repetition was read"
 
 
-def repeated_heads(
-    x: torch.Tensor, count: int, dim: int, *, expands: bool = False
-) -> torch.Tensor:
+def repeated_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
     """Return `x.repeat_interleave(count, dim)`, and postpone it until its elements are needed
     beyond attention.
 
     Shapes: `x` is `(B, heads, S, E)` for `dim` 1 and `(B, S, heads, E)` for `dim` 2; the result has
-    `count` times as many heads. With `expands` it is `x.unsqueeze(dim + 1)`, expanded and reshaped,
-    which is a view of `x` where nothing has to be copied, and `x` itself for a count of one. On
-    CPU the result of at least 2**18
-    elements, or any with REGRAFT_KERNELS=always in the environment, is a `PostponedTensor`.
-    It stays postponed while it is transposed; `scaled_dot_product_attention` of a query with such a
-    key and value gets the heads with `enable_gqa`. Any other operation computes the elements and
-    continues with the ordinary tensor. This raises RuntimeError if `x` was changed in place
-    before. So does the request for gradients of the repeated heads after attention has read them.
-    Other arguments, calls that are traced or compiled, and PyTorch before 2.5 get the repetition at
-    once.
+    `count` times as many heads. On CPU the result of at least 2**18 elements, or any with
+    REGRAFT_KERNELS=always in the environment, is a `PostponedTensor`. It stays postponed while it
+    is transposed; `scaled_dot_product_attention` of a query with such a key and value gets the
+    heads with `enable_gqa`. Any other operation computes the elements and continues with the
+    ordinary tensor. This raises RuntimeError if `x` was changed in place before. So does the
+    request for gradients of the repeated heads after attention has read them. Other arguments,
+    calls that are traced or compiled, and PyTorch before 2.5 get the repetition at once.
     """
-    if repeated_heads_implementation(x, count, dim, expands=expands) != "postponed":
-        return repeated_heads_reference(x, count, dim, expands=expands)
+    if repeated_heads_implementation(x, count, dim) != "postponed":
+        return repeated_heads_reference(x, count, dim)
+    return _postponed(x, count, dim)
+
+
+def repeated_heads_reference(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+    """Repeat the heads at once."""
+    return x.repeat_interleave(count, dim)
+
+
+def repeated_heads_implementation(x: torch.Tensor, count: int, dim: int) -> str:
+    """Name the implementation for these arguments: "postponed" or "reference"."""
+    if not are_tensors(x) or type(count) is not int or count < 2 or x.dim() != 4 or not x.is_cpu:
+        return "reference"
+    if not can_read() or dim not in (1, 2, -2, -3) or not _HAS_GROUPS:
+        return "reference"
+    if x.numel() * count < _LEAST_REPEATED and not (x.numel() and are_kernels_forced()):
+        return "reference"
+    if x.is_nested or x.layout is not torch.strided or not x.dtype.is_floating_point:
+        return "reference"
+    if torch.is_autocast_enabled("cpu"):
+        return "reference"
+    # gradients of a group would be added in half precision
+    adds_halves = x.dtype.itemsize < 4 and torch.is_grad_enabled() and x.requires_grad
+    return "reference" if adds_halves else "postponed"
+
+
+def expanded_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+    """Return `x.unsqueeze(dim + 1)`, expanded to `count` copies and reshaped to the dimensions of
+    `x`, postponed as by `repeated_heads`.
+
+    Shapes: as for `repeated_heads`. The result is `x` itself for a count of one, and a view of `x`
+    for a single head, of which nothing is copied.
+    """
+    if expanded_heads_implementation(x, count, dim) != "postponed":
+        return expanded_heads_reference(x, count, dim)
+    return _postponed(x, count, dim)
+
+
+def expanded_heads_reference(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+    """Expand and reshape the heads at once."""
+    if type(count) is int and count == 1:
+        return x
+    sizes = [-1, -1, -1, -1, -1]
+    sizes[dim + 1] = count
+    return x.unsqueeze(dim + 1).expand(sizes).flatten(dim, dim + 1)
+
+
+def expanded_heads_implementation(x: torch.Tensor, count: int, dim: int) -> str:
+    """Name the implementation for these arguments: "postponed" or "reference"."""
+    implementation = repeated_heads_implementation(x, count, dim)
+    is_view = implementation == "postponed" and x.shape[dim] == 1
+    return "reference" if is_view else implementation
+
+
+def _postponed(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+    """Return the repetition of a tensor with four dimensions as a postponed tensor."""
     record = _Heads(x, count, dim % 4, versions_of((x,)))
     result: torch.Tensor = _HeadsEdge.apply(record, x)
     return result
-
-
-def repeated_heads_reference(
-    x: torch.Tensor, count: int, dim: int, *, expands: bool = False
-) -> torch.Tensor:
-    """Repeat the heads at once."""
-    if not expands:
-        return x.repeat_interleave(count, dim)
-    if type(count) is int and count == 1:
-        return x
-    shape = x.shape
-    wide = x.unsqueeze(dim + 1).expand(*shape[: dim + 1], count, *shape[dim + 1 :])
-    return wide.reshape(*shape[:dim], shape[dim] * count, *shape[dim + 1 :])
-
-
-def repeated_heads_implementation(
-    x: torch.Tensor, count: int, dim: int, *, expands: bool = False
-) -> str:
-    """Name the implementation for these arguments: "postponed" or "reference"."""
-    if not are_tensors(x) or not can_read() or x.dim() != 4 or not x.is_cpu:
-        return "reference"
-    if type(count) is not int or count < 2 or type(dim) is not int or dim not in (1, 2, -2, -3):
-        return "reference"
-    if expands and x.shape[dim] == 1:
-        return "reference"  # a view, for which nothing is copied
-    if not x.numel() or x.is_nested or x.layout is not torch.strided:
-        return "reference"
-    if not x.dtype.is_floating_point:
-        return "reference"
-    if torch.__version__ < (2, 5) or torch.is_autocast_enabled("cpu"):
-        return "reference"
-    if torch.is_grad_enabled() and x.requires_grad and x.dtype.itemsize < 4:
-        return "reference"  # gradients of a group are added in half precision
-    is_large = x.numel() * count >= _LEAST_REPEATED or are_kernels_forced()
-    return "postponed" if is_large else "reference"
 
 
 @dataclass(slots=True, eq=False)
