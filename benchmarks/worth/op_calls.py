@@ -657,7 +657,9 @@ CASES = [
     case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
     case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
-    case("repeated_heads", idioms.GROUPED, repeated_heads, heads=16, groups=4, length=256, width=64),
+    case(
+        "repeated_heads", idioms.GROUPED, repeated_heads, heads=16, groups=4, length=256, width=64
+    ),
     case("rolled_rotary", torch_subjects.HEADS, rolled_rotary),
     case("rotated_pairs", torch_subjects.HEADS, rotated_pairs),
     case("rounded_softmax", adopter.SCORES, rounded_softmax),

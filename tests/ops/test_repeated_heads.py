@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -122,19 +123,21 @@ def test_a_change_of_the_heads_is_an_error() -> None:
 
 
 def test_gradients_of_the_copy() -> None:
-    key, q, seen = heads(gradient=True), query(), []
+    key, q = heads(gradient=True), query()
+    seen: list[Any] = []
     repeated = ops.repeated_heads(key, 3, 1)
     repeated.register_hook(seen.append)
     F.scaled_dot_product_attention(q, repeated, repeated).sum().backward()
     assert [gradient.shape for gradient in seen] == [repeated.shape]
     repeated = ops.repeated_heads(key, 3, 1)
     result = F.scaled_dot_product_attention(q, repeated, repeated).sum()
-    for request in (
+    requests: tuple[Callable[[], Any], ...] = (
         lambda: repeated.register_hook(seen.append),
-        lambda: repeated.retain_grad(),
+        repeated.retain_grad,
         lambda: torch.autograd.grad(result, repeated),
         lambda: repeated.transpose(1, 2).retain_grad(),
-    ):
+    )
+    for request in requests:
         with pytest.raises(RuntimeError, match="after attention has read"):
             request()
 

@@ -69,9 +69,7 @@ def _are_all(numbers: Any, number: int) -> bool:
     return all(side == number for side in sides)
 
 
-def _are_multiplied(
-    patches: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> bool:
+def _are_multiplied(patches: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Return whether the tensors have one dtype and device for which the product is as exact as the
     convolution: products of float32 that PyTorch may compute in another precision are not."""
     dtype, device = patches.dtype, patches.device

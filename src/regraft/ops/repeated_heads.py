@@ -22,7 +22,9 @@ _WATCHED = (
     "the gradient of repeated heads is asked for after attention has read the heads without the"
     " repetition: ask for it before (register_hook, retain_grad)"
 )
-_CHANGED = "heads were changed in place after they were repeated, and before the repetition was read"
+_CHANGED = (
+    "heads were changed in place after they were repeated, and before the repetition was read"
+)
 
 
 def repeated_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
@@ -50,19 +52,22 @@ def repeated_heads_reference(x: torch.Tensor, count: int, dim: int) -> torch.Ten
 
 def repeated_heads_implementation(x: torch.Tensor, count: int, dim: int) -> str:
     """Name the implementation for these arguments: "postponed" or "reference"."""
-    if not are_tensors(x) or type(count) is not int or count < 2 or x.dim() != 4 or not x.is_cpu:
+    if not are_tensors(x) or type(count) is not int or count < 2 or not can_read():
         return "reference"
-    if not can_read() or dim not in (1, 2, -2, -3) or not _HAS_GROUPS:
+    if dim not in (1, 2, -2, -3) or not _can_be_postponed(x):
         return "reference"
-    if x.numel() * count < _LEAST_REPEATED and not (x.numel() and are_kernels_forced()):
-        return "reference"
-    if x.is_nested or x.layout is not torch.strided or not x.dtype.is_floating_point:
-        return "reference"
-    if torch.is_autocast_enabled("cpu"):
-        return "reference"
-    # gradients of a group would be added in half precision
-    adds_halves = x.dtype.itemsize < 4 and torch.is_grad_enabled() and x.requires_grad
-    return "reference" if adds_halves else "postponed"
+    is_large = x.numel() * count >= _LEAST_REPEATED or (x.numel() and are_kernels_forced())
+    return "postponed" if is_large else "reference"
+
+
+def _can_be_postponed(x: torch.Tensor) -> bool:
+    """Return whether attention on CPU takes such heads as exactly as their copies: gradients of a
+    group are added in their own precision, which half precision is not enough for."""
+    if x.dim() != 4 or not x.is_cpu or x.is_nested or x.layout is not torch.strided:
+        return False
+    if not _HAS_GROUPS or not x.dtype.is_floating_point or torch.is_autocast_enabled("cpu"):
+        return False
+    return x.dtype.itemsize >= 4 or not (torch.is_grad_enabled() and x.requires_grad)
 
 
 def expanded_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
