@@ -8,6 +8,7 @@ from conftest import source_of
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
 
+CHANGES = ("k.zero_()", "k[:, :, 0] = 0", "other(k)", "k.data = v", "torch.add(k, 1, out=k)")
 ATTEND = "F.scaled_dot_product_attention(q, k, v)"
 IMPORTS = "import torch\nfrom torch.nn import functional as F\n\n\n"
 REPEAT = """def repeat(x, n):
