@@ -196,6 +196,15 @@ IMAGES_BY_HAND: Drawn = {
     "unbiased": lambda _: CHANCE.choice((True, True, False)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+PATCHES: Drawn = {
+    "x": lambda shape: torch.randn(
+        2, shape[-1], *(CHANCE.choice((1, 3)),) * CHANCE.choice((1, 2, 3)), requires_grad=True
+    ),
+}
+GROUPED: Drawn = {
+    "x": lambda _: torch.randn(2, CHANCE.choice((1, 3)), CHANCE.choice((2, 5)), 4).requires_grad_(),
+    "count": lambda _: CHANCE.choice((1, 2, 3)),
+}
 STATISTICS: Drawn = {
     "dim": lambda _: CHANCE.choice((-1, (0, 1), [1], (-2, -1))),
     "unbiased": lambda _: CHANCE.choice((False, True)),
@@ -214,6 +223,8 @@ DRAWN: dict[str, Drawn] = {
     "idioms/linear-recurrence": RECURRENT,
     "idioms/unbind-in-loop": STEPS,
     "idioms/hand-norm": IMAGES_BY_HAND,
+    "idioms/patch-conv": PATCHES,
+    "idioms/grouped-heads": GROUPED,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
@@ -274,6 +285,11 @@ WRONG = {
         "idioms/linear-recurrence",
         "linear_recurrence($a, $b, 1, 1)",
         "linear_recurrence($b, $a, 1, 1)",
+    ),
+    "positions for heads": (
+        "idioms/grouped-heads",
+        "expanded_heads($x, $count, 2)",
+        "expanded_heads($x, $count, 1)",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
     "a mask of attention lost": (

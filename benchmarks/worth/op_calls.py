@@ -85,6 +85,14 @@ def conv_batch_norm(channels: int, side: int, batch: int) -> Calls:
     return with_batch_norm(conv, nn.BatchNorm2d(channels), torch.randn(batch, channels, side, side))
 
 
+def conv_of_patches(patches: int, width: int, side: int) -> Calls:
+    conv, x = nn.Conv3d(3, width, (2, side, side)), torch.randn(patches, 3, 2, side, side)
+    return Calls(
+        lambda: ops.conv_of_patches(x, conv),
+        lambda: functional.linear(x.flatten(1), conv.weight.flatten(1), conv.bias),
+    )
+
+
 def linear_batch_norm(rows: int, width: int, out: int) -> Calls:
     return with_batch_norm(
         nn.Linear(width, out, bias=False), nn.BatchNorm1d(out), torch.randn(rows, width)
@@ -258,6 +266,22 @@ def standardize_along(batch: int, channels: int, side: int) -> Calls:
     return Calls(
         lambda: ops.standardize_along(x, (2, 3), 1e-5, by_squares=True),
         lambda: functional.layer_norm(x, x.shape[2:], eps=1e-5),
+    )
+
+
+def repeated_heads(heads: int, groups: int, length: int, width: int) -> Calls:
+    query, key = torch.randn(1, heads, 1, width), torch.randn(1, groups, length, width)
+
+    def op() -> Tensor:
+        repeated = ops.repeated_heads(key, heads // groups, 1)
+        return functional.scaled_dot_product_attention(query, repeated, repeated)
+
+    return Calls(
+        op,
+        lambda: functional.scaled_dot_product_attention(query, key, key, enable_gqa=True),
+        lambda: functional.scaled_dot_product_attention(
+            query, *(key.repeat_interleave(heads // groups, 1),) * 2
+        ),
     )
 
 
@@ -607,6 +631,7 @@ CASES = [
     case("attention_without_weights", SEQUENCE, attention_without_weights),
     case("channels_first_layer_norm", torch_subjects.IMAGES, channels_first_layer_norm),
     case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
+    case("conv_of_patches", idioms.PATCHES, conv_of_patches),
     case("diagonal_matmul", idioms.MATRICES, diagonal_matmul, rows=162, width=1),
     case("distances", idioms.POINTS, distances, points=64, others=64, width=320),
     case("dropout_add_layer_norm", adopter.LAYERS, dropout_add_layer_norm),
@@ -632,6 +657,9 @@ CASES = [
     case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
     case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
+    case(
+        "repeated_heads", idioms.GROUPED, repeated_heads, heads=16, groups=4, length=256, width=64
+    ),
     case("rolled_rotary", torch_subjects.HEADS, rolled_rotary),
     case("rotated_pairs", torch_subjects.HEADS, rotated_pairs),
     case("rounded_softmax", adopter.SCORES, rounded_softmax),

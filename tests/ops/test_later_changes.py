@@ -52,6 +52,10 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         lambda m: ops.attention_without_weights(X, X, X, m.attended)[0],
     ),
     "conv_batch_norm": (("conv", "norm1d"), lambda m: ops.conv_batch_norm(X, m.conv, m.norm1d)),
+    "conv_of_patches": (
+        ("conv",),
+        lambda m: ops.conv_of_patches(X[..., :1].contiguous(), m.conv),
+    ),
     "cross_entropy": (("loss",), lambda m: ops.cross_entropy(X[0], TARGETS, layer=m.loss)),
     "dropout_add_layer_norm": (
         ("layer_norm", "dropout"),
@@ -216,6 +220,9 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     ),
     "diagonal_matmul": lambda x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
     "distances": lambda x: ops.distances(x[:, :, None], x[:, None], -1),
+    "expanded_heads": lambda x: F.scaled_dot_product_attention(
+        torch.cat([x[None]] * 3, 1), *(ops.expanded_heads(x[None], 3, 1),) * 2
+    ),
     "interleaved_rotary": lambda x: ops.interleaved_rotary(x, x[0], x[1]),
     "matmul_diagonal": lambda x: ops.matmul_diagonal(x[0], WEIGHT),
     "one_hot_matmul": lambda x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),
@@ -226,6 +233,9 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "product_diagonal": lambda x: ops.product_diagonal(x[0], x[0].mT),
     "product_trace": lambda x: ops.product_trace(x[0], x[0].mT),
     "quick_gelu": lambda x: ops.quick_gelu(x) + 0,
+    "repeated_heads": lambda x: F.scaled_dot_product_attention(
+        torch.cat([x[None]] * 3, 1), *(ops.repeated_heads(x[None], 3, 1),) * 2
+    ),
     "rolled_rotary": lambda x: ops.rolled_rotary(x, x[0], x[1]),
     "rotated_pairs": lambda x: ops.rotated_pairs(x, x, x[0], x[1]),
     "rounded_softmax": lambda x: ops.rounded_softmax(x.bfloat16(), -1, torch.bfloat16),

@@ -56,12 +56,14 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     )[0][:, :6],
     "channels_first_layer_norm": lambda m, x: ops.channels_first_layer_norm(x[..., None], eps=1e-6),
     "conv_batch_norm": lambda m, x: ops.conv_batch_norm(x, m.conv, m.norm1d),
+    "conv_of_patches": lambda m, x: ops.conv_of_patches(x[..., :1].contiguous(), m.conv),
     "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),
     "diagonal_matmul": lambda m, x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
     "distances": lambda m, x: ops.distances(x[:, :, None], x[:, None], -1),
     "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(
         x, x, m.layer_norm, m.dropout
     ),
+    "expanded_heads": lambda m, x: ops.expanded_heads(x[None], 3, 1),
     "expanded_part": lambda m, x: ops.linear_of_parts(
         [ops.expanded_part(x[:, :1, :4], (2, 6, 4)), x[..., 4:]], m.q
     ),
@@ -113,6 +115,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "repeated_part": lambda m, x: ops.linear_of_parts(
         [ops.repeated_part(x[:, :1, :4], (1, 6, 1)), x[..., 4:]], m.q
     ),
+    "repeated_heads": lambda m, x: ops.repeated_heads(x[None], 3, 1),
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
     "rotated_pairs": lambda m, x: ops.rotated_pairs(x, x, x, x),

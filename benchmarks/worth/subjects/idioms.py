@@ -107,6 +107,72 @@ def inputs(batch, channels, side):
 """
 
 
+# patches of videos and of images, as rows of pixels
+PATCHES = scaled(
+    {"patches": 16, "width": 64, "side": 8},
+    {"patches": 256, "width": 768, "side": 14},
+    {"patches": 1024, "width": 1280, "side": 14},
+)
+PATCHES_SHAPE = "{patches} patches of {side} x {side} -> {width}"
+PATCHES_TEXT = """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width, side):
+        super().__init__()
+        self.side = side
+        self.width = width
+        self.proj = nn.CONV(3, width, kernel_size=KERNEL, stride=KERNEL)
+
+    def forward(self, rows):
+        return self.proj(rows.view(-1, 3, SIZES)).view(-1, self.width)
+
+
+def inputs(patches, side):
+    return (torch.randn(patches, 3 * FRAMES * side * side),)
+"""
+
+
+def patches_text(**words: str) -> str:
+    """Return the text of an embedding of patches with some words replaced."""
+    text = PATCHES_TEXT
+    for word, replacement in words.items():
+        text = text.replace(word, replacement)
+    return text
+
+
+# heads of keys for groups of queries: of a prompt, and in a step of decoding
+GROUPED = scaled(
+    {"heads": 8, "groups": 2, "length": 32, "width": 16},
+    {"heads": 16, "groups": 4, "length": 512, "width": 64},
+    {"heads": 32, "groups": 8, "length": 2048, "width": 64},
+)
+GROUPED_SHAPE = "{heads} / {groups} heads x {length} x {width}"
+GROUPED_TEXT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Subject(nn.Module):
+    def __init__(self, heads, groups):
+        super().__init__()
+        self.count = heads // groups
+
+    def forward(self, q, k, v):
+        k = k.repeat_interleave(self.count, dim=1)
+        v = v.repeat_interleave(self.count, dim=1)
+        return F.scaled_dot_product_attention(q, k, vOPTIONS)
+
+
+def inputs(heads, groups, length, width):
+    keys = (1, groups, length, width)
+    return torch.randn(1, heads, QUERIES, width), torch.randn(keys), torch.randn(keys)
+"""
+
+
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
     """Return the text of a module without parameters, whose `forward` takes x and y."""
     return f"""
@@ -608,6 +674,35 @@ def inputs(batch, length, width):
             ("instances, var", "[2, 3]", "torch.var(x, [2, 3], keepdim=True)"),
             ("instances, squares", "(2, 3)", "((x - mean) ** 2).mean((2, 3), keepdim=True)"),
             ("batch, squares", "(0, 2, 3)", "((x - mean) ** 2).mean((0, 2, 3), keepdim=True)"),
+        )
+    ),
+    Subject(
+        "idioms/patch-conv",
+        PATCHES_SHAPE,
+        PATCHES,
+        patches_text(
+            CONV="Conv3d", KERNEL="(2, side, side)", SIZES="2, self.side, self.side", FRAMES="2"
+        ),
+        name="video",
+    ),
+    Subject(
+        "idioms/patch-conv",
+        PATCHES_SHAPE,
+        PATCHES,
+        patches_text(CONV="Conv2d", KERNEL="side", SIZES="self.side, self.side", FRAMES="1"),
+        name="images",
+    ),
+    *(
+        Subject(
+            "idioms/grouped-heads",
+            GROUPED_SHAPE,
+            GROUPED,
+            GROUPED_TEXT.replace("QUERIES", queries).replace("OPTIONS", options),
+            name=name,
+        )
+        for name, queries, options in (
+            ("prompt", "length", ", is_causal=True"),
+            ("one step", "1", ""),
         )
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from regraft.dsl.syntax import (
     SUBSCRIPT,
@@ -38,13 +39,25 @@ from regraft.structure.optable import Parameter, bind, table
 def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
     """Return the alternatives of a rule, in the order of its text; raise PatternProblem."""
     layers = tuple(_layer_patterns(rule))
+    returned = _returned_input(rule)
     return tuple(
-        _compile_alternative(alternative, chosen, nodes)
+        replace(_compile_alternative(alternative, chosen, nodes), returned=returned)
         for transformation in rule.forward
         for chosen in _layer_choices(layers, bound_variables(transformation))
         for alternative in alternatives(transformation)
         for nodes in spellings(_compile_nodes(alternative, chosen))
     )
+
+
+def _returned_input(rule: RuleSyntax) -> tuple[str, str, object] | None:
+    """Return the variables and the constant of the condition `returned_for`; None where the rule
+    has none."""
+    for predicate in rule.where:
+        if predicate.name == "returned_for":
+            source, other, constant = predicate.args
+            if isinstance(source, Var) and isinstance(other, Var) and isinstance(constant, Const):
+                return source.name, other.name, constant.value
+    return None
 
 
 def _layer_choices(

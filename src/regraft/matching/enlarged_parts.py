@@ -79,14 +79,14 @@ def is_exposed(part: Value, bodies: tuple[Body, ...]) -> bool:
     body = next((body for body in bodies if node in body.nodes), None)
     if body is None:
         return True
-    origins = _origins(node)
+    origins = tensor_origins(node)
     return any(
-        node.time < other.time < call.time and (writes(other) or _may_change(other, origins))
+        node.time < other.time < call.time and (writes(other) or may_change(other, origins))
         for other in body.nodes
     )
 
 
-def _origins(node: Node) -> set[Value]:
+def tensor_origins(node: Node) -> set[Value]:
     """Return the tensor that a node enlarges, and those that it may be a view of: the first
     argument of the operation that makes it, and so on."""
     origins: set[Value] = set()
@@ -101,7 +101,7 @@ def _origins(node: Node) -> set[Value]:
     return origins
 
 
-def _may_change(node: Node, origins: set[Value]) -> bool:
+def may_change(node: Node, origins: set[Value]) -> bool:
     """Return whether a node may change one of several tensors other than by an operation in place:
     it assigns `data`, writes a result into `out`, or is an unknown call that is given one of them,
     or by which a method may change an attribute of the instance."""

@@ -112,6 +112,8 @@ class Pattern:
                   kernel before the loop of the match; "" for others
     carried       the variable of the loop-carried value that the kernel's result is called with,
                   besides the index; "" where it is indexed, and for other rules
+    returned      the variable of an input that the kernel returns as it is where another variable
+                  is a constant, that variable, and the constant; None for other rules
     """
 
     nodes: tuple[PatternNode, ...]
@@ -124,6 +126,7 @@ class Pattern:
     decorator: Decorator | None = None
     index: str = ""
     carried: str = ""
+    returned: tuple[str, str, object] | None = None
 
     @property
     def anchor(self) -> PatternNode:

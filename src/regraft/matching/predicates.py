@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from regraft.dsl.syntax import Operand, Predicate, Var
+from regraft.matching import attended_heads
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
 from regraft.matching.enlarged_parts import (
     is_enlarged,
@@ -17,6 +18,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loops import is_before, is_carried, step_nodes
+from regraft.matching.patches import is_of_patches
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
@@ -504,8 +506,39 @@ def _reduces_tensor(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _patches_of(args: Arguments, scope: Scope) -> str:
+    """Require that the source views a tensor in sizes of which the last are those of a kernel."""
+    patches, conv = scope.value(args[0]), scope.value(args[1])
+    if patches is None or conv is None or is_of_patches(patches, conv.layers, scope.structure):
+        return ""
+    return (
+        f"{_variable_text(args[0])} is not viewed in patches of the size of the kernel of"
+        f" {_variable_text(args[1])}"
+    )
+
+
+def _attended_heads(args: Arguments, scope: Scope) -> str:
+    """Require that heads are the key or value of attention, and that nothing else needs them or may
+    change them before."""
+    heads = scope.value(args[0])
+    if heads is None:
+        return ""
+    reason = attended_heads.objection(heads, scope.structure.bodies)
+    return f"{_variable_text(args[0])} {reason}" if reason else ""
+
+
+def _returned_for(args: Arguments, scope: Scope) -> str:
+    """Require nothing: the condition says what the kernel returns, for functions that return the
+    same on another path."""
+    return ""
+
+
 # Operations that a body must contain for a condition to hold.
-REQUIRED_OPERATIONS = {"attends": ("softmax",), "loop_step": (NUMBERED_STEP,)}
+REQUIRED_OPERATIONS = {
+    "attends": ("softmax",),
+    "loop_step": (NUMBERED_STEP,),
+    "attended_heads": ("scaled_dot_product_attention",),
+}
 # Kinds of layers of the model's own classes that it must call.
 REQUIRED_CLASSES = {"rms_norm": ("rms_norm",)}
 
@@ -532,6 +565,9 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "joins_enlarged": (2, 2, _joins_enlarged),
     "part_of": (2, 2, _part_of),
     "reduces_tensor": (2, 2, _reduces_tensor),
+    "attended_heads": (1, 1, _attended_heads),
+    "returned_for": (3, 3, _returned_for),
+    "patches_of": (2, 2, _patches_of),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

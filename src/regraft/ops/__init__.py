@@ -23,6 +23,7 @@ from regraft.ops.channels_first_layer_norm import (
     channels_first_layer_norm as channels_first_layer_norm,
 )
 from regraft.ops.conv_batch_norm import conv_batch_norm as conv_batch_norm
+from regraft.ops.conv_of_patches import conv_of_patches as conv_of_patches
 from regraft.ops.cross_entropy import cross_entropy as cross_entropy
 from regraft.ops.diagonal import diagonal_matmul as diagonal_matmul
 from regraft.ops.diagonal import matmul_diagonal as matmul_diagonal
@@ -72,6 +73,8 @@ from regraft.ops.postponed_matmul import postponed_baddbmm as postponed_baddbmm
 from regraft.ops.postponed_matmul import postponed_einsum as postponed_einsum
 from regraft.ops.postponed_matmul import postponed_matmul as postponed_matmul
 from regraft.ops.quick_gelu import quick_gelu as quick_gelu
+from regraft.ops.repeated_heads import expanded_heads as expanded_heads
+from regraft.ops.repeated_heads import repeated_heads as repeated_heads
 from regraft.ops.rms_norm import rms_norm as rms_norm
 from regraft.ops.rolled_rotary import rolled_rotary as rolled_rotary
 from regraft.ops.rotary import rotary as rotary

@@ -10,7 +10,9 @@ from regraft.matching.result import Match
 from regraft.rewriting.render import Withheld
 from regraft.source.imports import Imports
 from regraft.source.text import Span
+from regraft.structure import guards
 from regraft.structure.calls import writes
+from regraft.structure.guards import Atom
 from regraft.structure.model import Node, Value
 from regraft.structure.optable import SPLITTING_OPS
 
@@ -196,11 +198,26 @@ class MatchChecks:
             node for node in body.nodes if node.expr is expr and node not in self.matched
         ]
         is_inner = self.root not in matched_nodes and value.node in self.matched
-        is_complete = is_inner or self.root.output is value
+        is_complete = is_inner or self.root.output is value or self._returns_input_else(value)
         if not is_complete or any(map(self._has_work, unmatched_nodes)):
             raise self._withholding(
                 f"{name} computes more than the rule covers, or a part of it", matched_nodes[0]
             )
+
+    def _returns_input_else(self, value: Value) -> bool:
+        """Return whether a function returns the output of the root, or the input that the kernel
+        returns, too, where the function does."""
+        returned, bindings = self.match.pattern.returned, self.match.bindings
+        if returned is None or not value.options:
+            return False
+        source, other, constant = returned
+        condition = Atom("eq", bindings[other].key(), constant)
+        options = [option for _, option in value.options]
+        return self.root.output in options and all(
+            option is self.root.output
+            or (option is bindings[source] and guards.implies(guard, condition))
+            for guard, option in value.options
+        )
 
     def _check_passing_method(self, expr: ast.AST, name: str) -> None:
         """Raise Withheld where the inlined call `expr` of the method `name` of `self` only passes a

@@ -18,7 +18,7 @@ from regraft.source.imports import Imports
 
 __all__ = ["Mode", "Patch", "rewrite"]
 
-MOST_LEVELS = 60  # of an expression: a person writes 10, and each takes longer than the one before
+MOST_LEVELS = 40  # of an expression: a person writes 10, and each takes longer than the one before
 
 
 def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
