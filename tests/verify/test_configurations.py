@@ -332,3 +332,15 @@ def test_a_private_field_of_attrs_is_a_parameter_without_its_underscore() -> Non
     attrs = pytest.importorskip("attrs")
     config = attrs.make_class("NetArgs", {"_width": attrs.field(), "depth": attrs.field()})(4, 2)
     assert configuration_objects.fields_of(config) == {"width": 4, "depth": 2}
+
+
+def test_a_parameter_that_is_multiplied_is_no_configuration() -> None:
+    """Diffusion pipelines call a tensor `noise_cfg`, after classifier-free guidance."""
+    text = """\
+def rescale(noise_cfg, noise_text, options, amount=0.0):
+    factor = noise_text.std() / noise_cfg.std()
+    if noise_cfg.ndim > options.dimensions:
+        return noise_cfg
+    return amount * noise_cfg * factor
+"""
+    assert config_sources.config_names(text) == {"config", "options"}

@@ -100,7 +100,8 @@ def _reads_of_parameters(
     """Yield the parameters of a function that hold a configuration, with what is read of them.
 
     Their name is a usual one; or they have no annotation and no default, a constructor reads
-    several attributes of them, and nothing of the name is called.
+    several attributes of them, and nothing of the name is called. A parameter that the function
+    calculates with is none, whatever its name.
     """
     arguments = function.args
     with_default = arguments.args[len(arguments.args) - len(arguments.defaults) :]
@@ -113,10 +114,22 @@ def _reads_of_parameters(
         and argument.arg not in called_names
     }
     names = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
-    for name, reads in _reads_of_names(function, frozenset(names - {"self", "cls"})).items():
+    names -= {"self", "cls", *_operands(function)}
+    for name, reads in _reads_of_names(function, frozenset(names)).items():
         is_plain = name in plain_names and reads.is_flat and len(reads.attributes) >= _FEWEST
         if reads.attributes and (name in CONFIG_PARAMETERS or is_plain):
             yield name, reads
+
+
+def _operands(function: ast.FunctionDef) -> set[str]:
+    """Return the names of variables that a function adds, multiplies or raises to a power."""
+    return {
+        side.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr)  # of dictionaries
+        for side in (node.left, node.right)
+        if isinstance(side, ast.Name)
+    }
 
 
 def _reads_of_names(tree: ast.AST, names: frozenset[str]) -> dict[str, _Reads]:
