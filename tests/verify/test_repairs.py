@@ -87,6 +87,10 @@ COMPLETIONS = {
         {"module": Slot("plain", value=SimpleNamespace(training=False))},
         {"module": Slot("plain", value=SimpleNamespace(training=False, num_key_value_groups=1))},
     ),
+    "take_listed_word": InputCase(
+        {**STATES, "cache_mode": Slot("plain", value="gelu")},
+        {**STATES, "cache_mode": Slot("plain", value="extract")},
+    ),
     "fill_shape_by_length": InputCase(TOKENS, {"input_ids": Slot("ids", (BATCH, Dim(32)), 87)}),
     "lengthen_divided": InputCase(STATES, {"states": normal(BATCH, Dim(4, "length"), Dim(32))}),
     "fit_chunks": InputCase(

@@ -440,3 +440,36 @@ def test_a_number_for_an_attribute_is_compared_with_others_on_long_inputs(tmp_pa
     verdict = verdict_on(tmp_path, DISTANCES, "max=self.limit", "max=64")
     assert verdict.status == "refuted", verdict
     assert "another limit" in verdict.reason
+
+
+MODES = """\
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, hidden_states: torch.Tensor, mode: str):
+        if mode not in ("extract", "cached"):
+            raise ValueError(f"`mode` must be either 'extract' or 'cached', got {mode}.")
+        scores = self.dense(hidden_states)
+        return torch.softmax(scores, -1) if mode == "extract" else scores + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        ("torch.softmax(scores, -1)", "scores.softmax(-1)", "proved"),
+        ("else scores + 1", "else scores + 2", "refuted"),
+    ],
+)
+def test_words_that_a_function_compares_are_its_modes(
+    tmp_path: Path, before: str, after: str, status: str
+) -> None:
+    """The message lists the words that are accepted, and both are tried."""
+    verdict = verdict_on(tmp_path, MODES, before, after)
+    assert verdict.status == status, verdict.reason

@@ -17,6 +17,7 @@ from regraft.verification.child.tree import Call
 _LIMIT = 10  # the most calls, or rates, that are made of one call
 _OPPOSITES = 6  # the most calls with a negative number, or zero
 _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
+_WORD = re.compile(r"[A-Za-z][\w-]*")
 _RATE = re.compile(r"drop|^p$")
 
 
@@ -27,9 +28,10 @@ def varied_argument_calls(
     defaults included, at most `_LIMIT` copies, labelled "NAME=VALUE"; the original may refuse them.
     Yield nothing where the arguments do not fit `function`.
 
-    Integers become odd and even, so that a size that has to be divided leaves a remainder; sizes by
-    axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay; with
-    `flags` only boolean arguments of these names change.
+    Texts become the words that the function's own code holds, such as those it compares modes
+    with. Integers become odd and even, so that a size that has to be divided leaves a remainder;
+    sizes by axis (a window of 7 by 7) become unequal. Arguments for modes and rates of chance stay;
+    with `flags` only boolean arguments of these names change.
     """
     bound = bound_arguments(call, function)
     if bound is None:
@@ -47,8 +49,13 @@ def varied_argument_calls(
     pairs = [
         (name, alternative)
         for name, value in value_by_name.items()
-        for alternative in _alternatives(value, name in passed_names)
+        for alternative in (
+            sorted(_words_in(function) - {value})
+            if isinstance(value, str)
+            else _alternatives(value, name in passed_names)
+        )
     ]
+    pairs.sort(key=lambda pair: isinstance(pair[1], str))  # of texts most are no words to pass
     for name, alternative in pairs[:_LIMIT]:
         yield replace(
             with_argument(call, signature, name, alternative),
@@ -123,6 +130,16 @@ def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterat
             yield replace(
                 with_argument(call, bound.signature, name, rate), label=f"{name}={rate:.3g}"
             )
+
+
+def _words_in(function: Any) -> set[str]:
+    """Return the words among the constants of a function, or of a module's `forward`."""
+    method = getattr(function, "signed", getattr(function, "forward", function))
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    constants = code.co_consts if code is not None else ()
+    nested = [part for part in constants if isinstance(part, tuple | frozenset)]
+    texts = itertools.chain(constants, *nested)
+    return {text for text in texts if isinstance(text, str) and _WORD.fullmatch(text)}
 
 
 def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:

@@ -86,6 +86,14 @@ def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec
     yield {**problem.spec, **completed}
 
 
+def take_listed_word(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield the inputs with a word that a message lists in the place of the one that it refuses."""
+    word, refused_word = match.groups()
+    for name, slot in problem.spec.items():
+        if slot.value == refused_word:
+            yield with_changed_slot(problem.spec, name, value=word)
+
+
 def fill_shape_by_length(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs of the fixed length at which a sample has as many elements as the shape that the
     error names; nothing where there is no other such length up to `_LONGEST`."""

@@ -55,6 +55,11 @@ COMPLETIONS: _Table = (
         "AttributeError: 'types.SimpleNamespace' object has no attribute 'num_key_value_groups'",
     ),
     Repair(
+        r"['\"](\w+)['\"],? (?:or|and) ['\"]\w+['\"].*?\b[Gg]ot:? ['\"]?(\w+)",
+        fixers.take_listed_word,
+        "ValueError: `cache_mode` must be either 'extract' or 'cached', got gelu.",
+    ),
+    Repair(
         r"shape '\[(-1|\d+), ([\d, ]+)\]' is invalid for input of size (\d+)",
         fixers.fill_shape_by_length,
         "RuntimeError: shape '[-1, 4, 8, 8]' is invalid for input of size 168",
