@@ -16,7 +16,7 @@ RULE = """
 rule scaled-sum
   summary "A loop"
   safety  numeric
-  needs   torch >= 2.4
+  needs   torch >= 2.8
 body
   | total = torch.zeros_like($x)
   | for row in torch.nn.functional.relu($x):

@@ -67,7 +67,7 @@ def test_json_has_its_shape(write: Write) -> None:
             "status": "fixable",
             "reason": "",
             "kernel": "regraft.ops.softmax",
-            "needs": ["torch>=2.4"],
+            "needs": ["torch>=2.8"],
             "worth": report["findings"][0]["worth"],  # test_worth.py reads it
             "message": "Softmax over the last dimension",
             "help": "regraft.ops.softmax can replace it (mode substitute; reads line 6)",

@@ -17,7 +17,7 @@ from regraft.structure.module import Module
 RULE = """rule r
   summary "s"
   safety numeric
-  needs torch >= 2.4
+  needs torch >= 2.8
 forward
   torch.exp($x * {}) -> $y
   => torch.exp($x) -> $y

@@ -46,7 +46,7 @@ class Other(nn.Module):
 RULE = """rule again
   summary "Softmax over the last dimension, once more"
   safety  exact
-  needs   torch >= 2.4
+  needs   torch >= 2.8
 forward
   torch.nn.functional.softmax($x, dim=-1, dtype=$dtype) -> $y
   => torch.nn.functional.log_softmax($x, dim=-1, dtype=$dtype) -> $y

@@ -66,7 +66,7 @@ def test_findings_that_wait_are_counted_with_the_command(tmp_path: Path) -> None
     )
     report = json.loads(check(tmp_path / "m.py", "--output-format", "json").output)
     assert report["missing"] == {"liger-kernel>=0.8": 1}
-    assert report["findings"][0]["needs"] == ["torch>=2.4", "liger-kernel>=0.8"]
+    assert report["findings"][0]["needs"] == ["torch>=2.8", "liger-kernel>=0.8"]
 
 
 def test_they_are_installed_only_when_the_user_agrees(

@@ -13,7 +13,7 @@ from regraft.rules import Rule, RuleProblem, load_rule
 from regraft.scanning import check_source, compile_rules, rewrite_file
 from regraft.source.text import SourceFile, parse
 
-HEAD = 'rule mine\n  summary "Mine"\n  safety numeric\n  needs torch >= 2.4\n'
+HEAD = 'rule mine\n  summary "Mine"\n  safety numeric\n  needs torch >= 2.8\n'
 SCALED = """\
 forward
   alt $x / $divisor | $x * $scale -> $a

@@ -34,7 +34,7 @@ RULE = """\
 rule no-inverse
   summary "The inverse of the error function is slow"
   safety  numeric
-  needs   torch >= 2.4
+  needs   torch >= 2.8
 forward
   torch.erfinv($x) -> $y
   => torch.relu($x) -> $y

@@ -160,6 +160,9 @@ def test_sorted_numbers_that_are_not_finite_and_gradients() -> None:
         assert implementation("sorted_head", x, 3, -1) == "torch-native"
 
 
+@pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="gradients of torch.trace are wrong in some shapes before"
+)
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (3, 5), (5, 3), (1, 1)])
 def test_diagonals_of_products(rows: int, columns: int) -> None:
     first = torch.randn(rows, 6, dtype=torch.float64, requires_grad=True)

@@ -70,8 +70,9 @@ def test_attention_reads_the_heads_alone(kind: str | None, dim: int, dtype: Any)
             gradient = torch.autograd.grad(y, (q, key, value), slope) if gradients else ()
             runs.append((y, *gradient))
         assert runs[0][0].stride() == runs[1][0].stride()
+        tolerances = {"rtol": 0.016, "atol": 2e-3} if dtype == torch.bfloat16 else {}
         for left, right in zip(*runs, strict=True):
-            torch.testing.assert_close(left, right)
+            torch.testing.assert_close(left, right, **tolerances)  # PyTorch 2.8 rounds otherwise
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

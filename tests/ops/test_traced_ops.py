@@ -189,6 +189,9 @@ def test_a_compiler_sees_plain_calls_in_one_graph(name: str, gradients: bool) ->
     assert [target for target in calls if not is_plain(target)] == []
 
 
+@pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="F.one_hot asks for the largest number before, in export"
+)
 @pytest.mark.parametrize("name", COMPILED)
 def test_an_exported_model_holds_operations_of_pytorch(name: str) -> None:
     model, x = Layers(COMPILED[name]).eval(), torch.randn(2, 6, 8)

@@ -133,6 +133,7 @@ def test_where_variances_run_in_two_passes(monkeypatch: pytest.MonkeyPatch) -> N
     assert implementation("variance", torch.randn(256, 64), 1) == "torch-native"
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="var('a') raises another error before")
 def test_a_flag_in_the_place_of_a_dimension() -> None:
     x: Any = torch.randn(4, 8)
     assert torch.equal(ops.variance(x, False), x.var(False))

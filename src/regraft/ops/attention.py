@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from regraft.ops.causal_masks import is_causal
 from regraft.ops.masked_rows import attend_with_masked_rows
-from regraft.ops.plain import are_overridden, is_plain, is_transformed
+from regraft.ops.plain import NUMBERS, are_overridden, is_plain, is_transformed
 
 
 def attention(
@@ -196,7 +196,7 @@ def _are_scales_constant(scales: tuple[Any, ...]) -> bool:
     """Return whether all scales are numbers, and all but the first, which are divisors, are not
     zero."""
     for number in scales:
-        if not isinstance(number, int | float):
+        if not isinstance(number, NUMBERS):
             return False
     return all(scales[1:])
 
@@ -205,7 +205,7 @@ def _is_fill_lowest(fill: Any, query: torch.Tensor) -> bool:
     """Return whether a fill is None or a number of at most the lowest one of the query's dtype."""
     if fill is None:
         return True
-    return isinstance(fill, int | float) and fill <= torch.finfo(query.dtype).min
+    return isinstance(fill, NUMBERS) and fill <= torch.finfo(query.dtype).min
 
 
 def _kernel_takes_dtype(

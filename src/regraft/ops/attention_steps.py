@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from regraft.ops.attention_form import Form, is_lowest, snapshot
+from regraft.ops.plain import NUMBERS
 
 _SCALING = frozenset(
     {
@@ -208,7 +209,7 @@ def constant_value(value: Any) -> float | None:
         and not value.requires_grad
     ):
         value = value.item()
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if isinstance(value, NUMBERS) and not isinstance(value, bool) else None
 
 
 def _scaling_step(

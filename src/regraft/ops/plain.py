@@ -16,6 +16,8 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as module_internals
 from torch.overrides import _get_current_function_mode_stack, has_torch_function
 
+# a tuple: the compilers of PyTorch before 2.9 know no unions
+NUMBERS = (int, float)
 _TENSORS = (torch.Tensor, nn.Parameter)
 # The modules of modes that leave functions as they are: that of a default device, which names it to
 # functions that make tensors, and those by which `make_fx` and `torch.export` note what they see.

@@ -14,7 +14,7 @@ from torch.nn import functional
 from regraft.ops.attention_form import Form, snapshot
 from regraft.ops.attention_product import PRODUCTS, Product, attend, attention_product
 from regraft.ops.attention_steps import FOLLOWED, IN_PLACE, follow
-from regraft.ops.plain import are_tensors, is_transformed
+from regraft.ops.plain import NUMBERS, are_tensors, is_transformed
 from regraft.ops.postponed import PostponedTensor, creation_modes, materialise
 
 _NO_DERIVATIVE = "derivative for postponed_scores_backward is not implemented"
@@ -265,7 +265,7 @@ def _is_identity(options: Any) -> bool:
     """Return whether a dropout with these arguments by name, its rate among them, returns its
     input."""
     rate = options.get("p")
-    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+    if not isinstance(rate, NUMBERS) or not 0 <= rate <= 1:
         return False
     return not (rate and options.get("training")) and not options.get("inplace")
 
