@@ -33,6 +33,24 @@ class Attention(nn.Module):
         return scores.softmax(-1) @ self.value(x)
 """
 
+CHOICE = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Choice(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.score = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+
+    def forward(self, x):
+        p = self.score(x).softmax(-1)
+        m = F.one_hot(p.argmax(-1), p.shape[-1]).to(x.dtype)
+        return m + self.value(x)
+"""
+
 
 def gradient_at_large_biases(seed: int) -> tuple[Any, Any, Any]:
     """Return the gradient for the input of attention whose scores are about 6e4: in float32, with
@@ -78,6 +96,23 @@ def test_noise_leaves_whole_numbers_masks_and_infinities_alone() -> None:
         assert torch.equal((torch.full((3,), 0.3) + mask).isinf(), mask.isinf())
         assert torch.equal(torch.arange(3) * 2, torch.tensor([0, 2, 4]))
         assert not torch.equal(torch.full((64,), 0.3) * 0.7, torch.full((64,), 0.3 * 0.7))
+
+
+def test_a_choice_among_equal_scores_is_no_rounding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise in a softmax of zeros moves an argmax; a change that acts there is a difference."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "choice.py").write_text(CHOICE)
+    changed = CHOICE.replace(
+        "        return m + ",
+        "        low, high = torch.aminmax(p, dim=x.dim() - len('x'), keepdim=True)\n"
+        "        m = torch.where(torch.eq(low, high), torch.zeros_like(m), m)\n"
+        "        return m + ",
+    )
+    (verdict,) = regraft.verify("choice.py", changed.encode())
+    assert verdict.status == "refuted"
+    assert "parameters that are zero" in verdict.reason
 
 
 @pytest.mark.parametrize(("part", "is_equal"), [(0.02, True), (0.05, False)])

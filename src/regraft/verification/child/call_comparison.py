@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from regraft.verification.child.checks.attributes import ATTRIBUTES
 from regraft.verification.child.checks.sizes import SIZES
 from regraft.verification.child.checks.values import EXTREME, VALUES
 from regraft.verification.child.compare import (
+    GROSS_IF_SATURATED,
     HALVES,
     Difference,
     Largest,
@@ -240,8 +242,10 @@ class _Comparison:
         by path the values that lie farthest from its own: whole numbers have no roundings, and
         large numbers or biases of -100 enlarge those of the parameters. The parameters are
         restored. Biases that code compares with a number stay, except in half precision. Where
-        values are not those that a model sees, the operations have roundings, too: beside biases
-        of -100 those of inputs and parameters vanish.
+        values are not those that a model sees, it runs again with roundings in its operations:
+        beside biases of -100 those of inputs and parameters vanish. What these runs move by a
+        larger part than `GROSS_IF_SATURATED` does not count: equal numbers that one of them
+        separates are a decision of the model (an argmax over equal scores), and no rounding.
         """
         original = self.sides.original
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
@@ -257,10 +261,14 @@ class _Comparison:
                 if original.module is not None:
                     change = weights.parameters_off_by_rounding(seed, dtype)
                     stack.enter_context(weights.change_parameters(original.module, change))
+                    rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
+                    farthest = farther_outcome(self.original_outcome, farthest, rounded)
                 if is_perturbed:
                     stack.enter_context(OperationNoise(seed))
-                rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
-            farthest = farther_outcome(self.original_outcome, farthest, rounded)
+                    rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
+                    farthest = farther_outcome(
+                        self.original_outcome, farthest, rounded, GROSS_IF_SATURATED
+                    )
         return farthest
 
 
@@ -272,24 +280,31 @@ def _is_half_precision(outcome: Outcome) -> bool:
     )
 
 
-def farther_outcome(reference: Outcome, first: Outcome, second: Outcome) -> Outcome:
+def farther_outcome(
+    reference: Outcome, first: Outcome, second: Outcome, largest_part: float = math.inf
+) -> Outcome:
     """Return a copy of `first`, with each output and gradient of `second` that lies farther from
-    the reference than the value of `first` does. Paths that are missing in one of the three, and
-    tensors of different shapes, stay as in `first`."""
+    the reference than the value of `first` does, but by no more than `largest_part` of the
+    reference's largest value. Paths that are missing in one of the three, and tensors of different
+    shapes, stay as in `first`."""
     return replace(
         first,
-        outputs=_farther_results(reference.outputs, first.outputs, second.outputs),
+        outputs=_farther_results(reference.outputs, first.outputs, second.outputs, largest_part),
         gradients=_farther_results(
-            reference.gradients or {}, first.gradients or {}, second.gradients or {}
+            reference.gradients or {}, first.gradients or {}, second.gradients or {}, largest_part
         ),
     )
 
 
 def _farther_results(
-    reference: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any]
+    reference: Mapping[str, Any],
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    largest_part: float,
 ) -> Mapping[str, Any]:
     """Return a copy of `first` with each tensor of `second` that lies farther from the reference,
-    by path; values that are no tensors, or whose three shapes differ, stay as in `first`."""
+    by path, if by no more than a part of the reference; values that are no tensors, or whose three
+    shapes differ, stay as in `first`."""
     farther = dict(first)
     for path, value in reference.items():
         results = [
@@ -299,7 +314,8 @@ def _farther_results(
         ]
         if len(results) < 3 or len({result.shape for result in results}) > 1:
             continue
-        if distance(results[0], results[2])[0] > distance(results[0], results[1])[0]:
+        gap, part = distance(results[0], results[2])
+        if part <= largest_part and gap > distance(results[0], results[1])[0]:
             farther[path] = second[path]
     return farther
 
