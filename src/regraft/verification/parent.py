@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from regraft.verification.changed_file import write_changed
 from regraft.verification.changes import Change, find_changes
 from regraft.verification.containment import Containment
 from regraft.verification.evidence import evidence_of, missing_comparison, missing_evidence
@@ -38,7 +39,6 @@ from regraft.verification.types import (
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # part of the time on the clock after which the child saves its results
-_DEPTH = 3
 _IMPORTS = ("torch", "regraft.verification.child.run")
 # PyTorch imports these when it first runs with symbolic sizes, for longer than a small model runs
 _IMPORTS_OF_TRACING = ("torch._dynamo", "torch._functorch.aot_autograd")
@@ -282,10 +282,7 @@ class _Job:
     ) -> None:
         """Write the request of one child, and the changed version, below `folder`; `seconds` are on
         the clock."""
-        # without the root, which would win
-        source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_bytes(self.changed)
+        source = write_changed(self.changed, self.original, folder)
         request = {
             "original": str(self.original),
             "changed": str(source),

@@ -24,7 +24,7 @@ def readable_paths(
     driver_file = (driver or "").rpartition(":")[0]
     paths = [
         root_and_package(original)[0],
-        *_repository(original),
+        *filter(None, [repository_of(original)]),
         Path.cwd(),
         *([Path(driver_file).resolve().parent] if driver_file.endswith(".py") else []),
         *map(Path, filter(None, sys.path)),
@@ -44,15 +44,15 @@ def interpreter_paths() -> Iterator[Path]:
             yield from (Path(place) for place in getattr(module, "MAPPING", {}).values())
 
 
-def _repository(path: Path) -> list[Path]:
-    """Return the nearest folder above a file that has the marks of a repository, in a list; empty
-    where there is none."""
+def repository_of(path: Path) -> Path | None:
+    """Return the nearest folder above a file that has the marks of a repository; None where there
+    is none."""
     marked = (
         folder
         for folder in path.parents
         if any(os.path.exists(folder / mark) for mark in REPOSITORY_MARKS)
     )
-    return list(marked)[:1]
+    return next(marked, None)
 
 
 def _named_paths(environment: Mapping[str, str]) -> Iterator[Path]:
