@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,3 +155,31 @@ def test_the_types_are_those_of_the_functions() -> None:
         assert exported.__module__.startswith(f"regraft.{module}")
     with pytest.raises(AttributeError, match="has no attribute 'chekc'"):
         regraft.chekc  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_single_selector_needs_no_list(model: Path, tmp_path: Path) -> None:
+    result = regraft.check(model, select="softmax", ignore="gelu", configuration=False)
+    assert [finding.rule.id for finding in result.findings] == ["adopter/softmax"]
+    with pytest.raises(ValueError, match="unknown in keep: 'fxx'"):
+        regraft.verify(model, SOFTMAX.replace("-1", "1").encode(), keep="fxx")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"target": "gpu"}, "target is 'gpu'; there are auto, cpu, cuda"),
+        ({"rules": "missing"}, "missing: there is no such directory with rules"),
+        ({"rules": ["missing"]}, "missing: there is no such directory with rules"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], words: str, model: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        regraft.check(model, **parameters)
+
+
+def test_a_text_without_an_encoding_does_not_parse(model: Path) -> None:
+    (error,) = regraft.check(source="x = '\ud800'\n").errors
+    assert "not valid utf-8" in error.message
+    changed = b"# \xe9\n" + SOFTMAX.replace("-1", "1").encode()
+    with pytest.raises(regraft.VerifyError, match="does not parse"):
+        regraft.verify(model, changed)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from regraft.configuration import ConfigurationError, Settings, group_by_settings, read
 from regraft.configuration.settings import TargetName
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 PathName = str | os.PathLike[str]
 Mode = Literal["inference", "training", "both"]
 Goal = Literal["fastest", "smallest"]
+Values = TypeVar("Values", bound=PathName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ def check(
     *,
     source: str | bytes | None = None,
     filename: str = "<source>",
-    select: Sequence[str] | None = None,
-    ignore: Sequence[str] = (),
-    rules: Sequence[PathName] = (),
+    select: str | Sequence[str] | None = None,
+    ignore: str | Sequence[str] = (),
+    rules: PathName | Sequence[PathName] = (),
     target: TargetName | None = None,
     apply_all: bool = False,
     unsafe: bool = False,
@@ -76,16 +77,17 @@ def check(
     the rewritten files.
 
     `source` is the text of a file instead of `paths`, and `filename` its name in findings. The
-    other parameters are those of `regraft check`: `select` and `ignore` are selectors of rules
-    (a pack, `pack/rule` or a rule), `rules` directories with packs, `target` is "auto", "cpu" or
-    "cuda", `apply_all` applies rules that do not pay there, too, and `unsafe` those that change
-    what callers see. `configuration`: True for the configuration file that is nearest to each path,
-    False for none, else its path. What is rewritten is not proved: see `verify`.
+    other parameters are those of `regraft check`: `select` and `ignore` are selectors of rules (a
+    pack, `pack/rule` or a rule), one or several, `rules` directories with packs, `target` is
+    "auto", "cpu" or "cuda", `apply_all` applies rules that do not pay there, too, and `unsafe`
+    those that change what callers see. `configuration`: True for the configuration file that is
+    nearest to each path, False for none, else its path. What is rewritten is not proved: see
+    `verify`.
 
     Raises ValueError where not exactly one of `paths` and `source` is given, for rules that do not
     exist or do not load, and for a wrong configuration file.
     """
-    names = (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
+    names = _several(paths)
     if bool(names) == (source is not None):
         raise ValueError("check takes paths or the text `source`, one of the two")
     where = (Path(filename),) if source is not None else tuple(map(Path, names))
@@ -115,6 +117,28 @@ def check(
     )
 
 
+def _several(values: Values | Sequence[Values]) -> tuple[Values, ...]:
+    """Return the strings or paths of a sequence, or a single one, as a tuple."""
+    if isinstance(values, str | os.PathLike):
+        return (values,)
+    return tuple(values)
+
+
+def _check_word(name: str, value: str, words: Sequence[str]) -> None:
+    """Raise ValueError where the value of a parameter is none of some words."""
+    if value not in words:
+        raise ValueError(f"{name} is {value!r}; there are {', '.join(words)}")
+
+
+def _existing_directories(rules: PathName | Sequence[PathName]) -> tuple[Path, ...]:
+    """Return the directories of rules; raise ValueError for a path that is none."""
+    directories = tuple(map(Path, _several(rules)))
+    for directory in directories:
+        if not directory.is_dir():
+            raise ValueError(f"{directory}: there is no such directory with rules")
+    return directories
+
+
 def _groups(
     paths: Sequence[Path], configuration: PathName | bool
 ) -> list[tuple[Settings, list[Path]]]:
@@ -133,23 +157,26 @@ def _groups(
 
 def _stated(
     settings: Settings,
-    select: Sequence[str] | None,
-    ignore: Sequence[str],
-    rules: Sequence[PathName],
+    select: str | Sequence[str] | None,
+    ignore: str | Sequence[str],
+    rules: PathName | Sequence[PathName],
     target: TargetName | None,
     apply_all: bool,
     unsafe: bool,
 ) -> Settings:
-    """Return the settings with what the caller states in their place."""
+    """Return the settings with what the caller states in their place; raise ValueError for a target
+    or a directory of rules that does not exist."""
+    if target is not None:
+        _check_word("target", target, get_args(TargetName))
     if select is not None:
         settings = replace(
-            settings.without_lines("select", "ignore"), select=tuple(select), ignore=()
+            settings.without_lines("select", "ignore"), select=_several(select), ignore=()
         )
     if ignore:
-        settings = replace(settings.without_lines("ignore"), ignore=tuple(ignore))
+        settings = replace(settings.without_lines("ignore"), ignore=_several(ignore))
     return replace(
         settings,
-        rules=(*settings.rules, *map(Path, rules)),
+        rules=(*settings.rules, *_existing_directories(rules)),
         target=target or settings.target,
         applies_all=apply_all or settings.applies_all,
         unsafe=unsafe or settings.unsafe,
@@ -158,7 +185,9 @@ def _stated(
 
 def _check_text(filename: str, source: str | bytes, rules: Sequence[CompiledRule]) -> FileReport:
     """Return the report of a text."""
-    parsed = parse(filename, source.encode() if isinstance(source, str) else source)
+    # the parser refuses what no encoding has
+    text = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
+    parsed = parse(filename, text)
     return failed(parsed) if isinstance(parsed, SourceError) else check_source(parsed, rules)
 
 
@@ -193,7 +222,7 @@ def verify(
     driver: str | None = None,
     effort: Effort = "default",
     contract: Contract = "strict",
-    keep: Collection[str] = (),
+    keep: str | Collection[str] = (),
     time_limit: float = 300.0,
     python: PathName = sys.executable,
 ) -> tuple[Verdict, ...]:
@@ -215,19 +244,15 @@ def verify(
     from regraft.verification.parent import verify as run_verification
 
     text = changed if isinstance(changed, bytes) else Path(changed).read_bytes()
-    for name, value, words in (
-        ("effort", effort, ("low", "default", "high")),
-        ("contract", contract, ("strict", "results")),
-    ):
-        if value not in words:
-            raise ValueError(f"{name} is {value!r}; there are {', '.join(words)}")
+    _check_word("effort", effort, get_args(Effort))
+    _check_word("contract", contract, get_args(Contract))
     return run_verification(
         Path(original),
         text,
         driver=driver,
         effort=effort,
         contract=contract,
-        keep=keep,
+        keep=(keep,) if isinstance(keep, str) else keep,
         time_limit=time_limit,
         python=os.fspath(python),
     )
@@ -237,9 +262,9 @@ def bench(
     model: torch.nn.Module,
     inputs: Any,
     *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    rules: Sequence[PathName] = (),
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    rules: PathName | Sequence[PathName] = (),
     mode: Mode = "inference",
     rounds: int = 20,
     compile: bool = False,
@@ -264,8 +289,7 @@ def bench(
     """
     from regraft import benchmarking
 
-    if mode not in ("inference", "training", "both"):
-        raise ValueError(f"mode is {mode!r}; there are inference, training, both")
+    _check_word("mode", mode, get_args(Mode))
     if rounds < benchmarking.FEWEST:
         raise ValueError(f"rounds is {rounds}; an interval needs at least {benchmarking.FEWEST}")
     if goal is None and limit is not None:
@@ -273,9 +297,9 @@ def bench(
     if goal is not None and mode == "both":
         raise ValueError("a goal chooses for one mode")
     settings = Settings(
-        select=tuple(select) or None,
-        ignore=tuple(ignore),
-        rules=tuple(map(Path, rules)),
+        select=_several(select) or None,
+        ignore=_several(ignore),
+        rules=_existing_directories(rules),
         unsafe=unsafe,
         applies_all=True,
     )
