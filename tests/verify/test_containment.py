@@ -360,6 +360,34 @@ def test_hints_name_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     for reason in ("KeyError: 'weights'", "OSError: [Errno 30] Read-only file system: '/x'"):
         assert with_hint(reason, off, None) == reason
     assert "8 GiB" in with_hint("MemoryError: ", off, 8 * 1024**3)
+    source = b"flag = int(os.environ.get('SOME_TOKEN') or os.environ['HOME'])"
+    reason = with_hint("it failed: TypeError: int() got None", off, None, source=source)
+    assert "--pass-env SOME_TOKEN lets it through" in reason
+    notes = ["without line 4 (KeyError: 'SOME_TOKEN')"]
+    assert "--pass-env SOME_TOKEN" in with_hint("NameError: 'x'", off, None, notes=notes)
+
+
+@pytest.mark.parametrize(
+    ("error", "has_hint"), [("AssertionError: ", True), ("ModuleNotFoundError: No module", False)]
+)
+def test_a_file_that_does_not_import_may_miss_files(
+    error: str, has_hint: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containment, "namespaces_refusal", lambda: "")
+    reason = f"the original does not import: {error}"
+    assert ("--sandbox off" in with_hint(reason, Containment(), None)) is has_hint
+    assert with_hint(reason, Containment("off"), None) == reason
+
+
+def test_the_domain_names_variables_that_are_kept_back(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_FLAG", "1")
+    path, changed = write_layer(working_folder, "os.environ.get('SOME_FLAG', '0')")
+    (verdict,) = verify(path, changed, effort="low")
+    domain = verdict.evidence["domain"]
+    assert isinstance(domain, dict)
+    assert domain["environment"] == ["without SOME_FLAG (--pass-env SOME_FLAG)"]
 
 
 def test_a_required_sandbox_is_missing(

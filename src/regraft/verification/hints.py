@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from regraft.verification.containment import Containment
 from regraft.verification.environment import is_kept_back
@@ -11,15 +12,57 @@ from regraft.verification.environment import is_kept_back
 _KEY_ERROR = re.compile(r"KeyError: ['\"](\w+)['\"]")
 _MISSING_FILE = re.compile(r"(?:FileNotFoundError|OSError): .*?['\"](/[^'\"]*)['\"]")
 _NETWORK_ERRORS = re.compile(
-    "Network is unreachable|name resolution|Connection refused|Name or service not known"
+    "Network is unreachable|no internet connection|name resolution|Connection refused"
+    "|Name or service not known"
+)
+_READ_VARIABLE = re.compile(rb"(?:environ(?:\.get\(|\[)|getenv\()\s*['\"](\w+)['\"]")
+# of a file that does not import; a module that is missing is no file that is hidden
+_IMPORT_ERROR = re.compile(
+    r"the original does not import: "
+    r"(?!(?:ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NameError)\b)"
 )
 _NO_MEMORY = re.compile("MemoryError|can't allocate memory")
 
 
-def with_hint(reason: str, containment: Containment, memory_limit: int | None) -> str:
-    """Return a reason, with what the containment has to do with its error in brackets."""
-    hint = _hint(reason, containment, memory_limit)
+def with_hint(
+    reason: str,
+    containment: Containment,
+    memory_limit: int | None,
+    *,
+    notes: Sequence[str] = (),
+    source: bytes = b"",
+) -> str:
+    """Return a reason, with what the containment has to do with its error in brackets.
+
+    Where its own words do not tell, errors in the `notes` may, or variables of the environment that
+    the text `source` reads.
+    """
+    hints = (_hint(text, containment, memory_limit) for text in (reason, *notes))
+    hint = next(filter(None, hints), "") or _hint_of_variables(kept_back_names(source, containment))
+    if not hint and containment.uses_namespaces and _IMPORT_ERROR.match(reason):
+        hint = "verification hides files and the network: --sandbox off does not"
     return f"{reason} ({hint})" if hint else reason
+
+
+def kept_back_names(source: bytes, containment: Containment) -> tuple[str, ...]:
+    """Return the variables of the environment that a text reads and that code under test does not
+    get."""
+    names = (match[1].decode() for match in _READ_VARIABLE.finditer(source))
+    return tuple(
+        name
+        for name in dict.fromkeys(names)
+        if is_kept_back(name, os.environ, containment.passed_names)
+    )
+
+
+def _hint_of_variables(names: Sequence[str]) -> str:
+    """Return that verification keeps variables back, and the option for it; "" for no names."""
+    if not names:
+        return ""
+    subject = "variable" if len(names) == 1 else "variables"
+    options = " ".join(f"--pass-env {name}" for name in names)
+    verb = "lets it through" if len(names) == 1 else "lets them through"
+    return f"verification keeps the environment {subject} {', '.join(names)} back: {options} {verb}"
 
 
 def _hint(reason: str, containment: Containment, memory_limit: int | None) -> str:
@@ -27,10 +70,7 @@ def _hint(reason: str, containment: Containment, memory_limit: int | None) -> st
     if (match := _KEY_ERROR.search(reason)) and is_kept_back(
         match[1], os.environ, containment.passed_names
     ):
-        return (
-            f"verification keeps the environment variable {match[1]} back: --pass-env {match[1]}"
-            " lets it through"
-        )
+        return _hint_of_variables([match[1]])
     if _NO_MEMORY.search(reason) and memory_limit is not None:
         return f"verification limits the address space to {memory_limit / 1024**3:.0f} GiB"
     if not containment.uses_namespaces:

@@ -4,6 +4,7 @@ into verdicts."""
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ from regraft.verification.changed_file import write_changed
 from regraft.verification.changes import Change, find_changes
 from regraft.verification.containment import Containment
 from regraft.verification.evidence import evidence_of, missing_comparison, missing_evidence
-from regraft.verification.hints import with_hint
+from regraft.verification.hints import kept_back_names, with_hint
 from regraft.verification.process import Exit, Watch, read_regular_file, run_child
 from regraft.verification.readable import readable_paths
 from regraft.verification.reproduce import write_reproducer
@@ -116,6 +117,7 @@ def verify(
     )
     job = _Job(
         original=original.resolve(),
+        source=original_text,
         changed=changed,
         changes=changes,
         before=find_changes(changed, original_text),
@@ -171,12 +173,13 @@ def _read(path: Path) -> bytes:
 
 
 def _check_syntax(text: bytes, path: Path) -> None:
-    """Raise VerifyError for text that does not parse, and for text that only the compiler refuses
-    (`return` outside of a function, a late `from __future__`).
+    """Raise VerifyError for text that does not parse, also for its encoding, and for text that only
+    the compiler refuses (`return` outside of a function, a late `from __future__`).
     """
     step = "parse"
     try:
         tree = ast.parse(text)
+        importlib.util.decode_source(text)  # ast reads a comment in any encoding
         step = "compile"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -193,10 +196,10 @@ def _check_syntax(text: bytes, path: Path) -> None:
 class _Job:
     """One verification: the request and the runs of the child.
 
-    `before` are the changes from the changed version back to the original. `equal_programs` names
-    the definitions that are the same program in both versions, whatever could be run of them, and
-    `equal_if_returned` further ones that are if their decorators return the class that they are
-    given.
+    `source` is the text of the original, `before` are the changes from the changed version back to
+    the original. `equal_programs` names the definitions that are the same program in both versions,
+    whatever could be run of them, and `equal_if_returned` further ones that are if their decorators
+    return the class that they are given.
     """
 
     original: Path
@@ -208,6 +211,7 @@ class _Job:
     memory_limit: int | None
     python: str
     terms: Terms
+    source: bytes = b""
     equal_programs: frozenset[str] = frozenset()
     equal_if_returned: frozenset[str] = frozenset()
     watch: Watch | None = None
@@ -400,12 +404,35 @@ def _verdict(
         evidence["same program"] = True
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""
-    reason = with_hint(reason, job.containment, job.memory_limit)
+    domain = _with_containment(record.get("domain", {}), job)
+    if domain:
+        evidence["domain"] = domain
+    notes, source = (domain.get("import", ()), job.source) if status == "unproven" else ((), b"")
+    reason = with_hint(reason, job.containment, job.memory_limit, notes=notes, source=source)
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(
             job.original, job.changed, record.get("failure", {}), reason
         )
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
+
+
+def _with_containment(domain: Mapping[str, Any], job: _Job) -> dict[str, Any]:
+    """Return the domain of a definition that ran, with what the containment has to do with it: by
+    statements that failed while the file was imported, and by variables that the file reads and
+    does not get."""
+    if not domain:
+        return {}
+    notes = {
+        "import": [
+            with_hint(note, job.containment, job.memory_limit, source=job.source)
+            for note in domain.get("import", ())
+        ],
+        "environment": [
+            f"without {name} (--pass-env {name})"
+            for name in kept_back_names(job.source, job.containment)
+        ],
+    }
+    return {**domain, **{kind: labels for kind, labels in notes.items() if labels}}
 
 
 def _decide(
