@@ -220,3 +220,30 @@ def test_an_expansion_is_a_view_where_the_original_is() -> None:
         wide = x.repeat_interleave(3, dim)
         assert torch.equal(ops.expanded_heads(x, 3, dim), wide)
         assert torch.equal(ops.REFERENCES["expanded_heads"](x, 3, dim), wide)
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_cache_is_written_again_before_the_backward_pass(gradient: bool) -> None:
+    """Attention stores the copy for its gradients where the heads are those of a cache."""
+    keys, values = heads(gradient=gradient), heads(gradient=gradient)
+    gradients = []
+    for op in (ops.repeated_heads, REFERENCE):
+        q = torch.ones(BATCH, HEADS * 3, 1, WIDTH, requires_grad=True)
+        cache = torch.zeros(2, BATCH, HEADS, KEYS, WIDTH)
+        results = []
+        for end in (2, KEYS):
+            cache[0, :, :, :end] = keys[:, :, :end]
+            cache[1, :, :, :end] = values[:, :, :end]
+            k, v = (op(part[:, :, :end], 3, 1) for part in cache)
+            results.append(F.scaled_dot_product_attention(q, k, v).square().sum())
+        inputs = (q, keys, values) if gradient else (q,)
+        gradients.append(torch.autograd.grad(sum(results), inputs))
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_cache_is_read_without_its_copy_where_nothing_needs_gradients() -> None:
+    cache = torch.zeros(BATCH, HEADS, KEYS, WIDTH)
+    cache[:, :, 0] = 1.0
+    key, value = (ops.repeated_heads(cache, 3, 1) for _ in range(2))
+    F.scaled_dot_product_attention(query().detach(), key, value)
+    assert key.record.value is None

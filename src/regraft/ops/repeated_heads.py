@@ -35,10 +35,11 @@ def repeated_heads(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
     `count` times as many heads. On CPU the result of at least 2**18 elements, or any with
     REGRAFT_KERNELS=always in the environment, is a `PostponedTensor`. It stays postponed while it
     is transposed; `scaled_dot_product_attention` of a query with such a key and value gets the
-    heads with `enable_gqa`. Any other operation computes the elements and continues with the
-    ordinary tensor. This raises RuntimeError if `x` was changed in place before. So does the
-    request for gradients of the repeated heads after attention has read them. Other arguments,
-    calls that are traced or compiled, and PyTorch before 2.5 get the repetition at once.
+    heads with `enable_gqa`, unless it stores them for gradients and they were written in place, as
+    in a cache. Any other operation computes the elements and continues with the ordinary tensor.
+    This raises RuntimeError if `x` was changed in place before. So does the request for gradients
+    of the repeated heads after attention has read them. Other arguments, calls that are traced or
+    compiled, and PyTorch before 2.5 get the repetition at once.
     """
     if repeated_heads_implementation(x, count, dim) != "postponed":
         return repeated_heads_reference(x, count, dim)
@@ -252,12 +253,25 @@ def _attend(args: Any, kwargs: Any) -> torch.Tensor | None:
     shape = (query.shape[0], query.shape[1] // key.heads.count) if query.dim() == 4 else ()
     if not shape == small_key.shape[:2] == small_value.shape[:2]:
         return None
-    if query.shape[1] % key.heads.count or torch.is_autocast_enabled("cpu") or not query.numel():
+    if _needs_copy(query, small_key, small_value, mask):
+        return None
+    if query.shape[1] % key.heads.count:
         return None
     named.update(key=small_key, value=small_value)
     result: torch.Tensor = _ATTENTION(**named, enable_gqa=True)
     key.heads.attended = value.heads.attended = True
     return result
+
+
+def _needs_copy(query: Any, key: torch.Tensor, value: torch.Tensor, mask: Any) -> bool:
+    """Return whether attention needs the repeated heads: under autocast, without queries, and where
+    it would store heads for its gradients that were written in place. Those are of a cache, which
+    may be written again before the backward pass."""
+    if torch.is_autocast_enabled("cpu") or not query.numel():
+        return True
+    if not torch.is_grad_enabled() or not any(versions_of((key, value))):
+        return False
+    return any(tensor is not None and tensor.requires_grad for tensor in (query, key, value, mask))
 
 
 def _record_of(value: Any) -> Any:
