@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 from regraft import ops  # noqa: E402
 from regraft.ops import implementation  # noqa: E402
@@ -119,3 +120,11 @@ def test_parameters_that_a_call_replaces() -> None:
 
     zeros = {f"conv.{name}": torch.zeros_like(value) for name, value in conv.named_parameters()}
     assert not torch.func.functional_call(Embedding(), zeros, (patches,)).any()
+
+
+def test_a_convolution_of_the_instance_is_called() -> None:
+    conv = nn.Conv2d(3, 8, 4)
+    conv._conv_forward = lambda x, weight, bias: F.conv2d(x * 2, weight, bias)
+    patches = torch.randn(5, 3, 4, 4)
+    assert implementation("conv_of_patches", patches, conv) == "reference"
+    assert torch.equal(ops.conv_of_patches(patches, conv), conv(patches))

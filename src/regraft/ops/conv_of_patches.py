@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.plain import are_tensors, is_plain, is_transformed
+from regraft.ops.plain import are_tensors, is_defined_in, is_plain, is_transformed
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _MULTIPLIED = (torch.float32, torch.float64, torch.bfloat16)
@@ -44,6 +44,10 @@ def conv_of_patches_implementation(patches: torch.Tensor, conv: Any) -> str:
     """Name the implementation for these arguments: "matrix-product" or "reference"."""
     kind = type(conv)
     if kind not in _CONVOLUTIONS or not is_plain(conv, kind) or is_transformed():
+        return "reference"
+    if not is_defined_in(
+        conv._conv_forward, kind.__module__
+    ):  # layers that tile images have others
         return "reference"
     weight, bias = conv.weight, conv.bias
     if not are_tensors(patches, weight) or (bias is not None and not are_tensors(bias)):
