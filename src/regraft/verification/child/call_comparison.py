@@ -187,6 +187,13 @@ class _Comparison:
         return is_plain and not self.session.by_rules
 
     @property
+    def is_strict(self) -> bool:
+        """Return whether the comparison is strict: of a recorded call or another layout of it, and
+        of calls beyond the recorded ones, but for other values."""
+        is_recorded = self.call.label in (AS_RECORDED, *LAID_OUT)
+        return is_recorded or self.call.beyond not in ("", VALUES, EXTREME)
+
+    @property
     def has_exact_biases(self) -> bool:
         """Return whether biases are a number with which code compares, which no rounding moves."""
         return self.call.label.startswith(BIASES)
@@ -205,18 +212,12 @@ class _Comparison:
         The comparison is strict, except for perturbed inputs and for values beyond the recorded
         ones. `with_errors` as in `judgement.judge`.
         """
-        beyond = self.call.beyond
-        is_strict = self.call.label in (AS_RECORDED, *LAID_OUT) or beyond not in (
-            "",
-            VALUES,
-            EXTREME,
-        )
         return self.session.judge(
             original_outcome or self.original_outcome,
             changed_outcome,
             self.truth,
             largest,
-            Rigour(is_strict, self.session.by_rules, self.call.label == LOW),
+            Rigour(self.is_strict, self.session.by_rules, self.call.label == LOW),
             jittered=self.jittered,
             with_errors=with_errors,
         )
@@ -251,10 +252,9 @@ class _Comparison:
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
         is_half = dtype is not None or _is_half_precision(self.original_outcome)
-        is_perturbed = is_altered(self.call) or self.call.beyond in (VALUES, EXTREME)
         if self.has_exact_biases and not is_half:
             return farthest
-        if original.module is None and not is_perturbed:
+        if original.module is None and self.is_strict:
             return farthest
         for seed in range(_JITTERED):
             with ExitStack() as stack:
@@ -263,7 +263,7 @@ class _Comparison:
                     stack.enter_context(weights.change_parameters(original.module, change))
                     rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
                     farthest = farther_outcome(self.original_outcome, farthest, rounded)
-                if is_perturbed:
+                if not self.is_strict:
                     stack.enter_context(OperationNoise(seed))
                     rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
                     farthest = farther_outcome(
