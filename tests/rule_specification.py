@@ -94,6 +94,7 @@ STRUCTURAL = frozenset(
         "part_of",
         "reduces_tensor",
         "patches_of",
+        "matrix",
         "attended_heads",
         "returned_for",
     }

@@ -105,7 +105,7 @@ def names_layer(pattern_node: PatternNode) -> bool:
     """Return whether a node of a pattern is the call of a layer of a certain type."""
     if not pattern_node.name or pattern_node.is_glue:
         return False
-    return pattern_node.op != "call" or pattern_node.name == OWN_CLASS
+    return bool(pattern_node.layer) or pattern_node.op != "call" or pattern_node.name == OWN_CLASS
 
 
 def bind_layer(

@@ -200,11 +200,9 @@ def _operator_node(
 
 def _layer_operation(layer_type: str) -> tuple[str, tuple[str, ...]]:
     """Return the operation that a call of a layer is, and the parameters that the call takes."""
-    if layer_type == OWN_CLASS:
-        return "call", ("0",)  # nothing is known of its parameters
     torch_type = table().layer(layer_type)
     if torch_type is None or not torch_type.op:
-        return "call", ("input",)
+        return "call", ("0",)  # the structure knows nothing of its parameters, either
     return torch_type.op, layer_inputs(torch_type)
 
 

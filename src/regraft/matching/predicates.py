@@ -18,6 +18,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loops import is_before, is_carried, step_nodes
+from regraft.matching.matrices import may_be_matrix
 from regraft.matching.patches import is_of_patches
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
@@ -506,6 +507,14 @@ def _reduces_tensor(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _matrix(args: Arguments, scope: Scope) -> str:
+    """Require that a tensor has two dimensions as far as the source says."""
+    value = scope.value(args[0])
+    if value is None or may_be_matrix(value, scope.structure):
+        return ""
+    return f"{_variable_text(args[0])} is not known to be a matrix"
+
+
 def _patches_of(args: Arguments, scope: Scope) -> str:
     """Require that the source views a tensor in sizes of which the last are those of a kernel."""
     patches, conv = scope.value(args[0]), scope.value(args[1])
@@ -568,6 +577,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attended_heads": (1, 1, _attended_heads),
     "returned_for": (3, 3, _returned_for),
     "patches_of": (2, 2, _patches_of),
+    "matrix": (1, 1, _matrix),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

@@ -1,0 +1,56 @@
+"""Tensors that have two dimensions, and products of matrices with columns by `einsum`."""
+
+from __future__ import annotations
+
+from regraft.structure.model import Node, Structure, Value
+from regraft.structure.rank import rank
+
+_FACTORIES = frozenset(
+    f"torch.{name}" for name in ("empty", "ones", "rand", "randn", "zeros", "normal")
+)
+_PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.Tensor")
+
+
+def may_be_matrix(value: Value, structure: Structure) -> bool:
+    """Return whether a tensor has two dimensions as far as the source says: by its operations, or
+    because it is an attribute that the constructor does not give another number of dimensions."""
+    node = value.node
+    if node is not None and (node.op == "t" or _flattens_kernels(node)):
+        return True
+    if node is not None and node.op == "py.attr" and node.spelling == "T":
+        return may_be_matrix(node.args["input"], structure)
+    number = rank(value)
+    if number is not None:
+        return number.number == 2 and number.certain
+    if value.origin != "path":
+        return False
+    stored = [layer.args.get("value") for layer in structure.layers.get(value.name, ())]
+    return all(_created_dimensions(argument) in (None, 2) for argument in stored)
+
+
+def _flattens_kernels(node: Node) -> bool:
+    """Return whether a node flattens all dimensions but the first."""
+    if node.op != "flatten":
+        return False
+    return node.args["start_dim"].const == 1 and node.args["end_dim"].const == -1
+
+
+def _created_dimensions(value: Value | None) -> int | None:
+    """Return the number of dimensions of a tensor that a constructor creates by writing out its
+    sizes; None where it does not."""
+    while value is not None and value.node is not None and value.node.spelling in _PARAMETERS:
+        sizes = _positional(value.node)
+        if value.node.spelling == "torch.Tensor" or len(sizes) != 1:
+            return len(sizes) if len(sizes) > 1 else None
+        value = sizes[0]
+    if value is None or value.node is None or value.node.spelling not in _FACTORIES:
+        return None
+    sizes = _positional(value.node)
+    if len(sizes) == 1 and sizes[0].items is not None:
+        return len(sizes[0].items)
+    return len(sizes) if len(sizes) > 1 else None
+
+
+def _positional(node: Node) -> list[Value]:
+    """Return the positional arguments of a call."""
+    return [value for name, value in node.args.items() if name.isdigit()]
