@@ -201,6 +201,21 @@ PATCHES: Drawn = {
         2, shape[-1], *(CHANCE.choice((1, 3)),) * CHANCE.choice((1, 2, 3)), requires_grad=True
     ),
 }
+UNFOLDED: Drawn = {
+    "x": lambda shape: torch.randn(2, shape[-1], 5, 6, requires_grad=True),
+    "weight": lambda shape: torch.randn(
+        CHANCE.choice(((5, shape[-1]), (5, shape[-1] * 9), (shape[-1], 5))), requires_grad=True
+    ),
+    "kernels": lambda shape: torch.randn(
+        5, shape[-1] * CHANCE.choice((1, 9)), requires_grad=True
+    ),
+    "bias": lambda _: CHANCE.choice((None, torch.randn(5, requires_grad=True))),
+    "kernel_size": lambda _: CHANCE.choice((1, 3, (1, 1), [3, 3])),
+    "dilation": lambda _: CHANCE.choice((1, 2)),
+    "padding": lambda _: CHANCE.choice((0, 1, (1, 0))),
+    "stride": lambda _: CHANCE.choice((1, 2, (1, 2))),
+    "size": lambda _: CHANCE.choice(((3, 4), (5, 6), (7, 8), (3, 3), (6, 5))),
+}
 GROUPED: Drawn = {
     "x": lambda _: torch.randn(2, CHANCE.choice((1, 3)), CHANCE.choice((2, 5)), 4).requires_grad_(),
     "count": lambda _: CHANCE.choice((1, 2, 3)),
@@ -224,6 +239,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/unbind-in-loop": STEPS,
     "idioms/hand-norm": IMAGES_BY_HAND,
     "idioms/patch-conv": PATCHES,
+    "idioms/unfold-conv": UNFOLDED,
     "idioms/grouped-heads": GROUPED,
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
@@ -288,6 +304,12 @@ WRONG = {
         "linear_recurrence($a, $b, 1, 1)",
         "linear_recurrence($b, $a, 1, 1)",
     ),
+    "padding lost": (
+        "idioms/unfold-conv",
+        "padding=$padding, stride=$stride, layer=$unfold) -> $y\n# positions first",
+        "stride=$stride, layer=$unfold) -> $y\n# positions first",
+    ),
+    "a bias lost": ("idioms/unfold-conv", "layer=$unfold, bias=$bias", "layer=$unfold"),
     "positions for heads": (
         "idioms/grouped-heads",
         "expanded_heads($x, $count, 2)",

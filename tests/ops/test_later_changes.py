@@ -37,6 +37,7 @@ class Layers(nn.Module):
         self.head = nn.Linear(8, 16)
         self.attended = nn.MultiheadAttention(8, 2)
         self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+        self.unfold = nn.Unfold((2, 4), padding=(1, 0))
 
 
 # op → the layers that it takes, and its call
@@ -82,6 +83,14 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "row_softmax": (("softmax",), lambda m: ops.row_softmax(X, layer=m.softmax)),
     "sequential": (("container.0", "container.1"), lambda m: ops.sequential(X, m.container)),
     "softmax": (("softmax",), lambda m: ops.softmax(X, layer=m.softmax)),
+    "unfold_conv": (
+        ("unfold",),
+        lambda m: ops.unfold_conv(X[:, None], m.q.weight, layer=m.unfold),
+    ),
+    "unfold_linear": (
+        ("unfold", "q"),
+        lambda m: ops.unfold_linear(X[:, None], None, layer=m.unfold, linear=m.q),
+    ),
 }
 PLACES = [(op, layer) for op, (layers, _) in MODULE_OPS.items() for layer in layers]
 

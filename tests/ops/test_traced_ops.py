@@ -138,6 +138,12 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "standardize": lambda m, x: ops.standardize(x, 1e-6),
     "standardize_along": lambda m, x: ops.standardize_along(x, (1, 2), 1e-6),
     "te_rotary": lambda m, x: ops.te_rotary(x[None], x[None, :1]),
+    "unfold_conv": lambda m, x: ops.unfold_conv(
+        x[:, None], m.q.weight[:6], kernel_size=(2, 4), padding=(1, 0)
+    ).transpose(1, 2)[:, :6],
+    "unfold_linear": lambda m, x: ops.unfold_linear(
+        x[:, None], m.q.weight, kernel_size=(2, 4), bias=m.q.bias
+    ),
     "variance": lambda m, x: ops.variance(x, 1),
     "variance_and_mean": lambda m, x: ops.variance_and_mean(x, 1)[0],
 }
