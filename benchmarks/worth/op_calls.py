@@ -93,6 +93,24 @@ def conv_of_patches(patches: int, width: int, side: int) -> Calls:
     )
 
 
+def unfold_conv(batch: int, channels: int, side: int) -> Calls:
+    x, kernels = torch.randn(batch, channels, side, side), torch.randn(channels, channels, 3, 3)
+    weight = kernels.view(channels, -1)
+    return Calls(
+        lambda: ops.unfold_conv(x, weight, 3, padding=1),
+        lambda: functional.conv2d(x, kernels, padding=1),
+    )
+
+
+def unfold_linear(batch: int, channels: int, side: int) -> Calls:
+    x, kernels = torch.randn(batch, channels, side, side), torch.randn(channels, channels, 3, 3)
+    weight = kernels.view(channels, -1)
+    return Calls(
+        lambda: ops.unfold_linear(x, weight, 3, padding=1),
+        lambda: functional.conv2d(x, kernels, padding=1).permute(0, 2, 3, 1).contiguous(),
+    )
+
+
 def linear_batch_norm(rows: int, width: int, out: int) -> Calls:
     return with_batch_norm(
         nn.Linear(width, out, bias=False), nn.BatchNorm1d(out), torch.randn(rows, width)
@@ -677,6 +695,8 @@ CASES = [
     ),
     case("standardize", SEQUENCE, standardize),
     case("standardize_along", torch_subjects.IMAGES, standardize_along),
+    case("unfold_conv", idioms.UNFOLDED, unfold_conv),
+    case("unfold_linear", idioms.UNFOLDED, unfold_linear),
     case("variance", torch_subjects.IMAGES, statistics("variance", torch.var), **STATISTICS_SIZE),
     case(
         "variance_and_mean",

@@ -173,6 +173,45 @@ def inputs(heads, groups, length, width):
 """
 
 
+# convolutions by hand, whose columns are multiplied by kernels
+UNFOLDED = scaled(
+    {"batch": 2, "channels": 16, "side": 16},
+    {"batch": 8, "channels": 64, "side": 32},
+    {"batch": 8, "channels": 128, "side": 56},
+)
+UNFOLDED_SHAPE = "{batch} x {channels} x {side} x {side}, kernels of 3 x 3"
+UNFOLDED_TEXT = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.channels = channels
+        self.weight = nn.Parameter(torch.randn(channels, channels, 3, 3) / (3 * channels**0.5))
+
+    def forward(self, x):
+        batch, channels, height, width = x.shape
+        columns = F.unfold(x, 3, padding=1)
+        PRODUCT
+
+
+def inputs(batch, channels, side):
+    return (torch.randn(batch, channels, side, side),)
+"""
+UNFOLDED_PRODUCTS = {
+    "kernels first": """out = self.weight.view(self.channels, -1) @ columns
+        return out.view(batch, -1, height, width)""",
+    "folded": """weight = self.weight.view(self.channels, -1)
+        out = columns.transpose(1, 2).matmul(weight.t()).transpose(1, 2)
+        return F.fold(out, (height, width), (1, 1))""",
+    "positions first": """weight = self.weight.view(self.channels, -1)
+        return columns.transpose(1, 2) @ weight.t()""",
+}
+
+
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
     """Return the text of a module without parameters, whose `forward` takes x and y."""
     return f"""
@@ -704,5 +743,15 @@ def inputs(batch, length, width):
             ("prompt", "length", ", is_causal=True"),
             ("one step", "1", ""),
         )
+    ),
+    *(
+        Subject(
+            "idioms/unfold-conv",
+            UNFOLDED_SHAPE,
+            UNFOLDED,
+            UNFOLDED_TEXT.replace("PRODUCT", product),
+            name=name,
+        )
+        for name, product in UNFOLDED_PRODUCTS.items()
     ),
 ]
