@@ -95,6 +95,7 @@ STRUCTURAL = frozenset(
         "reduces_tensor",
         "patches_of",
         "matrix",
+        "sums_columns",
         "attended_heads",
         "returned_for",
     }

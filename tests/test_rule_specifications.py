@@ -210,6 +210,8 @@ UNFOLDED: Drawn = {
         5, shape[-1] * CHANCE.choice((1, 9)), requires_grad=True
     ),
     "bias": lambda _: CHANCE.choice((None, torch.randn(5, requires_grad=True))),
+    "equation": lambda _: CHANCE.choice(("oi,bil->bol", "oi,bil->blo")),
+    "columns_equation": lambda _: CHANCE.choice(("bil,oi->bol", "ncp, fc -> npf")),
     "kernel_size": lambda _: CHANCE.choice((1, 3, (1, 1), [3, 3])),
     "dilation": lambda _: CHANCE.choice((1, 2)),
     "padding": lambda _: CHANCE.choice((0, 1, (1, 0))),

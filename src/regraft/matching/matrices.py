@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from regraft.structure.model import Node, Structure, Value
 from regraft.structure.rank import rank
 
@@ -9,6 +11,8 @@ _FACTORIES = frozenset(
     f"torch.{name}" for name in ("empty", "ones", "rand", "randn", "zeros", "normal")
 )
 _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.Tensor")
+
+_EQUATION = re.compile("([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)")
 
 
 def may_be_matrix(value: Value, structure: Structure) -> bool:
@@ -54,3 +58,18 @@ def _created_dimensions(value: Value | None) -> int | None:
 def _positional(node: Node) -> list[Value]:
     """Return the positional arguments of a call."""
     return [value for name, value in node.args.items() if name.isdigit()]
+
+
+def is_column_product(equation: object, position: int) -> bool:
+    """Return whether an equation of `einsum` multiplies columns `(N, rows, positions)`, its term at
+    `position`, by a matrix that has neither a batch nor positions."""
+    match = _EQUATION.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
+    if match is None:
+        return False
+    columns, matrix, result = match[position + 1], match[2 - position], match[3]
+    letters = (len(columns), len(matrix), len(result))
+    if letters != (3, 2, 3) or len(set(columns)) != 3 or columns[1] not in matrix:
+        return False
+    out = matrix.replace(columns[1], "")
+    batch, _, place = columns
+    return len(out) == 1 and out not in columns and result in (batch + out + place, batch + place + out)

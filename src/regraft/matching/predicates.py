@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from regraft.dsl.syntax import Operand, Predicate, Var
+from regraft.dsl.syntax import Const, Operand, Predicate, Var
 from regraft.matching import attended_heads
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
 from regraft.matching.enlarged_parts import (
@@ -18,7 +18,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loops import is_before, is_carried, step_nodes
-from regraft.matching.matrices import may_be_matrix
+from regraft.matching.matrices import is_column_product, may_be_matrix
 from regraft.matching.patches import is_of_patches
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
@@ -515,6 +515,17 @@ def _matrix(args: Arguments, scope: Scope) -> str:
     return f"{_variable_text(args[0])} is not known to be a matrix"
 
 
+def _sums_columns(args: Arguments, scope: Scope) -> str:
+    """Require that a constant equation of `einsum` multiplies columns by a matrix; the second
+    argument is the position of the columns among its two terms."""
+    equation, position = scope.value(args[0]), args[1]
+    if equation is None or not isinstance(position, Const):
+        return ""
+    if is_column_product(equation.const, int(position.value)):
+        return ""
+    return f"{_variable_text(args[0])} does not multiply columns by a matrix"
+
+
 def _patches_of(args: Arguments, scope: Scope) -> str:
     """Require that the source views a tensor in sizes of which the last are those of a kernel."""
     patches, conv = scope.value(args[0]), scope.value(args[1])
@@ -578,6 +589,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "returned_for": (3, 3, _returned_for),
     "patches_of": (2, 2, _patches_of),
     "matrix": (1, 1, _matrix),
+    "sums_columns": (2, 2, _sums_columns),
     "pairwise": (2, 2, _pairwise),
     "expanded_pairwise": (2, 2, functools.partial(_pairwise, expanded=True)),
 }

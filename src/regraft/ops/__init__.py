@@ -90,6 +90,7 @@ from regraft.ops.sorted_head import sorted_head as sorted_head
 from regraft.ops.standardize import standardize as standardize
 from regraft.ops.standardize_along import standardize_along as standardize_along
 from regraft.ops.unfold_conv import unfold_conv as unfold_conv
+from regraft.ops.unfold_conv import unfold_einsum as unfold_einsum
 from regraft.ops.unfold_conv import unfold_linear as unfold_linear
 from regraft.ops.variance import standard_deviation as standard_deviation
 from regraft.ops.variance import variance as variance

@@ -1,4 +1,5 @@
-"""The terms of einsum equations that compute scores of attention, or sum a value by its weights."""
+"""The terms of einsum equations that compute scores of attention, sum a value by its weights, or
+multiply columns by a matrix."""
 
 from __future__ import annotations
 
@@ -64,6 +65,26 @@ def parse_scores(equation: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] 
         tuple(query.index(letter) for letter in (*batch, row, *features)),
         tuple(key.index(letter) for letter in (*batch, column, *features)),
     )
+
+
+def parse_column_product(equation: Any, position: int) -> tuple[bool, bool] | None:
+    """Parse an einsum equation that multiplies columns, the term at `position` of two, by a matrix;
+    None for any other equation, also for that of a matrix for each batch or position.
+
+    The columns are `(N, rows, positions)`. The result says whether the matrix is transposed,
+    `(rows, out)`, and whether the product is, `(N, positions, out)`.
+    """
+    terms = _parse_terms(equation)
+    if terms is None or len(terms[position]) != 3:
+        return None
+    batch, row, place = terms[position]
+    matrix, result = terms[1 - position], terms[2]
+    out = matrix.replace(row, "")
+    if len(matrix) != 2 or len(out) != 1 or out in (batch, place):
+        return None
+    if result not in (batch + out + place, batch + place + out):
+        return None
+    return matrix.startswith(row), result.endswith(out)
 
 
 def _parse_terms(equation: Any) -> tuple[str, str, str] | None:

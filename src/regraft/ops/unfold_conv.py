@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from regraft.ops.einsum_equations import parse_column_product
 from regraft.ops.plain import are_kernels_forced, are_tensors, can_read, is_plain
 
 _CONVOLVED = (torch.float32, torch.bfloat16)
@@ -79,20 +80,19 @@ def unfold_conv(
     finite: the composition multiplies the zeros that pad by it.
     """
     windows = _windows_of(layer, kernel_size, dilation, padding, stride)
-    if windows is None or not _is_convolution(x, weight, None, windows, size):
-        return unfold_conv_reference(
-            x,
-            weight,
-            kernel_size,
-            dilation=dilation,
-            padding=padding,
-            stride=stride,
-            layer=layer,
-            size=size,
-        )
-    result = _convolve(x, weight, None, windows).contiguous()
-    shape = (-1,) if size is None else _pair(size)
-    return _viewed(result, (*result.shape[:2], *shape))
+    result = _kernels_first(x, weight, windows, size)
+    if result is not None:
+        return result
+    return unfold_conv_reference(
+        x,
+        weight,
+        kernel_size,
+        dilation=dilation,
+        padding=padding,
+        stride=stride,
+        layer=layer,
+        size=size,
+    )
 
 
 def unfold_conv_reference(
@@ -145,20 +145,20 @@ def unfold_linear(
     """
     windows = _windows_of(layer, kernel_size, dilation, padding, stride)
     operands = _operands_of(linear, weight, bias)
-    if windows is None or operands is None or not _is_rows_convolution(x, *operands, windows):
-        return unfold_linear_reference(
-            x,
-            weight,
-            kernel_size,
-            dilation=dilation,
-            padding=padding,
-            stride=stride,
-            bias=bias,
-            layer=layer,
-            linear=linear,
-        )
-    result = _convolve(x, *operands, windows).permute(0, 2, 3, 1).contiguous()
-    return _viewed(result, (result.shape[0], -1, result.shape[3]))
+    result = None if operands is None else _positions_first(x, *operands, windows)
+    if result is not None:
+        return result
+    return unfold_linear_reference(
+        x,
+        weight,
+        kernel_size,
+        dilation=dilation,
+        padding=padding,
+        stride=stride,
+        bias=bias,
+        layer=layer,
+        linear=linear,
+    )
 
 
 def unfold_linear_reference(
@@ -195,6 +195,115 @@ def unfold_linear_implementation(
     if windows is None or operands is None or not _is_rows_convolution(x, *operands, windows):
         return "reference"
     return "convolution"
+
+
+def unfold_einsum(
+    equation: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    kernel_size: Any = None,
+    *,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+    layer: Any = None,
+    columns_first: bool = False,
+) -> torch.Tensor:
+    """Return `einsum(equation, weight, unfold(x, ...))`, or with the columns as the first operand
+    (`columns_first`), by `conv2d`.
+
+    Shapes: as of `unfold_conv` for `"oi,bil->bol"`, and as of `unfold_linear` for `"oi,bil->blo"`;
+    the weight may be transposed. The result is contiguous. The composition also runs for other
+    equations.
+    """
+    windows = _windows_of(layer, kernel_size, dilation, padding, stride)
+    parsed = parse_column_product(equation, 0 if columns_first else 1)
+    kernels = _kernels(weight, parsed)
+    result = None
+    if parsed is not None and kernels is not None:
+        result = (
+            _positions_first(x, kernels, None, windows)
+            if parsed[1]
+            else _kernels_first(x, kernels, windows)
+        )
+    if result is not None:
+        return result
+    return unfold_einsum_reference(
+        equation,
+        x,
+        weight,
+        kernel_size,
+        dilation=dilation,
+        padding=padding,
+        stride=stride,
+        layer=layer,
+        columns_first=columns_first,
+    )
+
+
+def unfold_einsum_reference(
+    equation: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    kernel_size: Any = None,
+    *,
+    layer: Any = None,
+    columns_first: bool = False,
+    **windows: Any,
+) -> torch.Tensor:
+    """Multiply the columns of the input as the equation says."""
+    columns = _columns_of(x, layer, kernel_size, **windows)
+    operands = (columns, weight) if columns_first else (weight, columns)
+    result: torch.Tensor = torch.einsum(equation, *operands)
+    return result
+
+
+def unfold_einsum_implementation(
+    equation: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    kernel_size: Any = None,
+    *,
+    columns_first: bool = False,
+    **windows: Any,
+) -> str:
+    """Name the implementation for these arguments: "convolution" or "reference"."""
+    parsed = parse_column_product(equation, 0 if columns_first else 1)
+    kernels = _kernels(weight, parsed)
+    if parsed is None or kernels is None:
+        return "reference"
+    implementation = unfold_linear_implementation if parsed[1] else unfold_conv_implementation
+    return implementation(x, kernels, kernel_size, **windows)
+
+
+def _kernels(weight: Any, parsed: tuple[bool, bool] | None) -> torch.Tensor | None:
+    """Return the matrix of an equation with a row for each kernel; None for what is no matrix."""
+    if parsed is None or not are_tensors(weight) or weight.dim() != 2:
+        return None
+    kernels: torch.Tensor = weight.t() if parsed[0] else weight
+    return kernels
+
+
+def _kernels_first(
+    x: torch.Tensor, weight: torch.Tensor, windows: _Windows | None, size: Any = None
+) -> torch.Tensor | None:
+    """Return the convolution of an input, `(N, out, positions)` or folded to a size; None where the
+    composition is to run."""
+    if windows is None or not _is_convolution(x, weight, None, windows, size):
+        return None
+    result = _convolve(x, weight, None, windows).contiguous()
+    return _viewed(result, (*result.shape[:2], *((-1,) if size is None else _pair(size))))
+
+
+def _positions_first(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, windows: _Windows | None
+) -> torch.Tensor | None:
+    """Return the convolution of an input, `(N, positions, out)`; None where the composition is to
+    run."""
+    if windows is None or not _is_rows_convolution(x, weight, bias, windows):
+        return None
+    result = _convolve(x, weight, bias, windows).permute(0, 2, 3, 1).contiguous()
+    return _viewed(result, (result.shape[0], -1, result.shape[3]))
 
 
 def _columns_of(
