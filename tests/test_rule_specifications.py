@@ -206,9 +206,8 @@ UNFOLDED: Drawn = {
     "weight": lambda shape: torch.randn(
         CHANCE.choice(((5, shape[-1]), (5, shape[-1] * 9), (shape[-1], 5))), requires_grad=True
     ),
-    "kernels": lambda shape: torch.randn(
-        5, shape[-1] * CHANCE.choice((1, 9)), requires_grad=True
-    ),
+    "kernels": lambda shape: torch.randn(5, shape[-1] * CHANCE.choice((1, 9)), requires_grad=True),
+    "matrix": lambda shape: torch.randn(5, shape[-1] * CHANCE.choice((1, 9)), requires_grad=True),
     "bias": lambda _: CHANCE.choice((None, torch.randn(5, requires_grad=True))),
     "equation": lambda _: CHANCE.choice(("oi,bil->bol", "oi,bil->blo")),
     "columns_equation": lambda _: CHANCE.choice(("bil,oi->bol", "ncp, fc -> npf")),

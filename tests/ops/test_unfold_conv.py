@@ -34,9 +34,7 @@ def forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def strides(tensor: Any) -> list[int]:
     """Return the strides of dimensions of more than one element."""
-    return [
-        step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
-    ]
+    return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
 
 
 def operands(

@@ -71,5 +71,9 @@ def is_column_product(equation: object, position: int) -> bool:
     if letters != (3, 2, 3) or len(set(columns)) != 3 or columns[1] not in matrix:
         return False
     out = matrix.replace(columns[1], "")
-    batch, _, place = columns
-    return len(out) == 1 and out not in columns and result in (batch + out + place, batch + place + out)
+    batch, _, place = tuple(columns)
+    return (
+        len(out) == 1
+        and out not in columns
+        and result in (batch + out + place, batch + place + out)
+    )

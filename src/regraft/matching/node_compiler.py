@@ -20,7 +20,7 @@ from regraft.dsl.syntax import (
     Slice,
     Var,
 )
-from regraft.matching.pattern import OWN_CLASS, LayerPattern, PatternNode, raise_problem
+from regraft.matching.pattern import LayerPattern, PatternNode, raise_problem
 from regraft.structure.layers import bind_inputs, layer_inputs
 from regraft.structure.operations import CASTS
 from regraft.structure.optable import OPERATORS, POWERS, ROOTS, bind, table

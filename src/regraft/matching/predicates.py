@@ -521,7 +521,7 @@ def _sums_columns(args: Arguments, scope: Scope) -> str:
     equation, position = scope.value(args[0]), args[1]
     if equation is None or not isinstance(position, Const):
         return ""
-    if is_column_product(equation.const, int(position.value)):
+    if is_column_product(equation.const, 1 if position.value else 0):
         return ""
     return f"{_variable_text(args[0])} does not multiply columns by a matrix"
 

@@ -77,7 +77,7 @@ def parse_column_product(equation: Any, position: int) -> tuple[bool, bool] | No
     terms = _parse_terms(equation)
     if terms is None or len(terms[position]) != 3:
         return None
-    batch, row, place = terms[position]
+    batch, row, place = tuple(terms[position])
     matrix, result = terms[1 - position], terms[2]
     out = matrix.replace(row, "")
     if len(matrix) != 2 or len(out) != 1 or out in (batch, place):

@@ -173,9 +173,7 @@ def unfold_linear_reference(
 ) -> torch.Tensor:
     """Apply a linear function to each column of the input."""
     rows = _columns_of(x, layer, kernel_size, **windows).transpose(-2, -1)
-    result: torch.Tensor = (
-        functional.linear(rows, weight, bias) if linear is None else linear(rows)
-    )
+    result: torch.Tensor = functional.linear(rows, weight, bias) if linear is None else linear(rows)
     return result
 
 
@@ -292,7 +290,7 @@ def _kernels_first(
     if windows is None or not _is_convolution(x, weight, None, windows, size):
         return None
     result = _convolve(x, weight, None, windows).contiguous()
-    return _viewed(result, (*result.shape[:2], *((-1,) if size is None else _pair(size))))
+    return _ordinary(result, (*result.shape[:2], *((-1,) if size is None else _pair(size))))
 
 
 def _positions_first(
@@ -303,7 +301,7 @@ def _positions_first(
     if windows is None or not _is_rows_convolution(x, weight, bias, windows):
         return None
     result = _convolve(x, weight, bias, windows).permute(0, 2, 3, 1).contiguous()
-    return _viewed(result, (result.shape[0], -1, result.shape[3]))
+    return _ordinary(result, (result.shape[0], -1, result.shape[3]))
 
 
 def _columns_of(
@@ -422,12 +420,10 @@ def _convolve(
 ) -> torch.Tensor:
     """Return the convolution of an input with the rows of a weight as kernels."""
     kernels = weight.reshape(weight.shape[0], x.shape[1], *windows.kernel_size)
-    return functional.conv2d(
-        x, kernels, bias, windows.stride, windows.padding, windows.dilation
-    )
+    return functional.conv2d(x, kernels, bias, windows.stride, windows.padding, windows.dilation)
 
 
-def _viewed(result: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def _ordinary(result: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """Return a contiguous result that no other code has in another shape, as an ordinary tensor."""
     viewed: torch.Tensor = torch.ops.aten._unsafe_view(result, shape)
     return viewed

@@ -69,6 +69,7 @@ _WRITABLE_RESULTS = (
     "regraft.ops.conv_batch_norm",
     "regraft.ops.linear_batch_norm",
     "regraft.ops.linear_of_parts",
+    "regraft.ops.unfold_",
 )
 
 

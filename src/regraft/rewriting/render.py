@@ -22,6 +22,7 @@ _ARITHMETIC_SYNTAX = (
     ast.BinOp,
     ast.UnaryOp,
     ast.Call,
+    ast.Tuple,
     ast.expr_context,
     ast.operator,
     ast.unaryop,
