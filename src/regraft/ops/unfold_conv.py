@@ -76,8 +76,9 @@ def unfold_conv(
 
     The composition runs for tensors of other shapes, dtypes (float32 and bfloat16), devices (CPU)
     and classes, for windows that do not overlap and for products that are too small to gain, under
-    autocast, where the call is traced or compiled, and for a padded input where the weight is not
-    finite: the composition multiplies the zeros that pad by it.
+    autocast, and where the call is traced or compiled. It also runs for a weight that is not
+    finite: the composition multiplies the zeros that pad by it, and the gradient of the convolution
+    zeros for pixels that no window covers.
     """
     windows = _windows_of(layer, kernel_size, dilation, padding, stride)
     result = _kernels_first(x, weight, windows, size)
@@ -367,18 +368,25 @@ def _is_convolution(
     operands = (x, weight) if bias is None else (x, weight, bias)
     if not are_tensors(*operands) or not _are_convolved(operands):
         return False
-    if x.dim() != 4 or weight.dim() != 2 or not x.numel() or not weight.numel():
-        return False
     if bias is not None and bias.shape != weight.shape[:1]:
         return False
+    positions = _positions_of(x, weight, windows)
+    if not positions or (size is not None and math.prod(_pair(size) or (0,)) != positions):
+        return False
+    if not are_kernels_forced() and not _gains(x.shape[0] * positions, weight, windows):
+        return False
+    return math.isfinite(float(weight.detach().sum()))
+
+
+def _positions_of(x: torch.Tensor, weight: torch.Tensor, windows: _Windows) -> int:
+    """Return the number of positions of windows in an image; 0 where images and weight have not the
+    shapes of a convolution, or are empty."""
+    if x.dim() != 4 or weight.dim() != 2 or not x.numel() or not weight.numel():
+        return 0
+    if weight.shape[1] != x.shape[1] * math.prod(windows.kernel_size):
+        return 0
     rows, columns = windows.grid(*x.shape[2:])
-    if min(rows, columns) < 1 or weight.shape[1] != x.shape[1] * math.prod(windows.kernel_size):
-        return False
-    if size is not None and math.prod(_pair(size) or (0,)) != rows * columns:
-        return False
-    if not are_kernels_forced() and not _gains(x.shape[0] * rows * columns, weight, windows):
-        return False
-    return not any(windows.padding) or math.isfinite(float(weight.detach().sum()))
+    return rows * columns if min(rows, columns) > 0 else 0
 
 
 def _is_rows_convolution(
