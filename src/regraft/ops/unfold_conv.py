@@ -78,7 +78,8 @@ def unfold_conv(
     and classes, for windows that do not overlap and for products that are too small to gain, under
     autocast, and where the call is traced or compiled. It also runs for a weight that is not
     finite: the composition multiplies the zeros that pad by it, and the gradient of the convolution
-    zeros for pixels that no window covers.
+    zeros for pixels that no window covers. Convolutions of bfloat16 spread elements of the input
+    that are not finite to positions beside them, so these are multiplied as columns, too.
     """
     windows = _windows_of(layer, kernel_size, dilation, padding, stride)
     result = _kernels_first(x, weight, windows, size)
@@ -375,7 +376,8 @@ def _is_convolution(
         return False
     if not are_kernels_forced() and not _gains(x.shape[0] * positions, weight, windows):
         return False
-    return math.isfinite(float(weight.detach().sum()))
+    read = (weight,) if x.dtype is torch.float32 else (weight, x)
+    return all(math.isfinite(float(tensor.detach().sum())) for tensor in read)
 
 
 def _positions_of(x: torch.Tensor, weight: torch.Tensor, windows: _Windows) -> int:
