@@ -46,6 +46,8 @@ SAME = {
     "clip": "clamp",
     "expit": "sigmoid",
 }
+# Functions that are another operation than the method of the same name.
+DISTINCT = {"torch.nn.functional.unfold": "im2col"}
 RENAMED = {
     "self": "input",
     "mat2": "other",
@@ -130,7 +132,7 @@ def main() -> None:
         for name in sorted(dir(holder)):
             if name.startswith("_") or not _is_operation(space, name, getattr(holder, name)):
                 continue
-            canonical = SAME.get(name, name)
+            canonical = DISTINCT.get(f"{space}.{name}", SAME.get(name, name))
             signatures = _signatures(name, getattr(holder, name), space)
             if not signatures:
                 continue

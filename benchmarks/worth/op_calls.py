@@ -102,6 +102,15 @@ def unfold_conv(batch: int, channels: int, side: int) -> Calls:
     )
 
 
+def unfold_einsum(batch: int, channels: int, side: int) -> Calls:
+    x, kernels = torch.randn(batch, channels, side, side), torch.randn(channels, channels, 3, 3)
+    weight = kernels.view(channels, -1)
+    return Calls(
+        lambda: ops.unfold_einsum("oi,bil->bol", x, weight, 3, padding=1),
+        lambda: functional.conv2d(x, kernels, padding=1),
+    )
+
+
 def unfold_linear(batch: int, channels: int, side: int) -> Calls:
     x, kernels = torch.randn(batch, channels, side, side), torch.randn(channels, channels, 3, 3)
     weight = kernels.view(channels, -1)
@@ -696,6 +705,7 @@ CASES = [
     case("standardize", SEQUENCE, standardize),
     case("standardize_along", torch_subjects.IMAGES, standardize_along),
     case("unfold_conv", idioms.UNFOLDED, unfold_conv),
+    case("unfold_einsum", idioms.UNFOLDED, unfold_einsum),
     case("unfold_linear", idioms.UNFOLDED, unfold_linear),
     case("variance", torch_subjects.IMAGES, statistics("variance", torch.var), **STATISTICS_SIZE),
     case(

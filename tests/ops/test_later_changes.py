@@ -87,6 +87,10 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         ("unfold",),
         lambda m: ops.unfold_conv(X[:, None], m.q.weight, layer=m.unfold),
     ),
+    "unfold_einsum": (
+        ("unfold",),
+        lambda m: ops.unfold_einsum("oi,bil->blo", X[:, None], m.q.weight, layer=m.unfold),
+    ),
     "unfold_linear": (
         ("unfold", "q"),
         lambda m: ops.unfold_linear(X[:, None], None, layer=m.unfold, linear=m.q),

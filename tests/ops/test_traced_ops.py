@@ -141,6 +141,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "unfold_conv": lambda m, x: ops.unfold_conv(
         x[:, None], m.q.weight[:6], kernel_size=(2, 4), padding=(1, 0)
     ).transpose(1, 2)[:, :6],
+    "unfold_einsum": lambda m, x: ops.unfold_einsum(
+        "oi,bil->blo", x[:, None], m.q.weight, kernel_size=(2, 4)
+    ),
     "unfold_linear": lambda m, x: ops.unfold_linear(
         x[:, None], m.q.weight, kernel_size=(2, 4), bias=m.q.bias
     ),

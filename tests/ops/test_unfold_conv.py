@@ -131,6 +131,36 @@ def test_a_linear_layer_and_a_bias() -> None:
     assert ops.unfold_linear(x, plain.weight, 3, bias=torch.ones(1)).shape == (2, 42, 5)
 
 
+EQUATIONS = ("oi,bil->bol", "oi , bil -> blo", "io,bil->bol", "bil,oi->bol", "ncp,cf->npf")
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_products_by_an_equation(equation: str) -> None:
+    x, weight = operands({"kernel_size": 3})
+    terms = equation.replace(" ", "").split(",")
+    columns_first = len(terms[0]) == 3
+    matrix = terms[1].split("->")[0] if columns_first else terms[0]
+    kernels = weight if matrix.startswith("o") else weight.t()
+    options = {"padding": 1, "columns_first": columns_first}
+    assert implementation("unfold_einsum", equation, x, kernels, 3, **options) == "convolution"
+    result = ops.unfold_einsum(equation, x, kernels, 3, **options)
+    expected = ops.REFERENCES["unfold_einsum"](equation, x, kernels, 3, **options)
+    torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-5)
+    assert result.is_contiguous()
+    assert not result._is_view()
+
+
+def test_equations_that_are_no_convolution() -> None:
+    x, weight = operands({"kernel_size": 3})
+    equations = ("oi,bil->lbo", "oi,bil->bo", "oi,bil->ob", "oi,bil", "oi,...il->...ol")
+    for equation in (*equations, "bi,bil->bl"):
+        kernels = weight[:2] if equation.startswith("bi") else weight
+        assert implementation("unfold_einsum", equation, x, kernels, 3) == "reference"
+        result = ops.unfold_einsum(equation, x, kernels, 3)
+        assert torch.equal(result, torch.einsum(equation, kernels, F.unfold(x, 3)))
+    assert implementation("unfold_einsum", "oi,bil->bol", x, x, 3) == "reference"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_results_may_be_changed_in_place(name: str) -> None:
     x, weight = operands({"kernel_size": 3})
