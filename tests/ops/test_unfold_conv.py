@@ -218,6 +218,8 @@ def test_arguments_for_which_the_columns_are_made(name: str) -> None:
             call(x, weight, **options)
     with pytest.raises(RuntimeError):
         call(x, weight.double(), 3)
+    for layout in (weight.detach().to_sparse(), weight.detach().to_mkldnn()):
+        assert implementation(name, x.detach(), layout, 3) == "reference"
 
 
 def test_sizes_that_do_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:

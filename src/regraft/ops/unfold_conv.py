@@ -407,8 +407,11 @@ def _are_convolved(operands: tuple[torch.Tensor, ...]) -> bool:
     dtype = operands[0].dtype
     if dtype not in _CONVOLVED or not can_read() or torch.is_autocast_enabled("cpu"):
         return False
-    if not all(tensor.dtype is dtype and tensor.device.type == "cpu" for tensor in operands):
-        return False
+    for tensor in operands:
+        if tensor.dtype is not dtype or tensor.device.type != "cpu":
+            return False
+        if tensor.layout is not torch.strided:
+            return False
     return dtype is not torch.float32 or _is_conv_exact()
 
 
