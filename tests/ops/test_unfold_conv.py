@@ -141,7 +141,7 @@ def test_products_by_an_equation(equation: str) -> None:
     columns_first = len(terms[0]) == 3
     matrix = terms[1].split("->")[0] if columns_first else terms[0]
     kernels = weight if matrix.startswith("o") else weight.t()
-    options = {"padding": 1, "columns_first": columns_first}
+    options: dict[str, Any] = {"padding": 1, "columns_first": columns_first}
     assert implementation("unfold_einsum", equation, x, kernels, 3, **options) == "convolution"
     result = ops.unfold_einsum(equation, x, kernels, 3, **options)
     expected = ops.REFERENCES["unfold_einsum"](equation, x, kernels, 3, **options)
