@@ -265,9 +265,9 @@ def test_outcomes_count_for_their_version_of_the_verifier_unless_any_counts(
 
 def test_keys_depend_on_both_texts_and_on_the_source(store: ModuleType, tmp_path: Path) -> None:
     assert len({store.pair_key(a, b) for a in (b"a", b"b") for b in (b"a", b"b")}) == 4
-    (tmp_path / "verify").mkdir()
+    (tmp_path / "verification").mkdir()
     before = store.source_key(tmp_path)
-    (tmp_path / "verify" / "compare.py").write_text("")
+    (tmp_path / "verification" / "compare.py").write_text("")
     assert store.source_key(tmp_path) != before
 
 
