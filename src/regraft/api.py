@@ -22,12 +22,12 @@ from regraft.scanning import (
     Finding,
     RuleDefect,
     check_file,
-    check_source,
+    check_text,
     failed,
     rewrite_file,
 )
 from regraft.scanning.selection import only_rules, rules_for, selected_rules, without_gainless
-from regraft.source.text import SourceError, parse
+from regraft.source.text import SourceError
 from regraft.verification.types import Contract, Effort, Verdict
 
 if TYPE_CHECKING:
@@ -94,15 +94,9 @@ def check(
     results: list[CheckResult] = []
     for settings, group in _groups(where, configuration):
         stated = _stated(settings, select, ignore, rules, target, apply_all, unsafe)
-        chosen, problems = selected_rules(
-            stated,
-            unsafe_remedy="unsafe=True",
-            worth_remedy="apply_all=True or select",
-        )
-        if problems:
-            raise ValueError("; ".join(map(str, problems)))
+        chosen = _rules_of(stated, worth_remedy="apply_all=True or select")
         reports = (
-            [_check_text(filename, source, chosen)]
+            [check_text(filename, _encoded(source), chosen)]
             if source is not None
             else _check_files(group, stated, chosen)
         )
@@ -168,12 +162,9 @@ def _stated(
     or a directory of rules that does not exist."""
     if target is not None:
         _check_word("target", target, get_args(TargetName))
-    if select is not None:
-        settings = replace(
-            settings.without_lines("select", "ignore"), select=_several(select), ignore=()
-        )
-    if ignore:
-        settings = replace(settings.without_lines("ignore"), ignore=_several(ignore))
+    settings = settings.selecting(
+        None if select is None else _several(select), _several(ignore) or None
+    )
     return replace(
         settings,
         rules=(*settings.rules, *_existing_directories(rules)),
@@ -183,12 +174,20 @@ def _stated(
     )
 
 
-def _check_text(filename: str, source: str | bytes, rules: Sequence[CompiledRule]) -> FileReport:
-    """Return the report of a text."""
-    # the parser refuses what no encoding has
-    text = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    parsed = parse(filename, text)
-    return failed(parsed) if isinstance(parsed, SourceError) else check_source(parsed, rules)
+def _rules_of(settings: Settings, worth_remedy: str) -> tuple[CompiledRule, ...]:
+    """Return the rules that settings select, as `selected_rules` does; raise ValueError where one
+    of them is wrong."""
+    rules, problems = selected_rules(
+        settings, unsafe_remedy="unsafe=True", worth_remedy=worth_remedy
+    )
+    if problems:
+        raise ValueError("; ".join(map(str, problems)))
+    return rules
+
+
+def _encoded(source: str | bytes) -> bytes:
+    """Return a text as bytes, also where no encoding has it: the parser refuses that."""
+    return source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
 
 
 def _check_files(
@@ -303,9 +302,7 @@ def bench(
         unsafe=unsafe,
         applies_all=True,
     )
-    chosen, problems = selected_rules(settings, unsafe_remedy="unsafe=True", worth_remedy="")
-    if problems:
-        raise ValueError("; ".join(map(str, problems)))
+    chosen = _rules_of(settings, worth_remedy="")
     calls = benchmarking.calls_of(inputs)
     if not calls:
         raise ValueError("the list of inputs is empty")

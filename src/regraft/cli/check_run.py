@@ -258,13 +258,9 @@ def _stdin_report(
     filename: Path | None, rules: tuple[CompiledRule, ...], explain: bool
 ) -> FileReport:
     """Return the report of the text on standard input."""
-    from regraft.scanning import check_source, failed
-    from regraft.source.text import SourceError, parse
+    from regraft.scanning import check_text
 
-    source = parse(str(filename or "<stdin>"), sys.stdin.buffer.read())
-    if isinstance(source, SourceError):
-        return failed(source)
-    return check_source(source, rules, explain=explain)
+    return check_text(str(filename or "<stdin>"), sys.stdin.buffer.read(), rules, explain)
 
 
 def _with_patches(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:

@@ -84,14 +84,11 @@ def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
     `--select` replaces what the file selects and ignores, `--ignore` what it ignores; directories
     of rules are added.
     """
-    if options.select is not None:
-        if not split_words(options.select):
-            raise click.UsageError("--select names no rule")
-        settings = replace(settings.without_lines("select", "ignore"), ignore=())
-        settings = replace(settings, select=tuple(split_words(options.select)))
-    if options.ignore:
-        settings = settings.without_lines("ignore")
-        settings = replace(settings, ignore=tuple(split_words(options.ignore)))
+    select = None if options.select is None else tuple(split_words(options.select))
+    if select == ():
+        raise click.UsageError("--select names no rule")
+    ignore = tuple(split_words(options.ignore)) if options.ignore else None
+    settings = settings.selecting(select, ignore)
     if is_stated("unsafe"):
         settings = replace(settings, unsafe=options.unsafe)
     if is_stated("target"):

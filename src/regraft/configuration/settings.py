@@ -53,6 +53,17 @@ class Settings:
     target: TargetName = "auto"
     applies_all: bool = False
 
+    def selecting(self, select: tuple[str, ...] | None, ignore: tuple[str, ...] | None) -> Settings:
+        """Return the settings with stated selectors: `select` replaces what the file selects and
+        ignores, `ignore` what it ignores; None leaves the file's."""
+        settings = self
+        if select is not None:
+            stated = settings.without_lines("select", "ignore")
+            settings = replace(stated, select=select, ignore=())
+        if ignore is not None:
+            settings = replace(settings.without_lines("ignore"), ignore=ignore)
+        return settings
+
     def without_lines(self, *keys: str) -> Settings:
         """Return the settings where options replace these keys of the file."""
         lines = {key: line for key, line in self.lines.items() if key not in keys}

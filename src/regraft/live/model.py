@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from regraft.live.example import Example, as_calls
 from regraft.live.installation import install
 from regraft.live.model_file import Settings, model_files
 from regraft.live.outcome import Optimization, Unchanged
-from regraft.report.terminal import Progress, is_terminal
+from regraft.report.terminal import Progress, Watch, ignore, is_terminal
 from regraft.rules import load_rules
 from regraft.rules.lock import locked_rules, nearest, notes, read
 from regraft.rules.worth import Target
@@ -96,19 +96,15 @@ def optimize(
 
 
 @contextlib.contextmanager
-def _progress_of(model: Any, wanted: bool | None) -> Iterator[Callable[[str], None]]:
+def _progress_of(model: Any, wanted: bool | None) -> Iterator[Watch]:
     """Give a function that notes which part of the work on a model is done; it is shown where it
     is `wanted`, with None on a terminal."""
     if not (is_terminal(sys.stderr) if wanted is None else wanted):
-        yield _ignore
+        yield ignore
         return
     with Progress() as progress:
         progress.begin(f"rewriting {type(model).__name__}")
         yield progress.say_part
-
-
-def _ignore(_: str) -> None:
-    """Do nothing with what is done."""
 
 
 def _reasons(result: Optimization, rules: Sequence[CompiledRule]) -> str:
@@ -131,7 +127,7 @@ def rewrite(
     time_limit: float = 300.0,
     without: Collection[Name] = (),
     calls: list[Any] | None = None,
-    watch: Callable[[str], None] = _ignore,
+    watch: Watch = ignore,
 ) -> Optimization:
     """Rewrite a model's methods by these rules, except in the definitions `without`, given by file
     and name.

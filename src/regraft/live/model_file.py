@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from regraft.live.classes import (
 )
 from regraft.live.example import Example
 from regraft.live.outcome import Optimization, Unchanged, dotted_name
+from regraft.report.terminal import Watch
 from regraft.scanning import CompiledRule, FileReport, Finding, RuleDefect, check_file, rewrite_file
 from regraft.scanning.rules import are_tested
 
@@ -43,7 +44,7 @@ class Settings:
     example: Example | None
     time_limit: float
     excluded: Collection[Name]
-    watch: Callable[[str], None]
+    watch: Watch
 
 
 def model_files(model: Any) -> list[ModelFile]:

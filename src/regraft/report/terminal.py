@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 _TERMINAL_SECONDS = 1.0
 _LOG_SECONDS = 30.0
 _CLEAR = "\r\x1b[K"  # to the start of the line, and delete it
+
+Watch = Callable[[str], None]  # called with what is done
+
+
+def ignore(_: str) -> None:
+    """Do nothing with what is done."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -1,6 +1,13 @@
 """Scanning: from files to findings, and from findings to a rewritten file."""
 
-from regraft.scanning.check import check_file, check_source, collected_between, failed, uncollected
+from regraft.scanning.check import (
+    check_file,
+    check_source,
+    check_text,
+    collected_between,
+    failed,
+    uncollected,
+)
 from regraft.scanning.files import FileSearch, is_secondary
 from regraft.scanning.findings import FileReport, Finding, Miss
 from regraft.scanning.fixpoint import RuleDefect, apply_patches, choose, rewrite_file
@@ -16,6 +23,7 @@ __all__ = [
     "apply_patches",
     "check_file",
     "check_source",
+    "check_text",
     "choose",
     "collected_between",
     "compile_rules",

@@ -68,6 +68,16 @@ def check_file(
         return check_source(source, rules, home, explain, inlines=inlines)
 
 
+def check_text(
+    name: str, data: bytes, rules: Sequence[CompiledRule], explain: bool = False
+) -> FileReport:
+    """Return the report of a text that stands for the file of a name."""
+    source = text.parse(name, data)
+    if isinstance(source, SourceError):
+        return failed(source)
+    return check_source(source, rules, explain=explain)
+
+
 def failed(error: SourceError) -> FileReport:
     """Return the report of a file that could not be read."""
     return FileReport(error.file, None, (), (), (), (error,), 0, 0, 0.0)

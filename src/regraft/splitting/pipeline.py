@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regraft.report.terminal import Watch, ignore
 from regraft.splitting.checking.check import check, unseen_side_errors
 from regraft.splitting.checking.comparison import CheckResult, Original
 from regraft.splitting.compiling.batch import has_samples
@@ -46,7 +47,6 @@ from regraft.splitting.sampling.explore import Explorer
 from regraft.splitting.sampling.record import Recorder
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 from regraft.splitting.stored import find_network, keep_network, key_of
-from regraft.splitting.watching import Watch, ignore
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regraft.report.terminal import Watch, ignore
 from regraft.splitting.checking.comparison import (
     MAX_ROUNDED,
     CheckResult,
@@ -18,7 +19,6 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Side, sides_at_infinity
 from regraft.splitting.sampling.examples import CHECKED, MAX_PERTURBED, examples
 from regraft.splitting.sampling.record import TooLong
-from regraft.splitting.watching import Watch, ignore
 
 __all__ = ["check", "difference", "unseen_side_errors"]
 

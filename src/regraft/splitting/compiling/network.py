@@ -11,12 +11,12 @@ from typing import Any
 import onnx
 import torch
 
+from regraft.report.terminal import Watch, ignore
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.regions import compile_region
 from regraft.splitting.network import Program
 from regraft.splitting.preconditions import input_descriptions
-from regraft.splitting.watching import Watch, ignore
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,7 @@ def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterat
 
 def _words_in(function: Any) -> set[str]:
     """Return the words among the constants of a function, or of a module's `forward`."""
-    method = getattr(function, "signed", getattr(function, "forward", function))
-    code = getattr(inspect.unwrap(method), "__code__", None)
+    code = getattr(inspect.unwrap(_method_of(function)), "__code__", None)
     constants = code.co_consts if code is not None else ()
     nested = [part for part in constants if isinstance(part, tuple | frozenset)]
     texts = itertools.chain(constants, *nested)
@@ -186,7 +185,13 @@ def signature_of(function: Any) -> inspect.Signature:
 
     Raises TypeError or ValueError where there is none.
     """
-    return inspect.signature(getattr(function, "signed", getattr(function, "forward", function)))
+    return inspect.signature(_method_of(function))
+
+
+def _method_of(function: Any) -> Any:
+    """Return the object's `signed`, the method that a wrapping module calls, else its `forward`,
+    else the object itself."""
+    return getattr(function, "signed", getattr(function, "forward", function))
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:
