@@ -14,7 +14,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.drivers import config_repairs, config_shrinking, input_repairs
+from regraft.verification.child.drivers import (
+    config_repairs,
+    config_shrinking,
+    described_shapes,
+    input_repairs,
+)
 from regraft.verification.child.drivers.attempts import Attempt
 from regraft.verification.child.drivers.field_tables import BACKBONE
 from regraft.verification.child.drivers.input_fixers import InputProblem
@@ -41,6 +46,15 @@ def raised(text: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_unpacking(_: Any) -> Any:
+    """Return the error of a statement that unpacks the shape of the input `images`."""
+    images = SimpleNamespace(shape=(1, 5, 32))
+    try:
+        _batch, _channels, _height, _width = images.shape
+    except ValueError as error:
+        return drop_traceback(error)
+
+
 @dataclass
 class InputCase:
     """Inputs that led to an error, and the change that is expected."""
@@ -49,9 +63,10 @@ class InputCase:
     expected: dict[str, Slot]
     optional: dict[str, Slot] = field(default_factory=dict)
     config: Any = None
+    error: Any = raised  # makes the error of a text
 
     def problem(self, text: Any) -> Any:
-        return InputProblem(Attempt(self.spec, 1, raised(text)), self.optional, self.config)
+        return InputProblem(Attempt(self.spec, 1, self.error(text)), self.optional, self.config)
 
 
 @dataclass
@@ -124,6 +139,13 @@ SUGGESTIONS = {
         {**STATES, "position_embeddings": normal(BATCH, LENGTH, Dim(12))},
         {"position_embeddings": normal(BATCH, LENGTH, Dim(32))},
     ),
+    "take_unpacked_shape": InputCase(
+        {"images": normal(BATCH, LENGTH, Dim(32))},
+        {"images": normal(BATCH, Dim(4), Dim(16), Dim(16))},
+        config=SimpleNamespace(in_channels=4),
+        error=raised_by_unpacking,
+    ),
+    "take_image_size": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(1), Dim(16), Dim(16)))}),
     "take_described_shape": InputCase(
         {"pixel_values": normal(BATCH, Dim(3), Dim(8), Dim(8))},
         {"pixel_values": normal(BATCH, Dim(2), Dim(3), Dim(8), Dim(8))},
@@ -273,3 +295,35 @@ def test_a_repair_is_tried_in_nested_configurations_before_the_next() -> None:
     first, second, *_ = config_repairs.repairs(small, small, text)
     assert first == {**small, "hidden_size": 16}
     assert second == {**small, "text_config": {"hidden_size": 16}}
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("b, c, h, w = x.shape", normal(BATCH, Dim(32), Dim(16), Dim(16))),
+        ("    N, T, C, H, W = x.size()", normal(BATCH, Dim(4), Dim(32), Dim(16), Dim(16))),
+        ("batch_size, t, d = x.shape", normal(BATCH, LENGTH, Dim(32))),
+        ("b, alpha, h, w = x.shape", None),
+    ],
+)
+def test_the_names_of_axes_tell_a_shape(statement: Any, expected: Any) -> None:
+    name, axes = described_shapes.unpacked_shape(statement) or ("", ())
+    assert name == "x"
+    slots = described_shapes.slots_of_axes(axes, normal(BATCH, LENGTH, Dim(32)), None)
+    assert next(slots, None) == expected
+
+
+@pytest.mark.parametrize(
+    "statement", ["b, c = x.y.shape", "b, c = self.pair", "b = x.shape", "b, c = f(x)", "b, c ="]
+)
+def test_other_statements_unpack_no_shape_of_an_input(statement: Any) -> None:
+    assert described_shapes.unpacked_shape(statement) is None
+
+
+def test_numbers_of_a_message_may_be_fixed_or_vary_with_the_batch() -> None:
+    spec = {"images": normal(BATCH, BATCH, Dim(6), LENGTH)}
+    others = list(input_repairs.specs_with_other_dimensions(spec))
+    assert {"images": normal(BATCH, BATCH, Dim(2, "batch"), LENGTH)} in others
+    assert {"images": normal(BATCH, Dim(3), Dim(6), LENGTH)} in others
+    assert {"images": normal(BATCH, Dim(3), Dim(6), Dim(7))} in others
+    assert spec not in others

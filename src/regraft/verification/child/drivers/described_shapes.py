@@ -1,15 +1,23 @@
-"""Read shapes that documentation and error messages state in words, such as `(batch_size,
-num_channels, height, width)`."""
+"""Read shapes that documentation, error messages and unpacking statements state in words, such as
+`(batch_size, num_channels, height, width)`."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verification.child.drivers.forward_inputs import KINDS_BY_TENSOR, SHAPE_WORDS
+from regraft.verification.child.drivers.field_tables import DIMENSION_FIELDS, HIDDEN
+from regraft.verification.child.drivers.forward_inputs import (
+    AXIS_NAMES,
+    KINDS_BY_TENSOR,
+    SHAPE_WORDS,
+)
 from regraft.verification.child.drivers.slots import (
     BATCH,
     LENGTH,
@@ -23,6 +31,9 @@ from regraft.verification.child.drivers.slots import (
 _DOCUMENTED = re.compile(
     r"^\s*(\w+)\s*\(`?([\w.]*Tensor)`?,? of shape `?\(([^()]+)\)", re.MULTILINE
 )
+AXIS_SIDES = (16, 8)  # the heights and widths of images whose axes an unpacking statement names
+AXIS_FRAMES = 4  # the frames of a video
+_PICTURE_CHANNELS = 3
 SHAPE = r"shape\W*\((\w+,[\w ,]*)\)"  # a shape in words
 
 
@@ -63,6 +74,54 @@ def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
         ]
         if len(dims) == len(words) and not all(word.isdigit() for word in words):
             yield replace(slot, dims=tuple(dims))
+
+
+def unpacked_shape(statement: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the variable whose shape a statement such as `b, c, h, w = x.shape` unpacks, and the
+    names that it unpacks the shape to; None for any other statement."""
+    try:
+        node = ast.parse(textwrap.dedent(statement).strip()).body[0]
+    except (SyntaxError, IndexError):
+        return None
+    if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)):
+        return None
+    names = [getattr(target, "id", "_") for target in node.targets[0].elts]
+    value = node.value.func if isinstance(node.value, ast.Call) else node.value
+    if not isinstance(value, ast.Attribute) or value.attr not in ("shape", "size"):
+        return None
+    return (value.value.id, tuple(names)) if isinstance(value.value, ast.Name) else None
+
+
+def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[Slot]:
+    """Yield the slot with a dimension for each name of an axis, such as `b`, `c`, `h` and `w`;
+    nothing where a name has no meaning.
+
+    Channels are those of the configuration; where it states none, the slot's last fixed dimension,
+    then the three of a picture. Of an image both sides are one of `AXIS_SIDES`, large ones first,
+    and a video has `AXIS_FRAMES` frames.
+    """
+    is_image = any(re.search(AXIS_NAMES["side"], name) for name in names)
+    meanings = ["batch", *(_meaning_of_axis(name, is_image) for name in names[1:])]
+    if None in meanings:
+        return
+    width = next((dim.factor for dim in reversed(slot.dims) if not dim.of), HIDDEN)
+    stated = Sizes(config).get(DIMENSION_FIELDS["channels"][0], 0)
+    channel_numbers = (stated,) if stated else (width, _PICTURE_CHANNELS)
+    choices = itertools.product(channel_numbers, AXIS_SIDES) if is_image else [(width, 1)]
+    for channels, side in choices:
+        sizes = {"channels": channels, "side": side, "frames": AXIS_FRAMES}
+        dims = [
+            VARIABLE_DIMENSIONS.get(str(meaning)) or Dim(sizes[str(meaning)])
+            for meaning in meanings
+        ]
+        yield replace(slot, dims=tuple(dims))
+
+
+def _meaning_of_axis(name: str, is_image: bool) -> str | None:
+    """Return the key of `AXIS_NAMES` for the name of an axis, None where it tells nothing; the
+    frames of a shape that is no image (`is_image`) are positions."""
+    meaning = next((key for key, names in AXIS_NAMES.items() if re.search(names, name)), None)
+    return "length" if meaning == "frames" and not is_image else meaning
 
 
 def _split_words(shape: str) -> list[str]:

@@ -134,5 +134,13 @@ SHAPE_WORDS: tuple[tuple[str, str], ...] = (
     (r"hidden|embed|dim", "hidden"),
     (r"mel|feature_size", "mels"),
 )
+# Patterns for the names that a shape is unpacked to, by the meaning of the axis; of two that fit a
+# name the first decides. The first axis is the batch whatever its name.
+AXIS_NAMES: Mapping[str, str] = {
+    "side": r"^(h|w|x|y|H|W)\d?$|height|width",
+    "frames": r"^(t|f|T|F)$|frames|temporal|^depth$",
+    "length": r"^(l|n|s|q|k|j|L|N|S)$|len|seq|tokens|patches|points|^(num_)?nodes$",
+    "channels": r"^(c|d|e|C|D|E|ch|dim)$|channels|^c_?in$|chan|hidden|embed|features|width",
+}
 # The kind of a value by the type of its tensor in documentation; other types hold real numbers.
 KINDS_BY_TENSOR: Mapping[str, str] = {"LongTensor": "ids", "IntTensor": "ids", "BoolTensor": "bool"}

@@ -25,9 +25,10 @@ from regraft.verification.child.drivers.attempts import (
     Attempt,
     attempt,
 )
+from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
-from regraft.verification.child.drivers.slots import Dim, Spec
+from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Spec
 
 RUNS = 120  # the most runs of a model in one search
 SECONDS = 6.0  # of CPU time, for one search
@@ -117,6 +118,17 @@ SUGGESTIONS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x32 and 12x5)",
     ),
     Repair(
+        r"values to unpack",
+        shape_fixers.take_unpacked_shape,
+        "ValueError: not enough values to unpack (expected 4, got 3)",
+    ),
+    Repair(
+        r"spatial dimensions of \[([\d, ]+)\] and output size of \[([\d, ]+)\]",
+        shape_fixers.take_image_size,
+        "ValueError: Input and output must have the same number of spatial dimensions, but got"
+        " input with spatial dimensions of [7] and output size of [16, 16]",
+    ),
+    Repair(
         described_shapes.SHAPE,
         shape_fixers.take_described_shape,
         "ValueError: Input must be a 5D tensor of shape (batch_size, 2, num_channels, height,"
@@ -199,10 +211,11 @@ def complete_spec(failed: Attempt, optional: Spec, config: Any) -> Spec | None:
     return next(changes(COMPLETIONS, problem, failed.text), None)
 
 
-def suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
+def suggestions(failed: Attempt, optional: Spec, config: Any = None) -> Iterator[Spec]:
     """Yield changes of a failed attempt's inputs that its error suggests, likely ones first; they
-    may repeat. `optional` are the slots of all parameters that may be passed."""
-    return changes(SUGGESTIONS, InputProblem(failed, optional), failed.text)
+    may repeat. `optional` are the slots of all parameters that may be passed, `config` is the
+    configuration of the model, or None."""
+    return changes(SUGGESTIONS, InputProblem(failed, optional, config), failed.text)
 
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
@@ -223,7 +236,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
         is_timed_again = False
-        for spec in suggestions(node, optional):
+        for spec in suggestions(node, optional, config_of(model)):
             elements = _element_count(spec)
             growth = elements / max(_element_count(node.spec), 1)
             is_slow = growth > 1 and node.took * growth**2 > seconds / 4
@@ -263,7 +276,14 @@ def is_inner_width_mismatch(failed: Attempt) -> bool:
     return mismatch is not None and int(mismatch[1]) not in widths
 
 
-def specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
+def specs_with_other_dimensions(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications that are the same at the size of the search, and differ at other
+    sizes: for dimensions whose numbers came from error messages."""
+    yield from _specs_with_batch_dimension(spec)
+    yield from _specs_with_fixed_dimensions(spec)
+
+
+def _specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
     """Yield specifications in which one fixed dimension depends on the batch instead.
 
     The dimension is twice the batch at the size of the search, or a larger multiple of it: the
@@ -278,6 +298,25 @@ def specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
                     name,
                     dims=(*slot.dims[:axis], Dim(times, "batch"), *slot.dims[axis + 1 :]),
                 )
+
+
+def _specs_with_fixed_dimensions(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications in which dimensions after the first that depend on the batch are fixed
+    instead, then also those that depend on the length, at the size of the search: a number in an
+    error message may be the number of channels."""
+    for variable_dims in ((BATCH,), (BATCH, LENGTH)):
+        fixed = {
+            name: replace(
+                slot,
+                dims=tuple(
+                    Dim(dim.at(SIZE)) if axis and dim in variable_dims else dim
+                    for axis, dim in enumerate(slot.dims)
+                ),
+            )
+            for name, slot in spec.items()
+        }
+        if fixed != spec:
+            yield fixed
 
 
 def _element_count(spec: Spec) -> int:

@@ -63,12 +63,15 @@ Calls = Callable[[int], tuple[Call, ...]]  # makes the calls of a seed
 class NoInputs(ValueError):
     """The error that a model accepted no inputs.
 
-    The message has the first 160 characters of the error of the first attempt; `furthest` is the
-    attempt that ran most operations before its error.
+    The message has the first 160 characters of the error of the first attempt, and of that of
+    `furthest`, the attempt that ran most operations before its error.
     """
 
     def __init__(self, first_attempt: Attempt, furthest: Attempt) -> None:
-        super().__init__(f"no inputs could be made that it accepts: {first_attempt.text[:160]}")
+        message = f"no inputs could be made that it accepts: {first_attempt.text[:160]}"
+        if furthest.progress > first_attempt.progress:
+            message += f" (the attempt that came furthest: {furthest.text[:160]})"
+        super().__init__(message)
         self.furthest = furthest
 
 
@@ -171,7 +174,7 @@ def _accepted_after_search(
         if best.error is not None:
             failures.append(best)
         for spec in (
-            (best.spec, *input_repairs.specs_with_batch_dimension(best.spec))
+            (best.spec, *input_repairs.specs_with_other_dimensions(best.spec))
             if best.error is None
             else ()
         ):

@@ -7,6 +7,7 @@ Numbers in a message are sizes at (batch, length) = `attempts.SIZE`, the size of
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from regraft.verification.child.drivers import described_shapes
 from regraft.verification.child.drivers.attempts import SIZE
+from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import HEADS
 from regraft.verification.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
 from regraft.verification.child.drivers.input_fixers import (
@@ -113,6 +115,33 @@ def _exchanged_dims(dims: Dims, axes: list[int], sizes: list[int]) -> Iterator[D
     for size in sizes:
         for changed_axes in {tuple(axes), *((axis,) for axis in axes)}:
             yield _with_dim(dims, changed_axes, _dim_of_number(size))
+
+
+def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has the axes that the innermost statement of the error unpacks its
+    shape to, as `b, c, h, w = x.shape` does; nothing where `x` is not an input or a name tells
+    nothing."""
+    if problem.failed.error is None:
+        return
+    for _file, text in itertools.islice(statements_of_error(problem.failed.error), 1):
+        unpacked = described_shapes.unpacked_shape(text)
+        if unpacked is None or unpacked[0] not in problem.spec:
+            continue
+        name, axes = unpacked
+        for reshaped in described_shapes.slots_of_axes(axes, problem.spec[name], problem.config):
+            yield {**problem.spec, name: reshaped}
+
+
+def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one is images of one channel, of the size to which the error says that
+    they were to be resized, in place of the sizes that it had: an image for each row of the batch,
+    then one for all rows."""
+    sizes, wanted_sizes = (tuple(map(int, re.findall(r"\d+", text))) for text in match.groups())
+    for name, slot in problem.spec.items():
+        if slot.dims and _shape(slot)[-len(sizes) :] == sizes:
+            for rows in (BATCH, Dim(1)):
+                dims = (rows, Dim(1), *map(Dim, wanted_sizes))
+                yield with_changed_slot(problem.spec, name, dims=dims)
 
 
 def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:

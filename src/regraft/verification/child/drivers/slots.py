@@ -322,8 +322,11 @@ def packed_patches(sizes: Sizes) -> Slot:
 
 
 def is_plain(name: str, annotation: str) -> bool:
-    """Return whether a parameter is no tensor, by its annotation or its name."""
+    """Return whether a parameter is no tensor, by its annotation, or by its name where it is not
+    annotated as a tensor."""
     type_name = _type_name(annotation)
+    if type_name.endswith("Tensor"):
+        return False
     return type_name in PLAIN_TYPES or type_name in _VALUES_BY_TYPE or name in PLAIN_INPUTS
 
 
