@@ -19,6 +19,7 @@ _MODULES = {  # with their types in __init__.pyi
     "restore": "live",
     "split": "splitting",
     "verify": "api",
+    "watch": "live",
 }
 __all__ = [*_MODULES]  # noqa: PLE0604  all are texts
 

@@ -7,6 +7,7 @@ from regraft.api import verify as verify
 from regraft.live import Optimization as Optimization
 from regraft.live import optimize as optimize
 from regraft.live import restore as restore
+from regraft.live import watch as watch
 from regraft.splitting import Unsplittable as Unsplittable
 from regraft.splitting import load_split as load_split
 from regraft.splitting import split as split

@@ -4,8 +4,10 @@ from regraft.live.classes import restore
 from regraft.live.example import NotPicklable
 from regraft.live.model import DifferentConditions, NothingOptimized, optimize, rewrite
 from regraft.live.outcome import Change, Optimization, Unchanged
+from regraft.live.watching import CallNotRecorded, watch
 
 __all__ = [
+    "CallNotRecorded",
     "Change",
     "DifferentConditions",
     "NotPicklable",
@@ -15,4 +17,5 @@ __all__ = [
     "optimize",
     "restore",
     "rewrite",
+    "watch",
 ]
