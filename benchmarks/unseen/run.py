@@ -39,7 +39,7 @@ DEFAULT_PACKS = PACKS
 VERDICTS = ("unproven", "refuted", "not verified")
 STORE = Path(".cache", "unseen", "verdicts.json")
 VERDICT = re.compile(r"^\S+ (\S+): (proved|unproven|refuted)\b(.*)$", re.MULTILINE)
-SECONDS = 600  # for rewriting and proving one file
+SECONDS = 900  # for rewriting and proving one file, unless `--seconds` says otherwise
 NEAR = 8  # lines between a place and a finding
 # what the names of the rules for a kind of places fit
 RULES_BY_KIND = {
@@ -134,6 +134,13 @@ def parse_arguments() -> argparse.Namespace:
         help="interpreter that has the repositories' packages (default: this one)",
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="prove only these files")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="N",
+        help=f"on the clock, for rewriting and proving a file (default: {SECONDS})",
+    )
     return parser.parse_args()
 
 
@@ -175,28 +182,31 @@ def prove_fixable(
         if not names or not re.search(options.only, file):
             continue
         if file not in verdicts_by_file:
-            verdicts_by_file[file] = verdicts_on(options.repositories, place, options.python)
+            verdicts_by_file[file] = verdicts_on(place, options)
             print(f"{file}: {verdicts_by_file[file]}", file=sys.stderr, flush=True)
         verdicts = [verdicts_by_file[file].get(name, "not verified") for name in names]
         outcomes[place] = "proved" if "proved" in verdicts else verdicts[0]
 
 
-def verdicts_on(repositories: Path, place: Place, python: str) -> dict[str, str]:
+def verdicts_on(place: Place, options: argparse.Namespace) -> dict[str, str]:
     """Return the verdict on each class and function of a place's file that the default rules
-    rewrite, "proved" or the verdict with its reason; {} where that takes over `SECONDS`."""
-    path = repositories / place.folder / place.file
+    rewrite, "proved" or the verdict with its reason; {}, which is not stored, where that takes
+    longer than `--seconds`."""
+    path = options.repositories / place.folder / place.file
     sources = sorted(Path(regraft.__file__).parent.rglob("*.py"))
     key = hashlib.sha256(b"".join(file.read_bytes() for file in (path, *sources))).hexdigest()
     stored = json.loads(STORE.read_text()) if STORE.exists() else {}
     if key not in stored:
-        stored[key] = rewrite_and_prove(path, python)
+        stored[key] = rewrite_and_prove(path, options.python, options.seconds)
+        if not stored[key]:
+            return {}
         STORE.parent.mkdir(parents=True, exist_ok=True)
         STORE.write_text(json.dumps(stored, indent=1))
     verdicts: dict[str, str] = stored[key]
     return verdicts
 
 
-def rewrite_and_prove(path: Path, python: str) -> dict[str, str]:
+def rewrite_and_prove(path: Path, python: str, seconds: float) -> dict[str, str]:
     """Return the verdicts that `regraft check --fix` prints for a file, whose copy it rewrites."""
     command = [sys.executable, "-m", "regraft", "check", "--no-lock", "--no-cache", "--fix"]
     with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +220,7 @@ def rewrite_and_prove(path: Path, python: str) -> dict[str, str]:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=SECONDS,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
             return {}
