@@ -35,9 +35,9 @@ from families import NotBuilt, built, families, load
 import regraft
 from regraft.execution.compare import identical
 from regraft.verification.child import tree, weights
+from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.compare import Largest
 from regraft.verification.child.judgement import judge
-from regraft.verification.child.replay import Outcome, Plan, Target, execute
 
 SECONDS = 60  # for one family
 PLAN = Plan(gradients=True)

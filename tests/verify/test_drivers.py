@@ -22,6 +22,7 @@ from torch import nn
 
 from regraft.verification.changes import find_changes
 from regraft.verification.child import weights
+from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
@@ -35,7 +36,6 @@ from regraft.verification.child.drivers import (
 )
 from regraft.verification.child.drivers.attempts import Attempt
 from regraft.verification.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for
-from regraft.verification.child.replay import drop_traceback
 
 
 def shapes(model: Any, **options: Any) -> Any:

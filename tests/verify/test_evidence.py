@@ -18,13 +18,13 @@ pytest.importorskip("torch")
 
 import torch
 
+from regraft.verification.child.call_execution import Outcome
 from regraft.verification.child.checks import mutants
 from regraft.verification.child.checks.conditions import Conditions
 from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
 from regraft.verification.child.checks.process_reads import reads_of_surroundings
 from regraft.verification.child.compare import Largest, Rigour
 from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.replay import Outcome
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
@@ -23,7 +24,6 @@ from regraft.verification.child.drivers import (
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.inference import FunctionModule
 from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
-from regraft.verification.child.replay import drop_traceback
 
 
 def calls(model: Any) -> Any:

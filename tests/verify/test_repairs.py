@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
@@ -29,7 +30,6 @@ from regraft.verification.child.drivers.size_fixers import (
     ConfigProblem,
 )
 from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Slot
-from regraft.verification.child.replay import drop_traceback
 
 
 def position_embeddings(error: Any) -> None:

@@ -12,10 +12,10 @@ import regraft
 
 torch = pytest.importorskip("torch")
 
+from regraft.verification.child.call_execution import Outcome  # noqa: E402
 from regraft.verification.child.compare import Largest, Rigour  # noqa: E402
 from regraft.verification.child.judgement import judge  # noqa: E402
 from regraft.verification.child.operation_noise import OperationNoise  # noqa: E402
-from regraft.verification.child.replay import Outcome  # noqa: E402
 
 ATTENTION = """\
 from torch import nn

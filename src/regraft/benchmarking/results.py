@@ -10,9 +10,9 @@ from torch import nn
 
 from regraft.benchmarking.measure import BenchError, Call
 from regraft.verification.child import tree, weights
+from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.compare import Largest, Rigour
 from regraft.verification.child.judgement import judge
-from regraft.verification.child.replay import Outcome, Plan, Target, execute
 
 
 class Results:

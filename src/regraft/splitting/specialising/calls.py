@@ -34,7 +34,7 @@ from regraft.splitting.specialising.fields import (
     replace_fields,
 )
 from regraft.splitting.specialising.inlining import inline
-from regraft.splitting.specialising.local import as_definition, body_nodes, stand_in
+from regraft.splitting.specialising.local_functions import as_definition, body_nodes, stand_in
 from regraft.splitting.specialising.methods import READING_METHODS, call_method, evaluate_arguments
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.objects import construct

@@ -6,7 +6,7 @@ import ast
 import copy
 
 from regraft.splitting.program.codes import is_static_object, name
-from regraft.splitting.program.normal import mark_uses
+from regraft.splitting.program.control_flow import mark_uses
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,

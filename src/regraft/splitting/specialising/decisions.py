@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, replace
 
 from regraft.splitting.program.codes import MUTATORS, name
-from regraft.splitting.program.normal import expand_comprehension
+from regraft.splitting.program.control_flow import expand_comprehension
 from regraft.splitting.program.possible import TRUTHS, is_truth
 from regraft.splitting.program.residual import Step, TensorStep
 from regraft.splitting.program.statements import reads

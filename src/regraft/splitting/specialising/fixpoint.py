@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.codes import is_static_object, name
-from regraft.splitting.program.normal import (
+from regraft.splitting.program.control_flow import (
     changed_names,
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves

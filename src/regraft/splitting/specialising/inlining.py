@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from typing import Any
 
-from regraft.splitting.program.normal import (
+from regraft.splitting.program.control_flow import (
     WithoutLeavingElses,
     mark_uses,
     move_exits_to_tails,
@@ -16,7 +16,7 @@ from regraft.splitting.program.normal import (
 from regraft.splitting.program.values import LostValue, StaticValue, Value, has_kind
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
-from regraft.splitting.specialising.local import body_nodes, own_names
+from regraft.splitting.specialising.local_functions import body_nodes, own_names
 from regraft.splitting.specialising.stand_ins import (
     forget_dead_objects,
     holds_local_function,

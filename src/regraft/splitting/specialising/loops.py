@@ -11,7 +11,7 @@ import torch
 
 from regraft.splitting.errors import Unrunnable, Unsplittable
 from regraft.splitting.program.codes import name
-from regraft.splitting.program.normal import (
+from regraft.splitting.program.control_flow import (
     first_body,
     peel_for,
     peel_while,

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from regraft.splitting.program.codes import MUTATORS
-from regraft.splitting.specialising.local import own_names
+from regraft.splitting.specialising.local_functions import own_names
 
 
 def changes_outside(function: Any) -> bool:

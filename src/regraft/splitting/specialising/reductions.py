@@ -8,7 +8,7 @@ import builtins
 import torch
 
 from regraft.splitting.program.codes import name
-from regraft.splitting.program.normal import mark_uses
+from regraft.splitting.program.control_flow import mark_uses
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,

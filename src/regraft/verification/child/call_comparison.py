@@ -15,6 +15,12 @@ import torch
 from regraft.execution.compare import as_strided
 from regraft.verification.child import tree, weights
 from regraft.verification.child.alterations import BIASES, LOW, alteration_of
+from regraft.verification.child.call_execution import (
+    Outcome,
+    Plan,
+    Target,
+    execute,
+)
 from regraft.verification.child.checks.attributes import ATTRIBUTES
 from regraft.verification.child.checks.sizes import SIZES
 from regraft.verification.child.checks.values import EXTREME, VALUES
@@ -33,12 +39,6 @@ from regraft.verification.child.observe import first_reordered_pair
 from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.pair import Pair
 from regraft.verification.child.record import Recorded
-from regraft.verification.child.replay import (
-    Outcome,
-    Plan,
-    Target,
-    execute,
-)
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import Setting
 from regraft.verification.child.state import is_state

@@ -11,9 +11,9 @@ from torch import nn
 
 from regraft.execution.nested import flatten
 from regraft.verification.child import tree
+from regraft.verification.child.call_execution import Target, reseed
 from regraft.verification.child.compare import Check, Difference, Largest, compare
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.replay import Target, reseed
 from regraft.verification.child.state import Watch
 from regraft.verification.child.time_limit import limit_time
 from regraft.verification.child.tree import Call

@@ -10,6 +10,7 @@ import torch
 
 from regraft.execution.compare import are_alike
 from regraft.verification.child.call_comparison import Sides, compare_runs, is_altered
+from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.compare import (
     ERROR_RATIO,
     HALVES,
@@ -19,7 +20,6 @@ from regraft.verification.child.compare import (
     is_noise,
 )
 from regraft.verification.child.modes import AUTOCAST
-from regraft.verification.child.replay import Outcome, Plan, Target, execute
 from regraft.verification.child.session import Session
 from regraft.verification.child.tree import Call
 

@@ -21,6 +21,7 @@ from regraft.verification.child.call_comparison import (
     count_comparison,
     sides_of,
 )
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.attributes import (
     ATTRIBUTES,
     is_settable,
@@ -37,7 +38,6 @@ from regraft.verification.child.minimise import minimise_call
 from regraft.verification.child.model_comparison import challenge_constructors, compare_model
 from regraft.verification.child.modes import INFERENCE, MODES, SWITCHED, switched_submodules
 from regraft.verification.child.record import Recorded, Recorder
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import (
     SEEDS,

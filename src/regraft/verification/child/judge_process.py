@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_execution import Outcome, Run
 from regraft.verification.child.compare import Difference, Largest, Rigour
 from regraft.verification.child.judgement import DescribedError, describe_error, judge
-from regraft.verification.child.replay import Outcome, Run
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _ALIGNMENT = 16

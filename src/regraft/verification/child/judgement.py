@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_equal, as_strided, identical, widened
+from regraft.verification.child.call_execution import Outcome, Run
 from regraft.verification.child.compare import Check, Difference, Largest, Rigour, compare
 from regraft.verification.child.observe import count_calls
 from regraft.verification.child.precision import differing_halves, mean_errors
-from regraft.verification.child.replay import Outcome, Run
 from regraft.verification.child.state import is_state
 
 # The results of a run beside its gradients: words before a difference, their kind, their name.

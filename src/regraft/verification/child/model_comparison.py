@@ -16,12 +16,12 @@ from regraft.verification.child.call_comparison import (
     count_comparison,
     module_sides,
 )
+from regraft.verification.child.call_execution import Outcome, Plan, execute
 from regraft.verification.child.compare import Difference, is_noise
 from regraft.verification.child.doubts import reason_to_leave_out
 from regraft.verification.child.failure import describe_failure
 from regraft.verification.child.minimise import minimise_call
 from regraft.verification.child.pair import Pair, build_both
-from regraft.verification.child.replay import Outcome, Plan, execute
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import Setting, cast_to_format
 from regraft.verification.child.state import is_state

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.execution.nested import flatten, iterate_leaves, map_leaves
 from regraft.verification.child import tree, weights
+from regraft.verification.child.call_execution import Target, reseed
 from regraft.verification.child.compare import Difference
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.replay import Target, reseed
 from regraft.verification.child.state import Watch
 from regraft.verification.child.tree import Call
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from regraft.verification.changes import Change
+from regraft.verification.child.call_execution import reseed
 from regraft.verification.child.checks.conditions import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
@@ -24,7 +25,6 @@ from regraft.verification.child.compare import Difference
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.load import define_again, rebind
-from regraft.verification.child.replay import reseed
 from regraft.verification.child.shared_state import SharedState
 from regraft.verification.child.state import Watch
 from regraft.verification.child.trace import Tracer

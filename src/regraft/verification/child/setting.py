@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from regraft.verification.child import tree
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.domain import domain_of
 from regraft.verification.child.compare import Difference
 from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.failure import describe_failure
 from regraft.verification.child.pair import Pair, build_both
 from regraft.verification.child.record import Recorded, Recorder, recording
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session
 from regraft.verification.child.tree import Call
 

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 
 from regraft.verification.child import tree
-from regraft.verification.child.compare import Difference, Largest, Rigour, close
-from regraft.verification.child.distributions import describe_confirmed_difference, find_suspect
-from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.judgement import unsteady_paths, without_paths
-from regraft.verification.child.replay import (
+from regraft.verification.child.call_execution import (
     Outcome,
     Plan,
     Target,
     cotangent,
     execute,
 )
+from regraft.verification.child.compare import Difference, Largest, Rigour, close
+from regraft.verification.child.distributions import describe_confirmed_difference, find_suspect
+from regraft.verification.child.judge_process import Judge
+from regraft.verification.child.judgement import unsteady_paths, without_paths
 from regraft.verification.child.state import is_state
 from regraft.verification.child.tree import Call
 

@@ -16,18 +16,18 @@ import torch
 
 from regraft.execution.nested import flatten
 from regraft.verification.child import tree, weights
-from regraft.verification.child.compare import Check, Difference, Largest, compare
-from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.judgement import unsteady_paths, without_paths
-from regraft.verification.child.pair import Pair
-from regraft.verification.child.replay import (
+from regraft.verification.child.call_execution import (
     Plan,
     Target,
     cotangent,
     execute,
     reseed,
 )
+from regraft.verification.child.compare import Check, Difference, Largest, compare
+from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.judgement import unsteady_paths, without_paths
+from regraft.verification.child.pair import Pair
 from regraft.verification.child.session import Session, switch_mode
 from regraft.verification.child.variants import move_by_rounding
 

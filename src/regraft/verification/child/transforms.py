@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from regraft.verification.child import tree
+from regraft.verification.child.call_execution import Target
 from regraft.verification.child.capture import LATE, run_capture
 from regraft.verification.child.compare import Check, Difference, Largest, compare
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.replay import Target
 from regraft.verification.child.time_limit import limit_time
 from regraft.verification.child.tree import Call
 from regraft.verification.types import TRANSFORMS

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.tree import Call
 
 _LIMIT = 10  # the most calls, or rates, that are made of one call

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from regraft.verification.changes import Change
+from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.checks.arguments import (
     opposite_calls,
     rated_calls,
@@ -52,7 +53,6 @@ from regraft.verification.child.checks.parameters import altered_calls, laid_out
 from regraft.verification.child.checks.single_axes import single_axis_calls
 from regraft.verification.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verification.child.checks.values import NOT_FINITE, tenth_of, valued_calls
-from regraft.verification.child.replay import Outcome, Plan, Target, execute
 from regraft.verification.child.session import Session
 from regraft.verification.child.tree import Call
 from regraft.verification.syntax import name_of

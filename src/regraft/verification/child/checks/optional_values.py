@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
+from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.checks.arguments import bound_arguments, with_argument
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
-from regraft.verification.child.replay import Outcome, Plan, Target, execute
 from regraft.verification.child.tree import Call, tensors
 
 _PARAMETERS = 6  # the most parameters that get a value

@@ -18,8 +18,8 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.verification.child import tree, weights
+from regraft.verification.child.call_execution import Target
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.replay import Target
 from regraft.verification.child.state import Watch
 from regraft.verification.child.tree import Call
 

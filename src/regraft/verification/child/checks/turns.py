@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.masks import masked_calls
 from regraft.verification.child.checks.repeated_calls import InTurn
 from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.child.tree import Call, map_tensors, tensors
 from regraft.verification.child.variants import narrow_tensors

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.arguments import (
     signature_of,
     varied_argument_calls,
@@ -30,7 +31,6 @@ from regraft.verification.child.checks.turns import subject_called_repeatedly
 from regraft.verification.child.checks.widths import widened_parts
 from regraft.verification.child.drivers.base import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.child.tree import Call
 from regraft.verification.syntax import name_of

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.constants import Constants
 from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions
 from regraft.verification.child.drivers import config_shrinking
@@ -18,7 +19,6 @@ from regraft.verification.child.drivers.configuration_objects import (
 )
 from regraft.verification.child.drivers.field_tables import NARROWEST
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, with_calls
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.child.tree import is_mask, tensors
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
@@ -31,7 +32,6 @@ from regraft.verification.child.drivers.error_statements import statements_of_er
 from regraft.verification.child.drivers.field_tables import WIDEST
 from regraft.verification.child.drivers.slots import Spec
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.replay import drop_traceback
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.child.tree import adopt_classes
 

@@ -7,7 +7,7 @@ import functools
 import linecache
 from collections.abc import Iterator
 
-from regraft.verification.child.replay import frames_of
+from regraft.verification.child.call_execution import frames_of
 
 
 def statements_of_error(

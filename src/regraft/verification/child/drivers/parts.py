@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 from torch import nn
 
 from regraft.verification.child import tree
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers import inputs
 from regraft.verification.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.reach import class_names_in, reach
 from regraft.verification.child.drivers.slots import Spec, make_call
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.child.tree import Call
 

@@ -18,13 +18,13 @@ from torch import nn
 
 from regraft.execution.nested import iterate_leaves
 from regraft.verification.child import tree
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers import configuration_objects
 from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.load import plain_module_name
 from regraft.verification.child.record import recording
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.child.tree import Call, ModuleRef, adopt_classes
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import torch
 
 from regraft.verification.child import tree
+from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers.base import Subject, Task
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verification.child.drivers.reach import reach
-from regraft.verification.child.replay import Plan, Target, execute
 from regraft.verification.child.session import build_seeded, switch_mode
 from regraft.verification.child.tree import Call
 
