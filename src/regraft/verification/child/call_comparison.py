@@ -30,8 +30,8 @@ from regraft.verification.child.compare import (
     Difference,
     Largest,
     Rigour,
-    distance,
 )
+from regraft.verification.child.gaps import measure
 from regraft.verification.child.judgement import unsteady_paths, without_paths
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.modes import AUTOCAST
@@ -314,8 +314,8 @@ def _farther_results(
         ]
         if len(results) < 3 or len({result.shape for result in results}) > 1:
             continue
-        gap, part = distance(results[0], results[2])
-        if part <= largest_part and gap > distance(results[0], results[1])[0]:
+        gap = measure(results[0], results[2])
+        if gap.relative <= largest_part and gap.absolute > measure(results[0], results[1]).absolute:
             farther[path] = second[path]
     return farther
 

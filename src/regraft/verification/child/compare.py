@@ -16,6 +16,7 @@ from regraft.execution.compare import (
     is_narrow,
     widened,
 )
+from regraft.verification.child.gaps import Gap, is_certainly_close, magnitude, measure
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -104,6 +105,7 @@ class Check:
     truth     gives the float64 result by path, or None
     jittered  gives the original's result by path for inputs that are off by one rounding, or None
     rigour    how exactly they have to agree
+    sizes     the largest finite magnitude of results of `truth` by path, as far as it was needed
     """
 
     kind: str
@@ -111,6 +113,7 @@ class Check:
     largest: Largest
     jittered: Truth = lambda: None
     rigour: Rigour = Rigour(strict=True)
+    sizes: dict[str, float] = field(default_factory=dict)
 
 
 def compare(
@@ -211,21 +214,23 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
         return _compare_narrow_floats(path, original, changed, check)
     if original.numel() == 0 or torch.equal(original, changed):
         return None
-    absolute, relative = distance(original, changed)
+    gap = measure(original, changed)
     if check.kind == "outputs" and _is_narrowed(original, changed):
         sentence = (
             f"{path} holds float64 numbers that went through float32, in the original it does not"
         )
-        return Difference(path, sentence, absolute, relative)
-    non_finite = _non_finite_difference(original, changed)
+        return Difference(path, sentence, gap.absolute, gap.relative)
+    non_finite = "" if gap.all_finite else _non_finite_difference(original, changed)
     if not non_finite and (
-        close(original, changed) or _is_rounding(path, original, changed, check)
+        close(original, changed, gap) or _is_rounding(path, original, changed, check, gap)
     ):
-        check.largest.add(str(original.dtype).removeprefix("torch."), absolute, relative)
+        check.largest.add(str(original.dtype).removeprefix("torch."), gap.absolute, gap.relative)
         return None
-    sentence = f"{path} differs by up to {absolute:.3g} ({relative:.3g} of its largest value)"
+    sentence = (
+        f"{path} differs by up to {gap.absolute:.3g} ({gap.relative:.3g} of its largest value)"
+    )
     return Difference(
-        path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative
+        path, f"{sentence}: {non_finite}" if non_finite else sentence, gap.absolute, gap.relative
     )
 
 
@@ -241,14 +246,14 @@ def _compare_narrow_floats(
     limits = torch.finfo(original.dtype)
     two_steps = {"rtol": 2 * limits.eps, "atol": 2 * limits.eps * limits.tiny}
     original, changed = widened(original), widened(changed)
-    absolute, relative = distance(original, changed) if original.numel() else (0.0, 0.0)
+    gap = measure(original, changed)
     non_finite = _non_finite_difference(original, changed)
     if not non_finite and not describe_mismatch(changed, original, **two_steps):
-        check.largest.add(name, absolute, relative)
+        check.largest.add(name, gap.absolute, gap.relative)
         return None
-    sentence = f"{path} in {name} differs by up to {absolute:.3g}"
+    sentence = f"{path} in {name} differs by up to {gap.absolute:.3g}"
     return Difference(
-        path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative
+        path, f"{sentence}: {non_finite}" if non_finite else sentence, gap.absolute, gap.relative
     )
 
 
@@ -288,37 +293,22 @@ def _is_narrowed(original: Any, changed: Any) -> bool:
     return bool(changed_fits.all()) and float(original_fits.double().mean()) < 0.5
 
 
-def close(original: Any, changed: Any) -> bool:
+def close(original: Any, changed: Any, gap: Gap | None = None) -> bool:
     """Return whether two tensors are close by torch.testing's default tolerances for their number
     format, in float64 by those of float32.
 
     A float64 result may have been computed in float32: by a norm that casts its input, for example.
+    `gap` is the distance of the two, where it is known.
     """
+    decided = None if gap is None else is_certainly_close(original, gap)
+    if decided is not None:
+        return decided
     is_float64 = original.dtype == torch.float64
     tolerances = {"rtol": 1.3e-6, "atol": 1e-5} if is_float64 else {}
     return not describe_mismatch(changed, original, **tolerances)
 
 
-def distance(original: Any, changed: Any) -> tuple[float, float]:
-    """Return the largest absolute difference of two tensors among places where both are finite, and
-    this difference relative to the largest finite value of `original`; 0.0 where there is no such
-    value.
-
-    For tensors without floating point they are the number of elements that differ, and their part.
-    """
-    if not original.is_floating_point():
-        count = float((original != changed).sum())
-        return count, count / original.numel()
-    original_double, changed_double = original.double(), changed.double()
-    gap = (original_double - changed_double).abs()
-    finite_places = torch.isfinite(gap)
-    absolute = float(gap[finite_places].max()) if finite_places.any() else 0.0
-    finite_values = original_double[torch.isfinite(original_double)].abs()
-    scale = float(finite_values.max()) if finite_values.numel() else 0.0
-    return absolute, absolute / scale if scale else 0.0
-
-
-def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
+def _is_rounding(path: str, original: Any, changed: Any, check: Check, gap: Gap) -> bool:
     """Return whether two floating-point results differ by no more than rounding explains.
 
     The changed result may be ERROR_RATIO times as far from the float64 result as the original's is,
@@ -332,18 +322,25 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
     exact: Any = truth.get(path)
     if not _is_truth_for(exact, original):
         return check.kind == "gradients" and _is_rounding_of_gradient(
-            path, original, changed, check
+            path, original, changed, check, gap
         )
-    usable = torch.isfinite(original) & torch.isfinite(exact)
-    if not usable.any():
-        return False
-    original_error = _largest_gap(original, exact, usable)
-    changed_error = _largest_gap(changed, exact, usable)
-    scale = float(exact.double().abs()[usable].max())
+    usable: Any = ...  # all places
+    exact_gap = measure(exact, original)
+    if gap.all_finite and exact_gap.all_finite:
+        original_error, scale = exact_gap.absolute, exact_gap.scale
+        changed_error = measure(exact, changed).absolute
+    else:
+        usable = torch.isfinite(original) & torch.isfinite(exact)
+        if not usable.any():
+            return False
+        original_error = _largest_gap(original, exact, usable)
+        changed_error = _largest_gap(changed, exact, usable)
+        scale = float(exact.double().abs()[usable].max())
     if is_noise(original, exact):
         return False
     if check.kind == "gradients":
-        scale = max(scale, _largest_gradient_beside(path if check.rigour.strict else "", truth))
+        module_path = path if check.rigour.strict else ""
+        scale = max(scale, _largest_gradient_beside(module_path, truth, check.sizes))
     noise = _relative_noise(original, check) * scale
     if changed_error <= ERROR_RATIO * original_error + noise:
         return True
@@ -355,16 +352,17 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
     return changed_error <= ERROR_RATIO * max(original_error, spread) + noise
 
 
-def _is_rounding_of_gradient(path: str, original: Any, changed: Any, check: Check) -> bool:
+def _is_rounding_of_gradient(
+    path: str, original: Any, changed: Any, check: Check, gap: Gap
+) -> bool:
     """Return whether two gradients, for which no float64 result exists, differ by no more than a
     few roundings of the largest value, or than ERROR_RATIO times as much as the original's moves
     when its inputs are off by one rounding."""
-    absolute, relative = distance(original, changed)
-    if relative <= _roundings(original, check):
+    if gap.relative <= _roundings(original, check):
         return True
     usable = torch.isfinite(original) & torch.isfinite(changed)
     spread = _spread(path, original, usable, check) if bool(usable.any()) else None
-    return spread is not None and absolute <= ERROR_RATIO * spread
+    return spread is not None and gap.absolute <= ERROR_RATIO * spread
 
 
 def _is_truth_for(exact: Any, original: Any) -> bool:
@@ -415,25 +413,19 @@ def is_noise(value: Any, exact: Any) -> bool:
     return bool(error.numel()) and not bool(error.max() <= max(1.0, 2 * float(scale.max())))
 
 
-def _largest_gradient_beside(path: str, truth: Mapping[str, Any]) -> float:
+def _largest_gradient_beside(path: str, truth: Mapping[str, Any], sizes: dict[str, float]) -> float:
     """Return the largest gradient among the parameters of the module of `path`; among all for an
-    empty path.
+    empty path. The magnitudes that are computed for it are added to `sizes`.
 
     A gradient that is zero but for rounding, like that of a key's bias, has the rounding of the
     terms that cancel in it.
     """
     module, has_module, _ = path.rpartition(".")
-    gradients = (
-        value
-        for name, value in truth.items()
-        if not path or (has_module and name.rpartition(".")[0] == module)
-    )
-    sizes = (
-        value.double().abs()
-        for value in gradients
-        if isinstance(value, torch.Tensor) and value.numel()
-    )
-    return max(
-        (float(size[torch.isfinite(size)].max()) for size in sizes if torch.isfinite(size).any()),
-        default=0.0,
-    )
+    names = [
+        name for name in truth if not path or (has_module and name.rpartition(".")[0] == module)
+    ]
+    for name in names:
+        if name not in sizes:
+            value = truth[name]
+            sizes[name] = magnitude(value) if isinstance(value, torch.Tensor) else 0.0
+    return max((sizes[name] for name in names), default=0.0)

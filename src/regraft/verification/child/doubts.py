@@ -16,9 +16,9 @@ from regraft.verification.child.compare import (
     HALVES,
     ROUNDINGS,
     Difference,
-    distance,
     is_noise,
 )
+from regraft.verification.child.gaps import measure
 from regraft.verification.child.modes import AUTOCAST
 from regraft.verification.child.session import Session
 from regraft.verification.child.tree import Call
@@ -91,7 +91,7 @@ def _is_far_apart(value: Any, counterpart: Any) -> bool:
     there."""
     if not are_alike(value, counterpart, dtype=False):
         return False
-    return value.is_floating_point() and distance(value, counterpart)[1] > _FAR_APART
+    return value.is_floating_point() and measure(value, counterpart).relative > _FAR_APART
 
 
 def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Plan) -> bool:

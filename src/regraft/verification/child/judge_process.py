@@ -11,10 +11,10 @@ import functools
 import json
 import multiprocessing
 import os
+import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -44,6 +44,42 @@ _clone, _CONTIGUOUS = torch.Tensor.clone, torch.contiguous_format
 _to_dense, _dequantize, _cpu = torch.Tensor.to_dense, torch.Tensor.dequantize, torch.Tensor.cpu
 _resolve_conj, _resolve_neg = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg
 _raw_function = torch._C.DisableTorchFunctionSubclass
+_sendall, _recv_into = socket.socket.sendall, socket.socket.recv_into
+_Buffer = bytes | bytearray | memoryview
+
+
+class _Channel:
+    """An end of a connection between the two processes, for messages of any length: each is sent
+    after its length (8 bytes)."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def send(self, *parts: _Buffer) -> None:
+        """Send a message in parts, without copying them together."""
+        _sendall(self._end, _LENGTH.pack(sum(map(len, parts))))
+        for part in parts:
+            _sendall(self._end, part)
+
+    def receive(self) -> bytearray:
+        """Return the next message; raises EOFError where the other end is closed."""
+        (length,) = _LENGTH.unpack(self._receive(_LENGTH.size))
+        return self._receive(length)
+
+    def _receive(self, length: int) -> bytearray:
+        """Return the next `length` bytes; raises EOFError where the other end is closed."""
+        buffer = bytearray(length)
+        remaining = memoryview(buffer)
+        while remaining:
+            count = _recv_into(self._end, remaining)
+            if not count:
+                raise EOFError("the other process has ended")
+            remaining = remaining[count:]
+        return buffer
+
+    def close(self) -> None:
+        """Close this end."""
+        self._end.close()
 
 
 class Judge:
@@ -51,20 +87,20 @@ class Judge:
     else in this process."""
 
     def __init__(self) -> None:
-        self._connection: Connection | None = None
+        self._channel: _Channel | None = None
         if hasattr(os, "fork"):
-            verifier_end, judge_end = multiprocessing.Pipe()
+            verifier_end, judge_end = map(_Channel, socket.socketpair())
             process = multiprocessing.get_context("fork").Process(
                 target=_serve, args=(judge_end, verifier_end), daemon=True
             )
             process.start()
             judge_end.close()
-            self._connection = verifier_end
+            self._channel = verifier_end
 
     @property
     def isolated(self) -> bool:
         """Return whether comparisons run in a separate process."""
-        return self._connection is not None
+        return self._channel is not None
 
     def __call__(
         self,
@@ -80,9 +116,9 @@ class Judge:
         """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
         to `largest`. `truth` and `jittered` run in this process, only when they are asked for.
 
-        Raises EOFError where the separate process has ended.
+        Raises EOFError or OSError where the separate process has ended.
         """
-        if self._connection is None:
+        if self._channel is None:
             return judge(
                 original,
                 changed,
@@ -94,12 +130,12 @@ class Judge:
             )
         runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
         request = {"rigour": asdict(rigour), "with_errors": with_errors}
-        self._connection.send_bytes(_pack(request, original=original, changed=changed))
+        self._channel.send(*_pack(request, original=original, changed=changed))
         while True:
-            answer = json.loads(self._connection.recv_bytes())
+            answer = json.loads(self._channel.receive())
             if "run" not in answer:
                 break
-            self._connection.send_bytes(_pack({}, outcome=runs[answer["run"]]()))
+            self._channel.send(*_pack({}, outcome=runs[answer["run"]]()))
         for dtype, (absolute, relative) in answer["largest"].items():
             largest.add(dtype, absolute, relative)
         for dtype, errors_by_path in answer["errors"].items():
@@ -108,32 +144,32 @@ class Judge:
         return Difference(*answer["difference"]) if answer["difference"] else None
 
 
-def _serve(connection: Connection, verifier_end: Connection) -> None:
-    """Answer comparisons that arrive on `connection` until the verifier's end of it is closed, then
+def _serve(channel: _Channel, verifier_end: _Channel) -> None:
+    """Answer comparisons that arrive on `channel` until the verifier's end of it is closed, then
     end the process. Never returns; an error in a comparison ends the process as well."""
     verifier_end.close()
     torch.set_num_threads(1)
     while True:
         try:
-            request, outcomes = _unpack(connection.recv_bytes())
-        except EOFError:
+            request, outcomes = _unpack(channel.receive())
+        except (EOFError, OSError):
             os._exit(0)
-        answer = _answer(request, outcomes, connection)
-        connection.send_bytes(json.dumps(answer).encode())
+        answer = _answer(request, outcomes, channel)
+        channel.send(json.dumps(answer).encode())
 
 
 def _answer(
-    request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection
+    request: Mapping[str, Any], outcomes: Mapping[str, Outcome], channel: _Channel
 ) -> dict[str, Any]:
     """Return the answer to a comparison: under `difference` the fields of the difference, or None,
     under `largest` the largest differences, and under `errors` mean errors; further runs are
-    requested on the connection."""
+    requested on the channel."""
 
     @functools.cache
     def run(name: str) -> Outcome:
         """Return the outcome of a further run ("truth" or "jittered") by the other process."""
-        connection.send_bytes(json.dumps({"run": name}).encode())
-        return _unpack(connection.recv_bytes())[1]["outcome"]
+        channel.send(json.dumps({"run": name}).encode())
+        return _unpack(channel.receive())[1]["outcome"]
 
     largest = Largest()
     difference = judge(
@@ -159,10 +195,11 @@ def _fields(difference: Difference) -> list[Any]:
     return [getattr(difference, entry.name) for entry in fields(difference)]
 
 
-def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
-    """Return a message: the length of its header (8 bytes), the header as JSON with the outcomes
-    under "outcomes", then the bytes of all tensors, each aligned to `_ALIGNMENT` bytes."""
-    tensor_bytes: list[bytes] = []
+def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> Iterable[_Buffer]:
+    """Return the parts of a message: the length of its header (8 bytes), the header as JSON with
+    the outcomes under "outcomes", then the bytes of all tensors, each aligned to `_ALIGNMENT`
+    bytes."""
+    tensor_bytes: list[_Buffer] = []
     size = 0
 
     def pack_leaf(value: Any) -> Any:
@@ -175,7 +212,9 @@ def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
             return {"type": type(value).__qualname__, "text": repr(value)}
         dtype, shape, content = _raw_bytes(value)
         padding = -len(content) % _ALIGNMENT
-        tensor_bytes.append(content + b"\0" * padding)
+        tensor_bytes.append(content)
+        if padding:
+            tensor_bytes.append(bytes(padding))
         size += len(content) + padding
         location = {"dtype": dtype, "shape": shape, "at": size - len(content) - padding}
         kinds = (str(value.dtype), str(value.device), str(value.layout))
@@ -186,7 +225,7 @@ def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
     packed = {name: _pack_outcome(outcome, pack_leaf) for name, outcome in outcomes.items()}
     encoded_header = json.dumps({**header, "outcomes": packed}).encode()
     encoded_header += b" " * (-(len(encoded_header) + _LENGTH.size) % _ALIGNMENT)
-    return b"".join([_LENGTH.pack(len(encoded_header)), encoded_header, *tensor_bytes])
+    return [_LENGTH.pack(len(encoded_header)), encoded_header, *tensor_bytes]
 
 
 def _pack_outcome(outcome: Outcome, pack_leaf: Callable[[Any], Any]) -> dict[str, Any]:
@@ -204,7 +243,7 @@ def _pack_outcome(outcome: Outcome, pack_leaf: Callable[[Any], Any]) -> dict[str
     return packed
 
 
-def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
+def _raw_bytes(tensor: Any) -> tuple[str, list[int], _Buffer]:
     """Return the format, shape and bytes of a dense copy of a tensor on the CPU, by the functions
     bound at import. Without bytes, a meta tensor has the format uint8 and the shape [0]."""
     with _raw_function():
@@ -218,13 +257,14 @@ def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
         if dtype in _WITHOUT_NUMPY:
             # a contiguous tensor of one element may have any stride, of which `view` takes 1 only
             flat = _view(_clone(flat, memory_format=_CONTIGUOUS), torch.uint8)
-        return str(dtype), shape, _numpy(flat).tobytes()
+        array = _numpy(flat)
+        contiguous = array.flags.c_contiguous
+        return str(dtype), shape, memoryview(array.view("u1")) if contiguous else array.tobytes()
 
 
-def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
+def _unpack(buffer: bytearray) -> tuple[dict[str, Any], dict[str, Outcome]]:
     """Return the header, without its "outcomes", and the outcomes by name of a message that `_pack`
-    made. Tensors share memory with a copy of the message."""
-    buffer = bytearray(message)
+    made. Tensors share memory with the message."""
     (length,) = _LENGTH.unpack_from(buffer)
     header = json.loads(buffer[_LENGTH.size : _LENGTH.size + length])
     start = _LENGTH.size + length
