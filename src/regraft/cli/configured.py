@@ -133,12 +133,14 @@ def ignore_complaints(
 def read_baseline(settings: Settings, path: Path | None, no_baseline: bool) -> Baseline | None:
     """Return the baseline of the option or of the settings; None without one; exit for one that
     cannot be read."""
-    from regraft.scanning.baseline import BaselineError, read
-
     if path is not None and no_baseline:
         raise click.UsageError("--baseline and --no-baseline exclude each other")
     chosen = None if no_baseline else path or settings.baseline
+    if chosen is None:
+        return None
+    from regraft.scanning.baseline import BaselineError, read
+
     try:
-        return read(chosen) if chosen is not None else None
+        return read(chosen)
     except BaselineError as error:
         stop(str(error))

@@ -125,6 +125,8 @@ def _loss_words(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the words of `--keep`, each once; raise BadParameter for an unknown word."""
+    if not value:
+        return ()
     from regraft.verification.types import LOSSES
 
     words = tuple(dict.fromkeys(word for text in value for word in split_words(text)))
@@ -214,6 +216,7 @@ def load_locked(
     """
     from regraft.rules import BUILT_IN
     from regraft.rules.lock import LockError, locked_rules, notes, read
+    from regraft.rules.requirements import installed_version
     from regraft.scanning.selection import compile_loaded_rules
 
     try:
@@ -226,22 +229,12 @@ def load_locked(
         "; ".join(
             (
                 f"{path}: {number}, {lock.goal} in {lock.mode}",
-                *notes(lock, _installed_version("torch")),
+                *notes(lock, installed_version("torch") or ""),
             )
         ),
         err=True,
     )
     return compile_loaded_rules(rules, problems, "" if unsafe else "--unsafe")
-
-
-def _installed_version(package: str) -> str:
-    """Return the installed version of a package; "" where there is none."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def split_words(text: str) -> list[str]:

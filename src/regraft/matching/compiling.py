@@ -326,6 +326,8 @@ def _check_connected(
     pending = [producers[name] for name in outputs]
     while pending:
         node = pending.pop()
+        if node.output in reached:
+            continue
         reached.add(node.output)
         for _, operand in node.args:
             names = [

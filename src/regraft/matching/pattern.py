@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import NoneType
 from typing import NoReturn
 
 from regraft.dsl.syntax import (
@@ -18,6 +19,7 @@ from regraft.dsl.syntax import (
     Node,
     Operand,
     Position,
+    Ref,
     Slice,
     Transformation,
     Var,
@@ -216,10 +218,15 @@ def _without_missing(node: Node | Wildcard, missing: set[str]) -> Node | Wildcar
     return replace(node, apply=replace(node.apply, keywords=keywords))
 
 
+_LEAVES = (Const, Ref, Wildcard, NoneType)
+
+
 def variables(operand: Operand | Slice | None) -> tuple[str, ...]:
     """Return the names of the variables in an operand, in order."""
     if isinstance(operand, Var):
         return (operand.name,)
+    if isinstance(operand, _LEAVES):
+        return ()
     parts: tuple[Operand | Slice | None, ...] = ()
     if isinstance(operand, Attr):
         parts = (operand.base,)
