@@ -164,6 +164,9 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
     The kernel call leaves out keyword arguments whose variables a choice does not bind.
     """
     choices = [_choices(node) for node in transformation.source]
+    if all(len(nodes) == 1 for nodes in choices):
+        yield transformation
+        return
     everywhere = bound_variables(transformation)
     for source in itertools.product(*choices):
         alternative = replace(transformation, source=source)
@@ -180,7 +183,7 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
 
 def _choices(node: Node | Wildcard) -> list[Node | Wildcard]:
     """Return the node with each of its alternatives alone."""
-    if isinstance(node, Wildcard):
+    if isinstance(node, Wildcard) or not node.alternatives:
         return [node]
     return [
         replace(node, apply=apply, alternatives=()) for apply in (node.apply, *node.alternatives)
