@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rounds",
+    type=click.IntRange(1, 1_000_000),
     default=20,
     show_default=True,
     metavar="N",
@@ -226,9 +227,9 @@ def _check_goal(
     """Raise UsageError for a goal of several modes, or a limit that is not that of the goal."""
     if goal is not None and mode == "both":
         raise click.UsageError("--select chooses for one mode: --mode inference or --mode training")
-    if memory_limit and goal != "fastest":
+    if memory_limit is not None and goal != "fastest":
         raise click.UsageError("--memory-limit goes with --select fastest")
-    if time_limit and goal != "smallest":
+    if time_limit is not None and goal != "smallest":
         raise click.UsageError("--time-limit goes with --select smallest")
 
 

@@ -16,7 +16,7 @@ from regraft.source.object_reference import find_function
 
 THREADS = click.option(
     "--threads",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
     metavar="N",

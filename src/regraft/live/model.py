@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from regraft.configuration import Settings as Project
+from regraft.configuration.settings import check_time_limit
 from regraft.live.classes import Name, restore
 from regraft.live.example import Example, as_calls
 from regraft.live.installation import install
@@ -70,11 +71,12 @@ def optimize(
     model again. A `state_dict` is that of the original.
 
     Raises ValueError for rules that do not exist or do not load, for a lock that does not fit them,
-    and for a model that cannot be pickled for the process;
+    for a time limit that is none, and for a model that cannot be pickled for the process;
     VerifyError where nothing can be verified (no PyTorch for the child process). Warns with
     NothingOptimized if nothing was changed, and with DifferentConditions if a lock was measured
     with other versions or on another device.
     """
+    check_time_limit(time_limit)
     chosen = [*packs, *select, *ignore]
     if chosen and lock not in (None, False):
         raise ValueError(
