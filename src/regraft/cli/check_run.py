@@ -111,6 +111,8 @@ class _GroupRun:
 
         rules, problems = self._chosen_rules()
         self.total.errors += problems
+        if problems:
+            return  # other rules than the user means would rewrite the files
         baseline = read_baseline(self.settings, self.options.baseline, self.options.no_baseline)
         rewrites = self.options.show_diff or self.options.fix
         for report in self._reports(rules):
