@@ -310,13 +310,18 @@ def test_rule_prints_its_page_and_its_text() -> None:
     assert regraft("rule", "sofmax").returncode == 2
 
 
-def test_scanning_does_not_import_torch(transformers: Path) -> None:
+def test_scanning_imports_neither_torch_nor_what_verifies(transformers: Path) -> None:
+    """The files that verify are not in the key of a report, and what a scan does not need costs
+    time."""
     file = transformers / "models" / "bert" / "modeling_bert.py"
     code = (
         "import sys\nfrom click.testing import CliRunner\nfrom regraft.cli import main\nresult ="
         f" CliRunner().invoke(main, ['check', '--all', {str(file)!r}])\n"
         "assert result.exit_code == 1, result.output\n"
         "assert not {'torch', 'transformers', 'rich'} & set(sys.modules)\n"
+        "unneeded = ('regraft.verification', 'regraft.execution',"
+        " 'importlib.metadata', 'concurrent')\n"
+        "assert not [name for name in sys.modules if name.startswith(unneeded)]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -3,11 +3,11 @@ installed on request."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -26,12 +26,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     in later tests."""
     versions = {"torch": "2.13.0+cpu", "old": "0.9rc1", "odd": "built by hand"}
 
-    def version(package: str) -> str:
-        if package not in versions:
-            raise PackageNotFoundError(package)
-        return versions[package]
-
-    monkeypatch.setattr(needs, "version", version)
+    monkeypatch.setattr(needs, "installed_version", versions.get)
     needs._is_met.cache_clear()
     yield
     needs._is_met.cache_clear()
@@ -107,8 +102,28 @@ def test_a_rule_that_needs_a_newer_torch_is_withheld(
         "+    return torch.nn.functional.rms_norm"
         in CliRunner().invoke(main, [*command, "--diff"]).output
     )
-    monkeypatch.setattr(needs, "version", lambda package: "2.12.1")
+    monkeypatch.setattr(needs, "installed_version", lambda package: "2.12.1")
     needs._is_met.cache_clear()
     output = CliRunner().invoke(main, command).output
     assert "needs torch>=2.13, and here is an older version" in output
     assert "rms_norm" not in CliRunner().invoke(main, [*command, "--diff"]).output
+
+
+def test_the_version_is_that_of_the_folder_with_the_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fixture replaces the function under test, which `importlib.metadata` agrees with."""
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "gone"), str(tmp_path)])
+    for name, version in {
+        "torch": "2.9.0+cpu",
+        "torch_scatter": "2.1",
+        "liger_kernel": "0.8",
+    }.items():
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
+        (folder / "METADATA").write_text(metadata)
+    for package in ("torch", "torch-scatter", "liger-kernel"):
+        assert needs.installed_version(package) == importlib.metadata.version(package)
+    assert needs.installed_version("liger") is None

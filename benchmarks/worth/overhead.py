@@ -33,7 +33,7 @@ from op_calls import CASES, Call, Calls, OpCase
 
 from regraft.benchmarking.measure import Interval, interval
 from regraft.benchmarking.run import machine
-from regraft.scanning import uncollected
+from regraft.source.garbage import uncollected
 
 LIMIT_SECONDS = 2e-6
 LIMIT_SHARE = 0.005

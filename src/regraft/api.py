@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from regraft.configuration import ConfigurationError, Settings, group_by_settings, read
-from regraft.configuration.settings import TargetName
+from regraft.configuration.settings import TargetName, check_time_limit
 from regraft.scanning import (
     CompiledRule,
     FileReport,
@@ -236,12 +236,13 @@ def verify(
     "fx", "order"); `time_limit` is in seconds of processor time; `python` is the interpreter, which
     has torch.
 
-    Raises ValueError for another word in a parameter, OSError where `changed` cannot be read, and
-    VerifyError for a file that is missing or does not compile and for an interpreter without torch.
-    What the code under test does (a crash, a hang) is a verdict.
+    Raises ValueError for another word in a parameter or a time limit that is none, OSError where
+    `changed` cannot be read, and VerifyError for a file that is missing or does not compile and for
+    an interpreter without torch. What the code under test does (a crash, a hang) is a verdict.
     """
     from regraft.verification.parent import verify as run_verification
 
+    check_time_limit(time_limit)
     text = changed if isinstance(changed, bytes) else Path(changed).read_bytes()
     _check_word("effort", effort, get_args(Effort))
     _check_word("contract", contract, get_args(Contract))
@@ -289,8 +290,8 @@ def bench(
     from regraft import benchmarking
 
     _check_word("mode", mode, get_args(Mode))
-    if rounds < benchmarking.FEWEST:
-        raise ValueError(f"rounds is {rounds}; an interval needs at least {benchmarking.FEWEST}")
+    if not isinstance(rounds, int) or rounds < benchmarking.FEWEST:
+        raise ValueError(f"rounds is {rounds!r}; an interval needs at least {benchmarking.FEWEST}")
     if goal is None and limit is not None:
         raise ValueError("a limit goes with a goal")
     if goal is not None and mode == "both":

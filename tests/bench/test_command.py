@@ -251,3 +251,51 @@ def test_a_lock_that_cannot_be_written(here: Path) -> None:
         result.returncode == 2
         and "missing/lock.toml: cannot be written: No such file" in result.stderr
     )
+
+
+def rows_of(*options: str) -> set[str]:
+    """Return the names of the rules that `regraft bench` measures."""
+    options = ("--rounds", "6", "--no-verify", "--output-format", "json", *options)
+    result = regraft("bench", "targets.py:build", *options)
+    assert result.returncode == 0, result.stderr
+    return {row["name"] for row in json.loads(result.stdout)["rows"]}
+
+
+def test_the_configuration_file_chooses_rules_below_the_options(here: Path) -> None:
+    (here / "regraft.toml").write_text('select = ["torch"]\n')
+    assert rows_of() == {"torch/gelu"}
+    assert rows_of("--packs", "adopter") == {"adopter/softmax"}
+    assert rows_of("--no-config") >= {"torch/gelu", "adopter/softmax"}
+    (here / "other.toml").write_text('ignore = ["torch/gelu"]\n')
+    assert rows_of("--config", "other.toml") == {"adopter/softmax"}
+    assert rows_of("--config", "other.toml", "--ignore", "softmax") == {"torch/gelu"}
+
+
+def test_a_rule_that_is_ignored_in_a_file_is_not_measured_there(here: Path) -> None:
+    (here / "regraft.toml").write_text('[per-file-ignores]\n"model.py" = ["torch/gelu"]\n')
+    assert rows_of() == {"adopter/softmax"}
+
+
+def test_a_wrong_configuration_file_is_an_error_before_the_model_is_built(here: Path) -> None:
+    for text, message in (
+        (
+            'selct = ["torch"]\n',
+            "regraft.toml:1 error: unknown key `selct`; did you mean `select`?",
+        ),
+        ('ignore = ["tosch"]\n', "`ignore` names tosch: no rule has this name; did you mean torch"),
+    ):
+        (here / "regraft.toml").write_text(text)
+        for command in ("bench", "profile"):
+            result = regraft(command, "targets.py:broken")
+            assert result.returncode == 2 and message in result.stderr, result.stderr
+
+
+def test_a_lock_file_that_the_configuration_file_outranks_is_said_to_be(here: Path) -> None:
+    (here / "regraft.toml").write_text('select = ["torch"]\n')
+    options = ("--rounds", "6", "--no-verify", "--select")
+    result = regraft("bench", "targets.py:build", *options)
+    assert result.returncode == 0, result.stderr
+    file = here / "regraft.toml"
+    assert f"note: {file} chooses rules: check reads {NAME} only with --lock" in result.stderr
+    assert NAME not in regraft("check", "model.py").stderr
+    assert NAME in regraft("check", "model.py", "--lock", NAME).stderr

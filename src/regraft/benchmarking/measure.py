@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import flatten
-from regraft.scanning import uncollected
+from regraft.source.garbage import uncollected
 
 LEVEL = 0.95
 FEWEST = 6  # with fewer pairs there is no interval of that level

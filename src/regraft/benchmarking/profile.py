@@ -25,10 +25,13 @@ from regraft.benchmarking.measure import BenchError, Call, clock
 from regraft.benchmarking.profiler import Profiler
 from regraft.benchmarking.run import machine
 from regraft.benchmarking.timeline import OUTSIDE, Location
+from regraft.configuration import Settings as Project
 from regraft.live.model_file import model_files
 from regraft.scanning import CompiledRule, Finding, check_file
+from regraft.scanning.selection import rules_for
 
 Say = Callable[[str], None]
+_NO_PROJECT = Project()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,10 @@ def profile_model(
     rules: Sequence[CompiledRule],
     mode: str,
     say: Say = lambda _: None,
+    project: Project = _NO_PROJECT,
 ) -> Profile:
-    """Profile a step of a model in a mode, "inference" or "training".
+    """Profile a step of a model in a mode, "inference" or "training", without the rules that the
+    project ignores in a file.
 
     Raises BenchError where the model has no source, cannot be run or trained, or cannot be traced.
     """
@@ -133,7 +138,7 @@ def profile_model(
     say("measuring memory")
     at_peak, memory_note = profiler.measure_memory()
     say("scanning")
-    findings, errors = _scan(trees, rules)
+    findings, errors = _scan(trees, rules, project)
     lines = {finding: affected_lines(finding, trees[finding.file]) for finding in findings}
     definitions = Definitions(trees)
     rows, idle = _rows(
@@ -205,14 +210,14 @@ def _trees(model: Any) -> dict[str, ast.Module]:
 
 
 def _scan(
-    files: Mapping[str, object], rules: Sequence[CompiledRule]
+    files: Mapping[str, object], rules: Sequence[CompiledRule], project: Project
 ) -> tuple[list[Finding], tuple[str, ...]]:
     """Return the findings of files with the worth of their rules, and what could not be scanned."""
     worth = {rule.rule.id: rule.worth for rule in rules}
     findings: list[Finding] = []
     errors: list[str] = []
     for file in files:
-        report = check_file(Path(file), rules)
+        report = check_file(Path(file), rules_for(Path(file), tuple(rules), project))
         findings += (
             replace(finding, file=file, worth=worth[finding.rule.id]) for finding in report.findings
         )

@@ -31,6 +31,7 @@ from regraft.benchmarking.proof import Examination, examination_of
 from regraft.benchmarking.results import Results
 from regraft.benchmarking.select import Choice, Goal, Worth, choose
 from regraft.benchmarking.variants import LIGER, NONE, SDPA, Rules, Variants
+from regraft.configuration import Settings as Project
 from regraft.rules.lock import Lock, pin_rule
 from regraft.scanning import CompiledRule
 
@@ -44,7 +45,8 @@ class Options:
     compile     whether to compare with torch.compile
     liger       whether to compare with Liger's own patch
     verify      whether to verify the rules first
-    time_limit  seconds of processor time to verify one file
+    project     the settings of the project, of which those count that are about rules in files and
+                about proofs
     goal        the goal by which to choose rules; None for no choice
     """
 
@@ -53,7 +55,7 @@ class Options:
     compile: bool = False
     liger: bool = False
     verify: bool = True
-    time_limit: float = 300.0
+    project: Project = field(default_factory=Project)
     goal: Goal | None = None
 
 
@@ -384,7 +386,7 @@ def _rewritten(
         model,
         rules,
         verify=options.verify,
-        time_limit=options.time_limit,
+        project=options.project,
         examination=examination,
     )
     if options.verify:

@@ -3,6 +3,7 @@ time limit."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def limit(text: str, kind: Literal["memory", "time"]) -> tuple[float, bool]:
     if (
         quantity is None
         or (quantity[2] != "%" and quantity[2] not in units)
-        or float(quantity[1]) == 0
+        or not 0 < float(quantity[1]) < math.inf
     ):
         raise ValueError(
             f"{text!r} is not a number above 0 with one of the units {', '.join(units)} or %"
@@ -67,7 +68,7 @@ def goal_of(kind: Literal["fastest", "smallest"], at_most: str | None) -> Goal:
     if kind not in ("fastest", "smallest"):
         raise ValueError(f"the goal is {kind!r}; there are fastest and smallest")
     unit: Literal["memory", "time"] = "memory" if kind == "fastest" else "time"
-    return Goal(kind, *(limit(at_most, unit) if at_most else ()))
+    return Goal(kind, *(limit(at_most, unit) if at_most is not None else ()))
 
 
 class Meter(Protocol):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from regraft.benchmarking.liger import liger_patched
 from regraft.benchmarking.measure import BenchError
 from regraft.benchmarking.proof import Examination
 from regraft.benchmarking.sdpa import with_sdpa
+from regraft.configuration import Settings as Project
 from regraft.live import NotPicklable, Optimization, rewrite
+from regraft.live.classes import Name
 from regraft.scanning import CompiledRule
 
 Rules = frozenset[str]
@@ -25,6 +27,9 @@ class Variants:
     With `verify` all rules together are verified first, and no variant rewrites a definition that
     is not proved then.
 
+    The settings of the project say which rules are ignored in which files, what a proof must not
+    lose, and how long one may take.
+
     names        the rules that each change something in the model, in order of their ids
     all          the result of all rules together, with the places that they left
     unproved     the definitions, by file and name, that no variant rewrites
@@ -37,15 +42,15 @@ class Variants:
         rules: Sequence[CompiledRule],
         *,
         verify: bool,
-        time_limit: float,
+        project: Project,
         examination: Examination,
     ) -> None:
         self._rules = {rule.rule.id: rule for rule in rules}
-        self._time_limit = time_limit
+        self._project = project
         self._original = model
         self._model_by_rules: dict[Rules, Any] = {NONE: model}
         self.examination = examination
-        self.all = self._verified(rules) if verify else rewrite(self._copy(), rules, False)
+        self.all = self._verified(rules) if verify else self._rewrite(self._copy(), rules)
         self.unproved = set(self.all.unproved)
         self.names = tuple(
             name
@@ -80,7 +85,7 @@ class Variants:
         `names` a copy of that variant."""
         base = self._model_by_rules[SDPA] if names >= SDPA else self._original
         rules = self._rules_named(names - SDPA)
-        result = rewrite(_copy_sharing_parameters(base), rules, False, without=self.unproved)
+        result = self._rewrite(_copy_sharing_parameters(base), rules, without=self.unproved)
         self._model_by_rules[names] = result.model
         return result
 
@@ -102,14 +107,32 @@ class Variants:
         calls = self.examination.calls
         if calls is not None:
             try:
-                return rewrite(
-                    self._copy(), rules, True, time_limit=self._time_limit, calls=list(calls)
-                )
+                return self._rewrite(self._copy(), rules, verify=True, calls=list(calls))
             except NotPicklable as problem:
                 self.examination = Examination.without_model(
                     f"your model cannot be pickled for the process that verifies ({problem.reason})"
                 )
-        return rewrite(self._copy(), rules, True, time_limit=self._time_limit)
+        return self._rewrite(self._copy(), rules, verify=True)
+
+    def _rewrite(
+        self,
+        model: Any,
+        rules: Sequence[CompiledRule],
+        *,
+        verify: bool = False,
+        without: Collection[Name] = (),
+        calls: list[Any] | None = None,
+    ) -> Optimization:
+        """Rewrite a copy of the model by rules, as the project wants it."""
+        return rewrite(
+            model,
+            rules,
+            verify,
+            time_limit=self._project.time_limit,
+            without=without,
+            project=self._project,
+            calls=calls,
+        )
 
     def _copy(self) -> Any:
         """Return a copy of the original model with the same parameters, and buffers of its own."""

@@ -2,51 +2,57 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
 import click
 
 from regraft import __version__
-from regraft.cli.author import new, test_command
-from regraft.cli.baseline import baseline_command
-from regraft.cli.bench import bench_command
-from regraft.cli.check import check
-from regraft.cli.config import config_command
-from regraft.cli.driver import driver_command
-from regraft.cli.profile import profile_command
-from regraft.cli.rules import rules_command
 from regraft.cli.shared import INTERRUPTED
-from regraft.cli.show import rule_command, show
-from regraft.cli.split import split_command
-from regraft.cli.undo import undo_command
-from regraft.cli.verify import verify_command
+
+_COMMANDS = {  # the module and the function of each
+    "baseline": "baseline.baseline_command",
+    "bench": "bench.bench_command",
+    "check": "check.check",
+    "config": "config.config_command",
+    "driver": "driver.driver_command",
+    "new": "author.new",
+    "profile": "profile.profile_command",
+    "rule": "show.rule_command",
+    "rules": "rules.rules_command",
+    "show": "show.show",
+    "split": "split.split_command",
+    "test": "author.test_command",
+    "undo": "undo.undo_command",
+    "verify": "verify.verify_command",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands, of which only those are imported that are run or explained."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            return _import_command(cmd_name)
+        self.commands = {name: _import_command(name) for name in _COMMANDS}  # to suggest one
+        return None
+
+
+def _import_command(name: str) -> click.Command:
+    module, _, function = _COMMANDS[name].partition(".")
+    command: click.Command = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="regraft")
 def main() -> None:
     """Make PyTorch models faster by rewriting their source, and prove every rewrite by
     running it."""
-
-
-for command in (
-    check,
-    undo_command,
-    config_command,
-    baseline_command,
-    show,
-    rule_command,
-    rules_command,
-    new,
-    test_command,
-    verify_command,
-    driver_command,
-    bench_command,
-    profile_command,
-    split_command,
-):
-    main.add_command(command)
 
 
 def entry() -> None:

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from regraft.cli.configured import (
+    CONFIG,
+    NO_CONFIG,
+    RuleOptions,
+    load_chosen,
+    settings_of_subject,
+)
 from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
@@ -17,7 +24,6 @@ from regraft.cli.shared import (
     PATH,
     TEXT_OR_JSON,
     join_values,
-    load,
     paint,
     stop,
 )
@@ -25,19 +31,22 @@ from regraft.cli.subject import THREADS, import_bench, load_subject, stop_for_pr
 from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:
+    from regraft.configuration import Settings
     from regraft.rules.lock import Lock
 
 
 @click.command("bench")
-@click.argument("target", metavar="TARGET")
+@click.argument("subject", metavar="TARGET")
+@CONFIG
+@NO_CONFIG
 @click.option(
     "--packs",
     metavar="RULES",
     multiple=True,
     callback=join_values,
     help=(
-        "Rules to measure: pack, pack/rule or rule, comma-separated; those that need only PyTorch"
-        " if not given."
+        "Rules to measure: pack, pack/rule or rule, comma-separated; those that the configuration"
+        " file selects if not given, else those that need only PyTorch."
     ),
 )
 @IGNORE
@@ -50,6 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rounds",
+    type=click.IntRange(1, 1_000_000),
     default=20,
     show_default=True,
     metavar="N",
@@ -65,8 +75,8 @@ if TYPE_CHECKING:
     help="Also against Liger's own patch of the model, where it has one (CUDA).",
 )
 @click.option(
-    "--unsafe",
-    is_flag=True,
+    "--unsafe/--no-unsafe",
+    default=False,
     help="Also measure rules that change what callers see (safety contract).",
 )
 @click.option(
@@ -103,7 +113,9 @@ if TYPE_CHECKING:
 )
 @TEXT_OR_JSON
 def bench_command(
-    target: str,
+    subject: str,
+    config: Path | None,
+    no_config: bool,
     packs: str | None,
     ignore: str,
     directories: tuple[Path, ...],
@@ -134,17 +146,24 @@ def bench_command(
     bench_module = import_bench("bench")
     if rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
+    settings = settings_of_subject(
+        subject,
+        RuleOptions(packs, ignore, True, "auto", directories, unsafe),
+        config,
+        no_config,
+    )
     options = bench_module.Options(
         modes=("inference", "training") if mode == "both" else (mode,),
         rounds=rounds,
         compile=compiled,
         liger=liger,
         verify=verify,
+        project=settings,
         goal=_parse_goal(bench_module, goal, memory_limit, time_limit),
     )
-    rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
+    rules, problems = load_chosen(settings)
     stop_for_problems(problems)
-    model, calls = load_subject(bench_module, target, threads)
+    model, calls = load_subject(bench_module, subject, threads)
     from regraft.verification import VerifyError
 
     try:
@@ -154,11 +173,11 @@ def bench_command(
             if form == "text":
                 observer.print_end(result)
     except (bench_module.BenchError, VerifyError) as problem:
-        stop(f"{target}: {problem}")
+        stop(f"{subject}: {problem}")
     if result.chosen is not None:
-        _write_lock(lock, bench_module.lock_of(result, target, options, rules))
+        _write_lock(lock, bench_module.lock_of(result, subject, options, rules), settings)
     if form == "json":
-        click.echo(json.dumps(bench_module.as_json(result, options, target), indent=1))
+        click.echo(json.dumps(bench_module.as_json(result, options, subject), indent=1))
     elif result.chosen is not None:
         click.echo(f"wrote {lock}")
     if result.interrupted:
@@ -208,20 +227,25 @@ def _check_goal(
     """Raise UsageError for a goal of several modes, or a limit that is not that of the goal."""
     if goal is not None and mode == "both":
         raise click.UsageError("--select chooses for one mode: --mode inference or --mode training")
-    if memory_limit and goal != "fastest":
+    if memory_limit is not None and goal != "fastest":
         raise click.UsageError("--memory-limit goes with --select fastest")
-    if time_limit and goal != "smallest":
+    if time_limit is not None and goal != "smallest":
         raise click.UsageError("--time-limit goes with --select smallest")
 
 
-def _write_lock(path: Path, lock: Lock) -> None:
-    """Write the lock file; exit where it cannot be written."""
+def _write_lock(path: Path, lock: Lock, settings: Settings) -> None:
+    """Write the lock file, and say where the configuration file chooses other rules than it; exit
+    where it cannot be written."""
     from regraft.rules.lock import write
 
     try:
         write(path, lock)
     except OSError as problem:
         stop(f"{path}: cannot be written: {problem.strerror or problem}")
+    if settings.lines.keys() & {"select", "ignore"}:
+        click.echo(
+            f"note: {settings.path} chooses rules: check reads {path} only with --lock", err=True
+        )
 
 
 def _parse_goal(

@@ -24,6 +24,7 @@ from regraft.cli.shared import (
     TARGET,
     UNSAFE,
 )
+from regraft.configuration.settings import MOST_PROCESSES
 from regraft.report.formats import FORMATS
 
 
@@ -129,7 +130,7 @@ from regraft.report.formats import FORMATS
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(0),
+    type=click.IntRange(0, MOST_PROCESSES),
     default=1,
     show_default=True,
     metavar="N",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +21,14 @@ from regraft.cli.configured import (
     settings_of,
     with_rule_options,
 )
-from regraft.cli.fix import Policy, Rewriter, chosen_policy, home_of
 from regraft.cli.remarks import offer_install, remarks_on
 from regraft.cli.shared import STREAMS, load_locked, lock_file
-from regraft.cli.verdicts import containment_of
 from regraft.report.formats import FORMATS, Output, Quiet
 from regraft.report.terminal import is_terminal
+from regraft.source.garbage import uncollected
 
 if TYPE_CHECKING:
+    from regraft.cli.fix import Policy
     from regraft.configuration import Settings
     from regraft.report.machine import Collector
     from regraft.scanning import CompiledRule, FileReport
@@ -37,8 +38,20 @@ if TYPE_CHECKING:
 
 
 def run(options: CheckOptions) -> int:
-    """Check the files of the options and return the exit status."""
+    """Check the files of the options and return the exit status.
+
+    Garbage is collected between files alone. What is alive at the end lives as long as the process,
+    and is not searched for garbage when that ends.
+    """
     check_combination(options)
+    with uncollected():
+        status = _check(options)
+        gc.freeze()
+    return status
+
+
+def _check(options: CheckOptions) -> int:
+    """Check the files of the options and return the exit status."""
     from regraft.report.machine import Collector
     from regraft.source.undo import UndoLog
 
@@ -98,6 +111,8 @@ class _GroupRun:
 
         rules, problems = self._chosen_rules()
         self.total.errors += problems
+        if problems:
+            return  # other rules than the user means would rewrite the files
         baseline = read_baseline(self.settings, self.options.baseline, self.options.no_baseline)
         rewrites = self.options.show_diff or self.options.fix
         for report in self._reports(rules):
@@ -215,6 +230,7 @@ class _GroupRun:
 
         Files of tests, examples and vendored code below the paths are only reported.
         """
+        from regraft.cli.fix import Rewriter
         from regraft.scanning import is_secondary
 
         options = self.options
@@ -236,6 +252,9 @@ class _GroupRun:
 
     def _policy_for(self, file: Path) -> Policy:
         """Return the policy for a file: by the options, else by the settings."""
+        from regraft.cli.fix import chosen_policy
+        from regraft.cli.verdicts import containment_of
+
         options, settings = self.options, self.settings
         python = options.python if is_stated("python") else settings.python or options.python
         policy = chosen_policy(
@@ -265,6 +284,7 @@ def _stdin_report(
 
 def _with_patches(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
     """Return the report with its patches, which are not handed from process to process."""
+    from regraft.cli.fix import home_of
     from regraft.scanning import check_file
 
     if report.source is not None and not vendor:

@@ -78,15 +78,17 @@ class RuleOptions:
     unsafe: bool
 
 
-def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
+def with_rule_options(
+    settings: Settings, options: RuleOptions, select_option: str = "--select"
+) -> Settings:
     """Return the settings with the options that choose rules.
 
-    `--select` replaces what the file selects and ignores, `--ignore` what it ignores; directories
-    of rules are added.
+    `select_option` replaces what the file selects and ignores, `--ignore` what it ignores;
+    directories of rules are added.
     """
     select = None if options.select is None else tuple(split_words(options.select))
     if select == ():
-        raise click.UsageError("--select names no rule")
+        raise click.UsageError(f"{select_option} names no rule")
     ignore = tuple(split_words(options.ignore)) if options.ignore else None
     settings = settings.selecting(select, ignore)
     if is_stated("unsafe"):
@@ -98,6 +100,17 @@ def with_rule_options(settings: Settings, options: RuleOptions) -> Settings:
         rules=(*settings.rules, *options.directories),
         applies_all=options.applies_all,
     )
+
+
+def settings_of_subject(
+    subject: str, options: RuleOptions, config: Path | None, no_config: bool
+) -> Settings:
+    """Return the settings, with the options, for the model of a subject: those for the file of
+    `FILE.py:FUNCTION`, and those for the working directory where it is `MODULE:FUNCTION`."""
+    file = subject.rpartition(":")[0]
+    path = Path(file if file.endswith(".py") else "")
+    ((settings, _),) = settings_of([path], config, no_config)
+    return with_rule_options(settings, options, "--packs")
 
 
 def load_chosen(settings: Settings) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
@@ -133,12 +146,14 @@ def ignore_complaints(
 def read_baseline(settings: Settings, path: Path | None, no_baseline: bool) -> Baseline | None:
     """Return the baseline of the option or of the settings; None without one; exit for one that
     cannot be read."""
-    from regraft.scanning.baseline import BaselineError, read
-
     if path is not None and no_baseline:
         raise click.UsageError("--baseline and --no-baseline exclude each other")
     chosen = None if no_baseline else path or settings.baseline
+    if chosen is None:
+        return None
+    from regraft.scanning.baseline import BaselineError, read
+
     try:
-        return read(chosen) if chosen is not None else None
+        return read(chosen)
     except BaselineError as error:
         stop(str(error))

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, IGNORE, TEXT_OR_JSON, join_values, load, paint, stop
+from regraft.cli.configured import (
+    CONFIG,
+    NO_CONFIG,
+    RuleOptions,
+    load_chosen,
+    settings_of_subject,
+)
+from regraft.cli.shared import DIRECTORIES, IGNORE, TEXT_OR_JSON, join_values, paint, stop
 from regraft.cli.subject import (
     THREADS,
     import_bench,
@@ -20,19 +27,22 @@ from regraft.cli.subject import (
 )
 
 if TYPE_CHECKING:
+    from regraft.configuration.settings import TargetName
     from regraft.scanning import CompiledRule
 
 
 @click.command("profile")
 @click.argument("subject", metavar="TARGET")
+@CONFIG
+@NO_CONFIG
 @click.option(
     "--packs",
     metavar="RULES",
     multiple=True,
     callback=join_values,
     help=(
-        "Rules to look for: pack, pack/rule or rule, comma-separated; those that need only PyTorch"
-        " if not given."
+        "Rules to look for: pack, pack/rule or rule, comma-separated; those that the configuration"
+        " file selects if not given, else those that need only PyTorch."
     ),
 )
 @IGNORE
@@ -45,8 +55,8 @@ if TYPE_CHECKING:
 )
 @THREADS
 @click.option(
-    "--unsafe",
-    is_flag=True,
+    "--unsafe/--no-unsafe",
+    default=False,
     help="Also count rules that change what callers see (safety contract).",
 )
 @click.option(
@@ -65,6 +75,8 @@ if TYPE_CHECKING:
 @TEXT_OR_JSON
 def profile_command(
     subject: str,
+    config: Path | None,
+    no_config: bool,
     packs: str | None,
     ignore: str,
     directories: tuple[Path, ...],
@@ -72,7 +84,7 @@ def profile_command(
     threads: int,
     unsafe: bool,
     applies_all: bool,
-    target: str,
+    target: TargetName,
     form: str,
 ) -> None:
     """Profile a step of a model: the time and memory of its definitions, and what the rules that
@@ -84,18 +96,26 @@ def profile_command(
     Exit codes: 0 profiled, 2 error.
     """
     bench_module = import_bench("profile")
-    rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
+    settings = settings_of_subject(
+        subject,
+        RuleOptions(packs, ignore, True, target, directories, unsafe),
+        config,
+        no_config,
+    )
+    rules, problems = load_chosen(settings)
     stop_for_problems(problems)
     model, calls = load_subject(bench_module, subject, threads)
-    judged = _judge(rules, model, target, is_explicit=packs is not None or applies_all)
+    is_explicit = settings.select is not None or applies_all
+    judged = _judge(rules, model, settings.target, is_explicit=is_explicit)
     try:
-        result = bench_module.profile_model(model, calls, judged, mode, print_progress)
+        result = bench_module.profile_model(model, calls, judged, mode, print_progress, settings)
     except bench_module.BenchError as problem:
         stop(f"{subject}: {problem}")
     if form == "json":
         click.echo(json.dumps(bench_module.profile_as_json(result, subject), indent=1))
         return
-    command = _next_command(subject, result.candidates, directories, mode, threads, unsafe)
+    words = _configuration_words(config, no_config)
+    command = _next_command(subject, result.candidates, directories, mode, threads, unsafe, words)
     click.echo("\n".join(bench_module.profile_as_text(result, command, paint)))
 
 
@@ -112,6 +132,13 @@ def _judge(
     return with_worth(rules, chosen_target(name), "" if is_explicit else "--all or --packs")
 
 
+def _configuration_words(config: Path | None, no_config: bool) -> list[str]:
+    """Return the options by which another command reads the same configuration file."""
+    if config is not None:
+        return ["--config", str(config)]
+    return ["--no-config"] if no_config else []
+
+
 def _next_command(
     subject: str,
     candidates: Sequence[str],
@@ -119,11 +146,13 @@ def _next_command(
     mode: str,
     threads: int,
     unsafe: bool,
+    configuration_words: Sequence[str],
 ) -> str:
     """Return the command that measures the candidates on the same step."""
     words = ["regraft", "bench", subject, "--packs", ",".join(candidates)]
     words += ["--mode", mode] if mode != "inference" else []
     words += ["--threads", str(threads)] if threads != 1 else []
     words += ["--unsafe"] if unsafe else []
+    words += configuration_words
     words += [word for path in directories for word in ("--rules", str(path))]
     return shlex.join(words)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -29,7 +27,7 @@ def _install_remarks(total: Collector) -> Iterator[str]:
     """Yield, for each package that findings wait for, the command that installs it."""
     for requirement, number in sorted(total.missing.items()):
         waiting = "1 finding waits" if number == 1 else f"{number} findings wait"
-        yield f"{waiting} for {requirement}: {shlex.join(_install_command([requirement]))}"
+        yield f"{waiting} for {requirement}: {_shown(_install_command([requirement]))}"
 
 
 def _verdict_remarks(total: Collector) -> Iterator[str]:
@@ -65,10 +63,19 @@ def _install_command(requirements: list[str]) -> list[str]:
     return [sys.executable, "-m", "pip", "install", *requirements]
 
 
+def _shown(command: list[str]) -> str:
+    """Return a command as it is written in a shell."""
+    import shlex
+
+    return shlex.join(command)
+
+
 def offer_install(requirements: list[str]) -> bool:
     """Install packages into this environment if the user agrees; return False where the installer
     fails."""
     command = _install_command(requirements)
-    if not click.confirm(f"Run {shlex.join(command)}?", err=True):
+    if not click.confirm(f"Run {_shown(command)}?", err=True):
         return True
+    import subprocess
+
     return subprocess.run(command, check=False).returncode == 0

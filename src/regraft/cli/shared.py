@@ -125,6 +125,8 @@ def _loss_words(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the words of `--keep`, each once; raise BadParameter for an unknown word."""
+    if not value:
+        return ()
     from regraft.verification.types import LOSSES
 
     words = tuple(dict.fromkeys(word for text in value for word in split_words(text)))
@@ -170,27 +172,6 @@ PASS_ENV = click.option(
 )
 
 
-def load(
-    select: str | None,
-    ignore: str,
-    directories: Sequence[Path] = (),
-    *,
-    unsafe: bool,
-    option: str = "--select",
-) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    """Return the chosen rules and their problems; without `unsafe` places of rules of safety
-    contract are withheld."""
-    from regraft.rules import BUILT_IN, load_rules
-    from regraft.scanning.selection import compile_loaded_rules
-
-    if select is not None and not split_words(select):
-        raise click.UsageError(f"{option} names no rule")
-    rules, problems = load_rules(
-        split_words(select or ""), split_words(ignore), (BUILT_IN, *directories)
-    )
-    return compile_loaded_rules(rules, problems, "" if unsafe else "--unsafe")
-
-
 def lock_file(explicit: Path | None, may_search: bool, rules_chosen: bool) -> Path | None:
     """Return the lock file to read: the named one, or the nearest to the working directory.
 
@@ -209,11 +190,13 @@ def load_locked(
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
     """Return the rules of a lock file and their problems.
 
-    The file is named on stderr, with differences from where it was measured. `unsafe` is that of
-    `load`: a rule that was measured may still change what callers cannot bear.
+    The file is named on stderr, with differences from where it was measured. Without `unsafe`
+    places of rules of safety contract are withheld: a rule that was measured may still change what
+    callers cannot bear.
     """
     from regraft.rules import BUILT_IN
     from regraft.rules.lock import LockError, locked_rules, notes, read
+    from regraft.rules.requirements import installed_version
     from regraft.scanning.selection import compile_loaded_rules
 
     try:
@@ -226,22 +209,12 @@ def load_locked(
         "; ".join(
             (
                 f"{path}: {number}, {lock.goal} in {lock.mode}",
-                *notes(lock, _installed_version("torch")),
+                *notes(lock, installed_version("torch") or ""),
             )
         ),
         err=True,
     )
     return compile_loaded_rules(rules, problems, "" if unsafe else "--unsafe")
-
-
-def _installed_version(package: str) -> str:
-    """Return the installed version of a package; "" where there is none."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def split_words(text: str) -> list[str]:

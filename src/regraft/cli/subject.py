@@ -16,7 +16,7 @@ from regraft.source.object_reference import find_function
 
 THREADS = click.option(
     "--threads",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
     metavar="N",
@@ -26,7 +26,7 @@ THREADS = click.option(
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regraft.rules import RuleProblem
+    from regraft.source.text import SourceError
 
 
 def import_bench(command: str) -> Any:
@@ -38,10 +38,10 @@ def import_bench(command: str) -> Any:
     return importlib.import_module("regraft.benchmarking")
 
 
-def stop_for_problems(problems: Sequence[RuleProblem]) -> None:
+def stop_for_problems(problems: Sequence[SourceError]) -> None:
     """Print the problems of rules, and exit where there are any."""
     for problem in problems:
-        print_error(problem.error)
+        print_error(problem)
     if problems:
         sys.exit(2)
 

@@ -46,6 +46,20 @@ if TYPE_CHECKING:
     from regraft.verification.types import Contract, Effort
 
 
+class _SecondsType(click.types.FloatParamType):
+    """A time limit in seconds."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from regraft.configuration.settings import seconds
+
+        try:
+            return seconds(float(str(value)))
+        except ValueError:
+            self.fail(f"{value!r} is no number of seconds above 0, or too large.", param, ctx)
+
+
 @click.command("verify")
 @click.argument("original", type=PATH, required=False)
 @click.argument("changed", type=PATH, required=False)
@@ -69,6 +83,7 @@ if TYPE_CHECKING:
 @PYTHON
 @click.option(
     "--time-limit",
+    type=_SecondsType(),
     default=300.0,
     show_default=True,
     metavar="SECONDS",

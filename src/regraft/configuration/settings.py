@@ -12,6 +12,8 @@ from regraft.source.path_patterns import PathPatterns
 
 TargetName = Literal["auto", "cpu", "cuda"]
 Value = Callable[[object, Path], Any]
+MOST_PROCESSES = 1024
+MOST_SECONDS = 10_000_000  # a hundred days
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +137,33 @@ def _boolean(value: object, _: Path) -> bool:
 
 
 def _process_count(value: object, _: Path) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError("a number of processes, 0 for all cores")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_PROCESSES:
+        raise ValueError(f"a number of processes up to {MOST_PROCESSES}, 0 for all cores")
     return value
 
 
-def _seconds(value: object, _: Path) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise ValueError("a number of seconds above 0")
+def seconds(value: object) -> float:
+    """Return a time limit; raise ValueError, with what it has to be, for any other value (NaN is
+    one)."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 < value <= MOST_SECONDS
+    ):
+        raise ValueError(f"a number of seconds above 0 and at most {MOST_SECONDS}")
     return float(value)
+
+
+def check_time_limit(value: object) -> None:
+    """Raise ValueError where a parameter `time_limit` is no time limit."""
+    try:
+        seconds(value)
+    except ValueError as error:
+        raise ValueError(f"time_limit has to be {error}; it is {value!r}") from error
+
+
+def _seconds(value: object, _: Path) -> float:
+    return seconds(value)
 
 
 def _texts_by_pattern(value: object, file: Path) -> Mapping[str, tuple[str, ...]]:

@@ -16,7 +16,10 @@ from typing import Any, TypeAlias, cast
 from regraft.dsl import sections
 from regraft.dsl.sections import NotationError, Piece, Place, Section, Side, Token
 from regraft.dsl.syntax import (
+    COMPARISONS,
+    ELLIPSIS,
     SAFETIES,
+    SLICE,
     SUBSCRIPT,
     And,
     Apply,
@@ -43,9 +46,6 @@ from regraft.dsl.syntax import (
     Wildcard,
 )
 
-SLICE = Ref("slice")
-ELLIPSIS = Ref("Ellipsis")
-COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _HEX = r"[\da-fA-F]"
 _ESCAPES = re.compile(
     rf"""(?:[^\\]|\\(?:['"\\abfnrtv]|x{_HEX}{{2}}|u{_HEX}{{4}}|U(?:000{_HEX}|0010){_HEX}{{4}}))*"""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from regraft.dsl.build import COMPARISONS, ELLIPSIS, SLICE
 from regraft.dsl.syntax import (
+    COMPARISONS,
+    ELLIPSIS,
+    SLICE,
     SUBSCRIPT,
     And,
     Apply,

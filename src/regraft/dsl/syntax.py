@@ -94,6 +94,9 @@ class Group:
 
 
 SUBSCRIPT = "[]"
+SLICE = Ref("slice")
+ELLIPSIS = Ref("Ellipsis")
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from regraft.configuration import Settings as Project
+from regraft.configuration.settings import check_time_limit
 from regraft.live.classes import Name, restore
 from regraft.live.example import Example, as_calls
 from regraft.live.installation import install
@@ -21,6 +23,8 @@ from regraft.rules import load_rules
 from regraft.rules.lock import locked_rules, nearest, notes, read
 from regraft.rules.worth import Target
 from regraft.scanning import CompiledRule, compile_rules, with_worth, withhold_contract_rules
+
+_NO_PROJECT = Project()
 
 
 class NothingOptimized(UserWarning):
@@ -67,10 +71,12 @@ def optimize(
     model again. A `state_dict` is that of the original.
 
     Raises ValueError for rules that do not exist or do not load, for a lock that does not fit them,
-    and for a model that cannot be pickled for the process; VerifyError where nothing can be
-    verified (no PyTorch for the child process). Warns with NothingOptimized if nothing was changed,
-    and with DifferentConditions if a lock was measured with other versions or on another device.
+    for a time limit that is none, and for a model that cannot be pickled for the process;
+    VerifyError where nothing can be verified (no PyTorch for the child process). Warns with
+    NothingOptimized if nothing was changed, and with DifferentConditions if a lock was measured
+    with other versions or on another device.
     """
+    check_time_limit(time_limit)
     chosen = [*packs, *select, *ignore]
     if chosen and lock not in (None, False):
         raise ValueError(
@@ -126,12 +132,14 @@ def rewrite(
     *,
     time_limit: float = 300.0,
     without: Collection[Name] = (),
+    project: Project = _NO_PROJECT,
     calls: list[Any] | None = None,
     watch: Watch = ignore,
 ) -> Optimization:
     """Rewrite a model's methods by these rules, except in the definitions `without`, given by file
     and name.
 
+    project   the rules that are ignored in files, and what a proof must not lose
     calls     calls of the model for the process that verifies; None where it is to build models of
               its own
     watch     is called with what is run
@@ -140,7 +148,7 @@ def rewrite(
     result = Optimization(model)
     files = model_files(model)
     with contextlib.nullcontext() if calls is None else Example(model, calls) as example:
-        settings = Settings(verify, example, time_limit, without, watch)
+        settings = Settings(verify, example, time_limit, without, project, watch)
         for file in files:
             file.rewrite(rules, settings, result)
     install(model, [file for file in files if file.rewritten is not None], result)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from regraft.configuration import Settings as Project
 from regraft.fix import Verify, base_name, definition, proved_fix
 from regraft.live.classes import (
     Name,
@@ -26,6 +27,7 @@ from regraft.live.outcome import Optimization, Unchanged, dotted_name
 from regraft.report.terminal import Watch
 from regraft.scanning import CompiledRule, FileReport, Finding, RuleDefect, check_file, rewrite_file
 from regraft.scanning.rules import are_tested
+from regraft.scanning.selection import rules_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Settings:
                 models of its own
     time_limit  seconds of processor time to verify one file
     excluded    the definitions, by file and name, that are not rewritten without `verify`
+    project     the rules that are ignored in files, and what a proof must not lose
     watch       is called with what is run: a file, and a definition in it
     """
 
@@ -44,6 +47,7 @@ class Settings:
     example: Example | None
     time_limit: float
     excluded: Collection[Name]
+    project: Project
     watch: Watch
 
 
@@ -88,6 +92,7 @@ class ModelFile:
     ) -> None:
         """Rewrite the file, and add to `result` the places that stay as they are."""
         settings.watch(Path(self.path).name)
+        rules = rules_for(Path(self.path), tuple(rules), settings.project)
         report = check_file(Path(self.path), rules)
         if report.source is None:
             for error in report.errors:
@@ -170,7 +175,7 @@ class ModelFile:
         from regraft.verification.verdict_cache import verify_with_cache
 
         file = Path(self.path).name
-        terms, driver = Terms().for_rules(tested=tested), None
+        terms, driver = Terms(keep=settings.project.keep).for_rules(tested=tested), None
         if settings.example is not None:
             terms = replace(terms, model_classes=tuple(sorted(self.classes)))
             driver = settings.example.write_driver(self.module.__name__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from regraft.dsl.syntax import (
     SUBSCRIPT,
@@ -41,7 +40,7 @@ def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
     layers = tuple(_layer_patterns(rule))
     returned = _returned_input(rule)
     return tuple(
-        replace(_compile_alternative(alternative, chosen, nodes), returned=returned)
+        _compile_alternative(alternative, chosen, nodes, returned)
         for transformation in rule.forward
         for chosen in _layer_choices(layers, bound_variables(transformation))
         for alternative in alternatives(transformation)
@@ -132,6 +131,7 @@ def _compile_alternative(
     transformation: Transformation,
     layers: Mapping[str, LayerPattern],
     nodes: tuple[PatternNode, ...],
+    returned: tuple[str, str, object] | None,
 ) -> Pattern:
     """Return the pattern of a transformation without `alt` nodes, whose source is `nodes`; raise
     PatternProblem."""
@@ -148,7 +148,17 @@ def _compile_alternative(
     ops = frozenset(node.op for node in required_nodes) - {"call", *RUN_TIME_TESTS}
     decorator = _decorator(transformation)
     return Pattern(
-        nodes, producers, layers, target, outputs, passed_whole, ops, decorator, index, carried
+        nodes,
+        producers,
+        layers,
+        target,
+        outputs,
+        passed_whole,
+        ops,
+        decorator,
+        index,
+        carried,
+        returned,
     )
 
 
@@ -326,6 +336,8 @@ def _check_connected(
     pending = [producers[name] for name in outputs]
     while pending:
         node = pending.pop()
+        if node.output in reached:
+            continue
         reached.add(node.output)
         for _, operand in node.args:
             names = [

@@ -7,8 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 
-from regraft.dsl.build import ELLIPSIS
-from regraft.dsl.syntax import Apply, Const, Operand, Ref
+from regraft.dsl.syntax import ELLIPSIS, Apply, Const, Operand, Ref
 from regraft.structure.model import Node, Value
 
 ONE_ROUNDING = 2.0**-23  # of float32, relative

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from regraft.dsl.syntax import Attr, Operand, Predicate, Var, Wildcard
 from regraft.matching.arguments import (
@@ -44,18 +44,25 @@ State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 
 def find(
     pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
-) -> Iterator[Match | NoMatch]:
-    """Yield every match of the pattern in a body, and the nearest miss at each candidate root
+) -> Iterable[Match | NoMatch]:
+    """Return every match of the pattern in a body, and the nearest miss at each candidate root
     without a match."""
-    if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
-        return
+    if not pattern.ops <= body.ops or not _has_calls(tuple(required_calls(pattern, where)), body):
+        return ()
+    return (
+        _Matcher(pattern, where, module, structure, body, root).run()
+        for root in _candidates(pattern, body)
+    )
+
+
+def _has_calls(calls: Collection[tuple[str, str]], body: Body) -> bool:
+    """Return whether a body has these operations, each as a call of the name beside it; "" for
+    any."""
+    if not calls:
+        return True
     spellings = [node.spelling for node in body.index.get("call", ())]
-    called_names = {*spellings, *map(own_op, spellings)}
-    for op, name in required_calls(pattern, where):
-        if op not in body.index or (name and name not in called_names):
-            return
-    for root in _candidates(pattern, body):
-        yield _Matcher(pattern, where, module, structure, body, root).run()
+    called_names = {"", *spellings, *map(own_op, spellings)}
+    return all(op in body.index and name in called_names for op, name in calls)
 
 
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from regraft.dsl.build import SLICE
 from regraft.dsl.syntax import (
+    SLICE,
     SUBSCRIPT,
     Apply,
     Attr,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import NoneType
 from typing import NoReturn
 
 from regraft.dsl.syntax import (
@@ -18,6 +19,7 @@ from regraft.dsl.syntax import (
     Node,
     Operand,
     Position,
+    Ref,
     Slice,
     Transformation,
     Var,
@@ -162,6 +164,9 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
     The kernel call leaves out keyword arguments whose variables a choice does not bind.
     """
     choices = [_choices(node) for node in transformation.source]
+    if all(len(nodes) == 1 for nodes in choices):
+        yield transformation
+        return
     everywhere = bound_variables(transformation)
     for source in itertools.product(*choices):
         alternative = replace(transformation, source=source)
@@ -178,7 +183,7 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
 
 def _choices(node: Node | Wildcard) -> list[Node | Wildcard]:
     """Return the node with each of its alternatives alone."""
-    if isinstance(node, Wildcard):
+    if isinstance(node, Wildcard) or not node.alternatives:
         return [node]
     return [
         replace(node, apply=apply, alternatives=()) for apply in (node.apply, *node.alternatives)
@@ -216,10 +221,15 @@ def _without_missing(node: Node | Wildcard, missing: set[str]) -> Node | Wildcar
     return replace(node, apply=replace(node.apply, keywords=keywords))
 
 
+_LEAVES = (Const, Ref, Wildcard, NoneType)
+
+
 def variables(operand: Operand | Slice | None) -> tuple[str, ...]:
     """Return the names of the variables in an operand, in order."""
     if isinstance(operand, Var):
         return (operand.name,)
+    if isinstance(operand, _LEAVES):
+        return ()
     parts: tuple[Operand | Slice | None, ...] = ()
     if isinstance(operand, Attr):
         parts = (operand.base,)

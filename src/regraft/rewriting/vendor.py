@@ -28,13 +28,13 @@ def vendored_names(text: bytes) -> tuple[str, ...]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.FunctionDef):
             names.add(node.name)
-    return tuple(sorted(names & exported_ops()))
+    return tuple(sorted(names & exported_ops().keys()))
 
 
 def vendor_source(names: Sequence[str]) -> str:
     """Return the source of one module with the ops `names` and all that they use; raise KeyError
     for an unknown op."""
-    unknown = sorted(set(names) - exported_ops())
+    unknown = sorted(set(names) - exported_ops().keys())
     if unknown:
         raise KeyError(f"no op is called {', '.join(unknown)}")
     statements = _op_statements()

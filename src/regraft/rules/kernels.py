@@ -21,7 +21,7 @@ def kernel_parameters(qualified: str) -> Mapping[str, object]:
     kernel."""
     module, _, name = qualified.rpartition(".")
     if module == "regraft.ops":
-        function = _op_functions().get(name)
+        function = _op_function(name)
         return _parameters(function.args) if function is not None else {}
     op = table().canonical_op(qualified)
     if op is None:
@@ -37,33 +37,35 @@ def positional_parameters(qualified: str) -> int:
     """Return the number of arguments that a kernel takes by position; of all parameters without its
     source."""
     module, _, name = qualified.rpartition(".")
-    function = _op_functions().get(name) if module == "regraft.ops" else None
+    function = _op_function(name) if module == "regraft.ops" else None
     if function is None:
         return len(kernel_parameters(qualified))
     return len(function.args.posonlyargs) + len(function.args.args)
 
 
-def exported_ops() -> set[str]:
-    """Return the names of the ops: those that the package exports from its files."""
+@functools.cache
+def exported_ops() -> Mapping[str, str]:
+    """Return the names of the ops, each with the name of the module that the package exports it
+    from."""
     return {
-        alias.name
+        alias.name: (node.module or "").removeprefix("regraft.ops.")
         for node in ast.parse((OPS / "__init__.py").read_bytes()).body
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regraft.ops.")
         for alias in node.names
     }
 
 
+def _op_function(name: str) -> ast.FunctionDef | None:
+    """Return the definition of an op; None where the package exports no function of the name."""
+    module = exported_ops().get(name)
+    return _functions_of(module).get(name) if module is not None else None
+
+
 @functools.cache
-def _op_functions() -> Mapping[str, ast.FunctionDef]:
-    """Return the functions that `regraft.ops` exports from its files, by their names."""
-    exported = exported_ops()
-    trees = (ast.parse(path.read_bytes()) for path in sorted(OPS.glob("*.py"), reverse=True))
-    return {
-        node.name: node
-        for tree in trees
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name in exported
-    }
+def _functions_of(module: str) -> Mapping[str, ast.FunctionDef]:
+    """Return the functions of a module of `regraft.ops` by their names."""
+    tree = ast.parse((OPS / f"{module}.py").read_bytes())
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def _parameters(arguments: ast.arguments) -> dict[str, object]:

@@ -11,10 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from regraft import dsl
 from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
 from regraft.rules import parsed
-from regraft.rules.checking import check_rule
 from regraft.source.text import SourceError
 
 BUILT_IN = Path(__file__).parent / "packs"
@@ -189,7 +187,9 @@ def _parse_and_check(
     path: Path, text: str, page_path: Path, page: str
 ) -> RuleSyntax | tuple[RuleProblem, ...]:
     """Return the rule of a text, or all problems of the text and of its page."""
-    syntax = dsl.parse_rule(text)
+    from regraft.dsl import parse_rule  # which needs Lark; a parsed rule comes from the cache
+
+    syntax = parse_rule(text)
     if isinstance(syntax, SyntaxProblem):
         return (RuleProblem(str(path), syntax.line, syntax.column, syntax.message),)
     problems = (*_rule_problems(path, syntax), *_check_page(page_path, page))
@@ -198,6 +198,8 @@ def _parse_and_check(
 
 def _rule_problems(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
     """Yield the problems of a rule that parses, each with its place in the rule's file."""
+    from regraft.rules.checking import check_rule
+
     for message, at in check_rule(path, syntax):
         line, column = (at.line, at.column) if at else (1, 1)
         yield RuleProblem(str(path), line, column, message)

@@ -108,9 +108,9 @@ def read(path: Path) -> Lock:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise LockError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # not UTF-8, or not TOML
+    except (ValueError, RecursionError) as error:  # not UTF-8, or not TOML
         raise LockError(f"{path}: is not TOML: {error}") from error
-    if document.get("format") != FORMAT:
+    if document.get("format") != FORMAT or document["format"] is True:
         raise LockError(
             f"{path}: format {document.get('format')!r} is unknown, this version reads format ="
             f" {FORMAT}"

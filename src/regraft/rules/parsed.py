@@ -22,7 +22,7 @@ from regraft.source.cache_key import cache_directory, entry_content, own_key, wr
 def key_of(*texts: str) -> str:
     """Return the name of the entry for the names of a rule's pack and file, its text and that of
     its page."""
-    key = own_key()
+    key = own_key(of_scans=True)
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         key.update(f"\0{len(data)}\0".encode())
@@ -37,7 +37,7 @@ def load(key: str) -> RuleSyntax | None:
         return None
     try:
         content = entry_content(entry.read_bytes())
-        rule = decode(json.loads(content)) if content is not None else None
+        rule = decode(content) if content is not None else None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return rule if isinstance(rule, RuleSyntax) else None
@@ -61,14 +61,20 @@ def encode(value: Any) -> Any:
     return [encode(element) for element in value] if isinstance(value, tuple) else value
 
 
-def decode(value: Any) -> Any:
-    """Return the syntax that `encode` was given."""
-    if isinstance(value, list):
-        return tuple(map(decode, value))
-    if isinstance(value, dict):
-        ((name, values),) = value.items()
-        return getattr(syntax, name)(*map(decode, values))
-    return value
+def decode(content: bytes) -> Any:
+    """Return the syntax that `encode` was given, from the JSON text of its result."""
+    return json.loads(content, object_hook=_syntax_of)
+
+
+def _syntax_of(encoded: dict[str, list[Any]]) -> Any:
+    """Return the syntax of a dictionary from its name to the list of its fields."""
+    ((name, values),) = encoded.items()
+    return getattr(syntax, name)(*map(_frozen, values))
+
+
+def _frozen(value: Any) -> Any:
+    """Return a list with all lists in it as tuples, and any other value as it is."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _path(key: str) -> Path | None:

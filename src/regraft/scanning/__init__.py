@@ -6,7 +6,6 @@ from regraft.scanning.check import (
     check_text,
     collected_between,
     failed,
-    uncollected,
 )
 from regraft.scanning.files import FileSearch, is_secondary
 from regraft.scanning.findings import FileReport, Finding, Miss
@@ -30,7 +29,6 @@ __all__ = [
     "failed",
     "is_secondary",
     "rewrite_file",
-    "uncollected",
     "with_worth",
     "withhold_contract_rules",
 ]

@@ -114,8 +114,12 @@ def read(path: Path) -> Baseline:
         ) from error
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise BaselineError(f"{path}: is no baseline of format {FORMAT}: write it again")
+    number = document.get("format") if isinstance(document, dict) else None
+    if type(number) is not int or number != FORMAT:
+        raise BaselineError(
+            f"{path}: format {number!r} is unknown, this version reads format {FORMAT}: write it"
+            " again with `regraft baseline write`"
+        )
     findings = document.get("findings")
     if not isinstance(findings, list):
         raise BaselineError(f"{path}: `findings` has to be a list")

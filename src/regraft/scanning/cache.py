@@ -121,7 +121,7 @@ class Cache:
 def _base_key(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
     """Return a hash of what the reports of all files depend on: Python, Regraft's own files, the
     chosen rules."""
-    key = own_key()
+    key = own_key(of_scans=True)
     add_files(key, [rule.rule.path for rule in rules])
     key.update("\0".join(f"{rule.rule.id} {rule.withheld}" for rule in rules).encode())
     return key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from regraft.scanning.findings import (
 from regraft.scanning.ignores import suppress
 from regraft.scanning.rules import CompiledRule
 from regraft.source import text
+from regraft.source.garbage import uncollected
 from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import Module, Structure
@@ -34,19 +34,6 @@ from regraft.structure.model import Body, Node, Opaque, Replacement
 from regraft.structure.relevance import Relevance
 
 MAX_GARBAGE = 250_000  # objects that are allocated between two collections
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Suspend garbage collection: for code that allocates much that lives on, or that is
-    measured."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def check_file(

@@ -6,15 +6,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regraft.scanning import CompiledRule, FileReport, check_file, collected_between, failed
 from regraft.scanning.cache import Cache, decode, encode
 from regraft.source.text import SourceError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def _scan_in_processes(
     paths: Sequence[Path | SourceError], task: Task, processes: int
 ) -> Iterator[FileReport]:
     """Yield the reports of the paths, which a pool of processes scans."""
+    from concurrent.futures import ProcessPoolExecutor
+
     rules = {rule.rule.id: rule.rule for rule in task.rules}
     pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(task,))
     try:
@@ -96,6 +99,8 @@ def _submit(
 ) -> Future[dict[str, Any]] | SourceError:
     """Return the future of a file's scan; an error for a path that is one, or where the pool has
     broken."""
+    from concurrent.futures.process import BrokenProcessPool
+
     if isinstance(path, SourceError):
         return path
     try:

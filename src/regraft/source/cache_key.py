@@ -12,6 +12,10 @@ from pathlib import Path
 from regraft.source.text import write_atomically
 
 PACKAGE = Path(__file__).parent.parent
+_ENDINGS = (".py", ".json", ".lark")
+# Folders that import those which compute what is kept, and are not imported by them.
+_USERS = frozenset({"benchmarking", "cli", "live", "report", "splitting"})
+_VERIFIERS = frozenset({"execution", "verification"})
 _BLOCK = 2**24  # bytes of a file that are read at a time
 
 
@@ -28,19 +32,24 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
         return None
 
 
-def own_key() -> hashlib.blake2b:
-    """Return a hash of what all entries depend on: Python and Regraft's own files."""
-    return _key_of_package(PACKAGE).copy()
+def own_key(*, of_scans: bool = False) -> hashlib.blake2b:
+    """Return a hash of what all entries depend on: Python and Regraft's own files.
+
+    of_scans  leave out the files that verify, which scans do not import
+    """
+    return _key_of_package(PACKAGE, _USERS | _VERIFIERS if of_scans else _USERS).copy()
 
 
 @functools.cache
-def _key_of_package(package: Path) -> hashlib.blake2b:
-    """Return a hash of Python's version and a package's files, which are read once in a process."""
+def _key_of_package(package: Path, excluded: frozenset[str]) -> hashlib.blake2b:
+    """Return a hash of Python's version and the files of a package without the `excluded` folders;
+    they are read once in a process."""
     key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
-    add_files(
-        key,
-        sorted(path for ending in ("py", "json", "lark") for path in package.rglob(f"*.{ending}")),
-    )
+    paths: list[str] = []
+    for folder, folders, files in os.walk(package):
+        folders[:] = [name for name in folders if name not in excluded]
+        paths += (os.path.join(folder, name) for name in files if name.endswith(_ENDINGS))
+    add_files(key, map(Path, sorted(paths)))
     return key
 
 

@@ -4,6 +4,7 @@ replaces: `F.gelu = gelu`, `setattr(F, "gelu", gelu)`, `del nn.GELU.forward`."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ _INSTANCES = frozenset({"self", "cls"})
 _SETTERS = frozenset({"setattr", "delattr"})
 # Every statement that replaces an attribute by another expression than a target has one of these.
 _CALL_WORDS = (b"setattr", b"delattr", b"__dict__", b"vars(")
+_CALL_PART = re.compile(rb"setattr|delattr|__dict__|vars|[^\x00-\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def attribute_stores(tree: ast.Module, text: bytes, names: Names, package: str) 
     collected = _collect(tree)
     places = [place for target in collected.targets for place in _assigned_places(target)]
     if any(word in text for word in _CALL_WORDS):
-        places += _places_of_calls(tree)
+        places += _places_of_calls(tree, _lines_of_calls(text))
     places = [place for place in places if not _is_instance(place[0])]
     lines: dict[str, int] = {}
     paths, other_names = set(), set()
@@ -130,10 +132,22 @@ def _assigned_places(target: ast.expr) -> Iterator[_Place]:
             yield owner, _constant_text(target.slice)
 
 
-def _places_of_calls(tree: ast.Module) -> Iterator[_Place]:
-    """Yield the attributes that calls replace: `setattr` and `delattr`, also as methods
-    (`monkeypatch.setattr`), and `F.__dict__.update(...)`."""
-    for node in walk(tree):
+def _lines_of_calls(text: bytes) -> Sequence[int]:
+    """Return the numbers of the lines on which a call may replace an attribute; Python normalises
+    identifiers that are not ASCII."""
+    plain_text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    numbers, number, position = [], 1, 0
+    for match in _CALL_PART.finditer(plain_text):
+        number += plain_text.count(b"\n", position, match.start())
+        numbers.append(number)
+        position = match.start()
+    return numbers
+
+
+def _places_of_calls(tree: ast.Module, lines: Sequence[int]) -> Iterator[_Place]:
+    """Yield the attributes that calls on some of the lines replace: `setattr` and `delattr`, also
+    as methods (`monkeypatch.setattr`), and `F.__dict__.update(...)`."""
+    for node in walk(tree, lines):
         if not isinstance(node, ast.Call):
             continue
         function = node.func

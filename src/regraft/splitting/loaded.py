@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from regraft.splitting.compiling.artifacts import digest
 from regraft.splitting.emitting.directory import SplitModel
-from regraft.splitting.emitting.report import Report
+from regraft.splitting.emitting.report import Report, check_format
 from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.nested_arguments import Packed
 
@@ -19,21 +21,43 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
     """Return the network that `save` wrote, from a directory or from a single file, with its
     report.
 
-    Raises ValueError where `host.py`, or a file that the host reads, is not the one that was
-    written, and for an ONNX file that Regraft did not write.
+    Raises OSError where there is no such network, ValueError where `host.py`, or a file that the
+    host reads, is not the one that was written, for what another version of Regraft wrote in
+    another format, and for an ONNX file that Regraft did not write.
     """
-    if Path(directory).is_file():
-        single_file = SingleFile(Path(directory))
-        single_file.report = report_of(single_file.facts["report"])
-        single_file.packed = packing_of(single_file.facts["arguments"])
+    path = Path(directory)
+    if path.is_file():
+        single_file = SingleFile(path)
+        with _damage_of(path):
+            single_file.report = report_of(single_file.facts["report"])
+            single_file.packed = packing_of(single_file.facts["arguments"])
         return single_file
-    manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
-    host = (Path(directory) / "host.py").read_bytes()
-    if digest(host) != manifest["host"]:
+    manifest_path = path / "manifest.json"
+    text = manifest_path.read_bytes()
+    host = (path / "host.py").read_bytes()
+    with _damage_of(manifest_path):
+        manifest = json.loads(text)
+    check_format(manifest, manifest_path)
+    with _damage_of(manifest_path):
+        report, packed = report_of(manifest["report"]), packing_of(manifest["arguments"])
+        is_host = digest(host) == manifest["host"]
+    if not is_host:
         raise ValueError("host.py is not the file that the manifest describes")
-    split = SplitModel(Path(directory), report_of(manifest["report"]))
-    split.packed = packing_of(manifest["arguments"])
+    split = SplitModel(path, report)
+    split.packed = packed
     return split
+
+
+@contextlib.contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Raise ValueError, with the path, for any error of a file whose content is not as it was
+    written."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
+        raise ValueError(
+            f"{path}: is damaged ({type(problem).__name__}: {problem}): split the network again"
+        ) from problem
 
 
 def packing_of(fields: dict[str, Any] | None) -> Packed | None:

@@ -10,7 +10,8 @@ from regraft.source.names import defaults, walk
 from regraft.source.text import SourceFile
 from regraft.structure.scope import Function
 
-_WORD_BYTES = bytes(
+# a table for `bytes.translate` that leaves words, and blanks between them
+WORD_BYTES = bytes(
     byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256)
 )
 
@@ -38,7 +39,7 @@ def read_words(source: SourceFile, function: Function) -> frozenset[bytes]:
         (default.id if isinstance(default, ast.Name) else default.attr).encode()
         for default in named_defaults
     ]
-    return frozenset(words).union(text.translate(_WORD_BYTES).split())
+    return frozenset(words).union(text.translate(WORD_BYTES).split())
 
 
 @dataclass(frozen=True, slots=True)

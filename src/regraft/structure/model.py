@@ -254,6 +254,7 @@ class Body:
     stores    attributes that are stored: path, guard, value, statement
     opaque    the places that could not be followed
     index     the nodes by operation
+    ops       the operations of the nodes, those that work in place also without their underscore
     compiled  a decorator of `torch.jit` compiles the function
     compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value
               of the call
@@ -277,6 +278,11 @@ class Body:
     writers: tuple[Node, ...] = ()
     entered: Mapping[ast.stmt, Guard] = field(default_factory=dict)
     receiver: str = ""
+    ops: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ops = frozenset(self.index).union(op.removesuffix("_") for op in self.index)
+        object.__setattr__(self, "ops", ops)
 
     def release(self) -> None:
         """Break the reference cycles of the values, so that they need no garbage collection.

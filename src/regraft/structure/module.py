@@ -13,6 +13,7 @@ from regraft.source.replacements import AttributeStores, attribute_stores
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import class_variables, local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
+from regraft.structure.function_words import WORD_BYTES
 from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Structure
 from regraft.structure.optable import table
@@ -51,6 +52,7 @@ class Module:
         self._methods: dict[ast.ClassDef, Mapping[str, Function]] = {}
         self._word_sets: dict[ast.AST, frozenset[bytes]] = {}
         self._lowered_bodies: list[Body] = []
+        self._scopes_of_others: dict[Module, Scope] = {}
         self.rms_norm_by_name: dict[str, bool] = {}  # filled in by `norms.is_rms_norm`
 
     @cached_property
@@ -210,8 +212,13 @@ class Module:
         """Return every word in the text of a class or function of this file."""
         word_set = self._word_sets.get(definition)
         if word_set is None:
-            words = _WORD.findall(self.source.segment(definition))
-            word_set = self._word_sets[definition] = frozenset(word.encode() for word in words)
+            span = self.source.span(definition)
+            text = self.source.text[span.start : span.end]
+            word_set = self._word_sets[definition] = frozenset(
+                text.translate(WORD_BYTES).split()
+                if text.isascii()
+                else (word.encode() for word in _WORD.findall(text.decode()))
+            )
         return word_set
 
     def scope(self, cls: ast.ClassDef | None) -> Scope:
@@ -263,7 +270,13 @@ class Module:
         home, function = self.imported(qualified) or (self, None)
         if function is None or isinstance(function, ast.ClassDef):
             return None
-        scope = Scope(
+        if home not in self._scopes_of_others:
+            self._scopes_of_others[home] = self._scope_of(home)
+        return self._scopes_of_others[home], function
+
+    def _scope_of(self, home: Module) -> Scope:
+        """Return the scope of the functions of another module, which this one inlines."""
+        return Scope(
             home.source,
             home.names,
             table(),
@@ -276,7 +289,6 @@ class Module:
             late_attributes=home.attribute_stores.names,
             replacements=self._replacements_with(home),
         )
-        return scope, function
 
     def _replacements_with(self, home: Module) -> Replacements | None:
         """Return the replacements of this file and of another one, whose function is inlined."""

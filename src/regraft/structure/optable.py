@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -243,8 +243,4 @@ def is_dtype(qualified: str) -> bool:
 @functools.cache
 def table() -> OpTable:
     """Return the table of the package's `ops_table.json`."""
-    return OpTable(
-        json.loads(
-            resources.files("regraft.structure").joinpath("ops_table.json").read_text("utf-8")
-        )
-    )
+    return OpTable(json.loads(Path(__file__).with_name("ops_table.json").read_bytes()))

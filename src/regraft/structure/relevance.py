@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -259,7 +259,7 @@ class Relevance:
             for name in (word.decode() for word in words[current]):
                 if name in home.names.definitions:
                     pending.append((home, home.names.definitions[name]))
-                elif name in home.names.qualified:
+                elif name in home.names.qualified and not is_class_name(home.names.qualified[name]):
                     pending += filter(None, [self.module.imported(home.names.qualified[name])])
         return frozenset().union(*words.values())
 
@@ -347,16 +347,23 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
     if need.op == "call":
         is_layer = table().layer(need.name) is not None
         return frozenset({need.name}), frozenset({need.name}) if is_layer else frozenset()
-    direct = {
-        name for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()) if op == need.op
-    }
+    direct = _spellings_by_op().get(need.op, frozenset())
     if need.op == "to":
         direct |= CAST_OPS
     direct |= SPELLINGS.get(need.op, frozenset())
     makers = set(table().layers_computing(need.op))
     if any(computed_op(layer_type) == need.op for layer_type in ACTIVATIONS.values()):
         makers |= ACTIVATION_TABLES
-    return frozenset(direct), frozenset(makers)
+    return direct, frozenset(makers)
+
+
+@functools.cache
+def _spellings_by_op() -> Mapping[str, frozenset[str]]:
+    """Return the qualified names of each operation."""
+    names: dict[str, set[str]] = {}
+    for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()):
+        names.setdefault(op, set()).add(name)
+    return {op: frozenset(spellings) for op, spellings in names.items()}
 
 
 def _last_parts(names: Iterable[str]) -> frozenset[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.splitting.compiling.artifacts import digest
-from regraft.splitting.emitting.report import Report
+from regraft.splitting.emitting.report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.sampling.record import to_numpy, to_torch
 
@@ -63,5 +63,10 @@ def write_directory(directory: Path, host: str, manifest: dict[str, Any], report
     """Write the host's text as `host.py` into the directory, and beside it `manifest.json`: the
     manifest with the digest of that text and the report. Files of these names are replaced."""
     (directory / "host.py").write_text(host, "utf-8")
-    contents = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
+    contents = {
+        "format": FORMAT,
+        "host": digest(host.encode()),
+        **manifest,
+        "report": dataclasses.asdict(report),
+    }
     (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = 1  # of manifests and of the metadata of single files
+
+
+def check_format(facts: object, path: Path) -> None:
+    """Raise ValueError where what a file says of a split network is not in the format of this
+    version of Regraft."""
+    number = facts.get("format") if isinstance(facts, dict) else None
+    if type(number) is not int or number != FORMAT:
+        raise ValueError(
+            f"{path}: format {number!r} is unknown, this version of Regraft reads format {FORMAT}:"
+            " split the network again"
+        )
 
 
 @dataclass(frozen=True)

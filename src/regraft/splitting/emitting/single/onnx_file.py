@@ -14,6 +14,7 @@ import onnxruntime
 from onnx import helper
 
 from regraft.splitting.compiling.onnx import open_session
+from regraft.splitting.emitting.report import FORMAT, check_format
 from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.inline import Regions
 from regraft.splitting.emitting.single.join import name_of
@@ -68,7 +69,11 @@ def build_onnx_model(
         graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
     )
     add_metadata(
-        model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree
+        model,
+        format=FORMAT,
+        versions=manifest["versions"],
+        inputs=manifest["inputs"],
+        result=result_tree,
     )
     return model
 
@@ -215,6 +220,7 @@ def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str
     if recorded is None:
         raise ValueError(f"{path} is no network that was split")
     facts: dict[str, Any] = json.loads(recorded)
+    check_format(facts, path)
     return facts
 
 
