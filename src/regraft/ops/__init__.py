@@ -89,6 +89,7 @@ from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
 from regraft.ops.standardize import standardize as standardize
 from regraft.ops.standardize_along import standardize_along as standardize_along
+from regraft.ops.substitute_rows import substitute_rows as substitute_rows
 from regraft.ops.unfold_conv import unfold_conv as unfold_conv
 from regraft.ops.unfold_conv import unfold_einsum as unfold_einsum
 from regraft.ops.unfold_conv import unfold_linear as unfold_linear
