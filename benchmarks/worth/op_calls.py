@@ -93,6 +93,20 @@ def conv_of_patches(patches: int, width: int, side: int) -> Calls:
     )
 
 
+def substitute_rows(heads: int, length: int, width: int) -> Calls:
+    matrices = torch.randn(1, heads, length // 64, 64, 64).tril(-1) / 64
+    is_below = torch.ones(64, 64, dtype=torch.bool).tril(-1)
+
+    def fast() -> Tensor:
+        below = matrices.tril(-1)
+        matrices.triu().count_nonzero().item()
+        solution = torch.linalg.solve_triangular(-below, below, upper=False, unitriangular=True)
+        solution.sum().isfinite().item()
+        return matrices.copy_(torch.where(is_below, solution, matrices))
+
+    return Calls(lambda: ops.substitute_rows(matrices, 64), fast)
+
+
 def unfold_conv(batch: int, channels: int, side: int) -> Calls:
     x, kernels = torch.randn(batch, channels, side, side), torch.randn(channels, channels, 3, 3)
     weight = kernels.view(channels, -1)
@@ -704,6 +718,7 @@ CASES = [
     ),
     case("standardize", SEQUENCE, standardize),
     case("standardize_along", torch_subjects.IMAGES, standardize_along),
+    case("substitute_rows", idioms.CHUNKS, substitute_rows),
     case("unfold_conv", idioms.UNFOLDED, unfold_conv),
     case("unfold_einsum", idioms.UNFOLDED, unfold_einsum),
     case("unfold_linear", idioms.UNFOLDED, unfold_linear),
