@@ -73,6 +73,7 @@ from regraft.ops.postponed_matmul import postponed_baddbmm as postponed_baddbmm
 from regraft.ops.postponed_matmul import postponed_einsum as postponed_einsum
 from regraft.ops.postponed_matmul import postponed_matmul as postponed_matmul
 from regraft.ops.quick_gelu import quick_gelu as quick_gelu
+from regraft.ops.recurrent_steps import recurrent_steps as recurrent_steps
 from regraft.ops.repeated_heads import expanded_heads as expanded_heads
 from regraft.ops.repeated_heads import repeated_heads as repeated_heads
 from regraft.ops.rms_norm import rms_norm as rms_norm
