@@ -121,10 +121,9 @@ LAYER_OPS = {
     "CrossEntropyLoss": "cross_entropy",
     "MultiheadAttention": "multihead_attention",
     "LSTMCell": "layer_of_lstm_cell",
-    "GRUCell": "layer_of_gru_cell",
 }
 # Layers whose call has several arguments: those of `forward`, which are those of the operation.
-SEVERAL_ARGUMENTS = {"MultiheadAttention", "LSTMCell", "GRUCell"}
+SEVERAL_ARGUMENTS = {"MultiheadAttention", "LSTMCell"}
 
 
 def main() -> None:
@@ -165,8 +164,6 @@ def main() -> None:
         entry = {"signatures": [_python_signature(forward)[1:]], "kind": "tuple"}
         if name == "MultiheadAttention":
             entry["random"] = True
-        elif name == "GRUCell":
-            entry["kind"] = "tensor"
         ops[LAYER_OPS[name]] = entry
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes

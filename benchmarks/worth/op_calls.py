@@ -526,6 +526,22 @@ def linear_recurrence(batch: int, length: int, width: int) -> Calls:
     )
 
 
+def recurrent_steps(batch: int, length: int, width: int) -> Calls:
+    cell, x = nn.LSTMCell(width, width), torch.randn(batch, length, width)
+    state = torch.zeros(batch, width), torch.zeros(batch, width)
+    weights = tuple(cell.parameters())
+
+    def fast() -> Tensor:
+        first = tuple(tensor.unsqueeze(0) for tensor in state)
+        part = x.transpose(0, 1)[:64]
+        states, *_ = torch.lstm(part, first, weights, True, 1, 0.0, True, False, False)
+        return torch.unbind_copy(states)[0]
+
+    return Calls(
+        lambda: ops.recurrent_steps(x, cell, 1)(0, state), fast, lambda: cell(x[:, 0], state)
+    )
+
+
 def slices_along(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
@@ -698,6 +714,7 @@ CASES = [
     case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
     case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
+    case("recurrent_steps", idioms.STEPS, recurrent_steps, batch=4, length=8, width=32),
     case(
         "repeated_heads", idioms.GROUPED, repeated_heads, heads=16, groups=4, length=256, width=64
     ),

@@ -29,6 +29,7 @@ class Layers(nn.Module):
         self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
         self.conv, self.norm1d, self.rows = nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6), nn.BatchNorm1d(8)
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.lstm_cell = nn.LSTMCell(8, 8)
         self.layer_norm, self.group_norm, self.rms_norm = (
             nn.LayerNorm(8),
             nn.GroupNorm(2, 6),
@@ -116,6 +117,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
         [ops.repeated_part(x[:, :1, :4], (1, 6, 1)), x[..., 4:]], m.q
     ),
     "repeated_heads": lambda m, x: ops.repeated_heads(x[None], 3, 1),
+    "recurrent_steps": lambda m, x: ops.recurrent_steps(x, m.lstm_cell, 1)(0, (x[:, 1], x[:, 2]))[
+        0
+    ][:, None],
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
     "rotated_pairs": lambda m, x: ops.rotated_pairs(x, x, x, x),

@@ -212,6 +212,30 @@ UNFOLDED_PRODUCTS = {
 }
 
 
+# a recurrent network of one cell
+CELL_TEXT = """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.LSTMCell(width, width)
+
+    def forward(self, x, h):
+        c = torch.zeros_like(h)
+        outputs = []
+        for t in range(x.shape[1]):
+            h, c = self.cell(x[:, t], (h, c))
+            outputs.append(h)
+        return torch.stack(outputs, dim=1), (h, c)
+
+
+def inputs(batch, length, width):
+    return torch.randn(batch, length, width), torch.randn(batch, width)
+"""
+
 # the delta rule in chunks of 64 tokens
 CHUNKS = scaled(
     {"heads": 2, "length": 64, "width": 32},
@@ -790,5 +814,6 @@ def inputs(batch, length, width):
         )
         for name, product in UNFOLDED_PRODUCTS.items()
     ),
+    Subject("idioms/recurrent-cell", STEPS_SHAPE, STEPS, CELL_TEXT),
     Subject("idioms/delta-rule", CHUNKS_SHAPE, CHUNKS, CHUNKS_TEXT),
 ]

@@ -1,4 +1,4 @@
-"""The steps of a loop that calls a recurrent cell: `h, c = cell(x[:, t], (h, c))`."""
+"""The steps of a loop that calls the cell of an LSTM: `h, c = cell(x[:, t], (h, c))`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from regraft.ops.plain import (
     are_tensors,
     can_read,
     is_plain,
-    versions_of,
 )
 from regraft.ops.slices_along import slices_along_reference
 
@@ -26,11 +25,11 @@ def recurrent_steps(x: torch.Tensor, cell: Any, dim: int) -> Callable[[int, Any]
     """Return what gives `cell(x[:, i], state)` (for `dim` 1) when it is called with `i` and
     `state`.
 
-    Shapes: x (batch, steps, features) for `dim` 1; the cell is an `LSTMCell` or a `GRUCell`. Where
-    a loop goes through the slices in their order or backwards and hands over the last result as it
+    Shapes: x (batch, steps, features) for `dim` 1; the cell is an `LSTMCell`. Where a
+    loop goes through the slices in their order or backwards and hands over the last result as it
     is, the steps that follow are computed ahead, 64 or more at once, by the layer of several steps
-    with the cell's own parameters. Of an LSTM that has no cell states but the last one of a run: in
-    the other results a placeholder stands for the cell state, which only the next step takes. Any
+    with the cell's own parameters. That has no cell states but the last one of a run: in the other
+    results a placeholder stands for the cell state, which only the next step takes. Any
     other call computes its own step.
     """
     if recurrent_steps_implementation(x, cell, dim) != "torch-native":
@@ -58,14 +57,13 @@ def recurrent_steps_implementation(x: torch.Tensor, cell: Any, dim: int) -> str:
 
 
 def _is_plain_cell(cell: Any) -> bool:
-    """Return whether a module is a cell of PyTorch with parameters in float32 on a CPU, and an LSTM
-    has a layer that is faster than its steps."""
-    is_lstm = type(cell) is nn.LSTMCell
-    if not is_plain(cell, nn.LSTMCell) and not is_plain(cell, nn.GRUCell):
+    """Return whether a module is a cell of PyTorch with parameters in float32 on a CPU, where a
+    layer of several steps is faster."""
+    if not is_plain(cell, nn.LSTMCell):
         return False
-    if is_lstm and not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
-    if is_lstm and torch.get_float32_matmul_precision() != "highest":
+    if torch.get_float32_matmul_precision() != "highest":
         return False
     weights = _weights_of(cell)
     return all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
@@ -73,8 +71,18 @@ def _is_plain_cell(cell: Any) -> bool:
 
 def _weights_of(cell: Any) -> tuple[torch.Tensor, ...]:
     """Return the parameters of a cell in the order in which layers take them."""
-    weights = (cell.weight_ih, cell.weight_hh)
-    return (*weights, cell.bias_ih, cell.bias_hh) if cell.bias else weights
+    return tuple(getattr(cell, name) for name in _names_of(cell))
+
+
+def _names_of(cell: Any) -> tuple[str, ...]:
+    """Return the names of a cell's parameters."""
+    names = ("weight_ih", "weight_hh")
+    return (*names, "bias_ih", "bias_hh") if cell.bias else names
+
+
+def _version_of(tensor: torch.Tensor) -> int:
+    """Return the version counter of a tensor; -1 for a tensor of inference mode, which has none."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 class _Placeholder:
@@ -91,72 +99,78 @@ class _RecurrentSteps:
 
     def __init__(self, x: torch.Tensor, cell: Any, dim: int) -> None:
         self._x, self._cell, self._dim = x, cell, dim
-        self._is_lstm = type(cell) is nn.LSTMCell
         self._count = x.shape[dim]
         self._state_shape = (x.shape[1 if dim == 0 else 0], cell.hidden_size)
         self._slices = slices_along_reference(x, dim)
         self._last: Any = None
-        self._step = self._next = self._direction = self._size = 0
+        self._next = self._direction = self._last_version = 0
         self._placeholder = _Placeholder()
         self._ahead: list[torch.Tensor] = []
         self._parts: list[torch.Tensor] = []
         self._final_cell_state: Any = None
-        self._conditions: tuple[Any, ...] = ()
+        self._records_gradients = False
+        self._operands: list[tuple[str, torch.Tensor, int, bool]] = []
 
     def __call__(self, step: int, state: Any) -> Any:
-        conditions = self._conditions_now()
-        is_next = type(step) is int and step == self._next and conditions == self._conditions
-        is_next = is_next and self._last is not None and self._is_last(state)
-        if is_next and self._ahead:
-            return self._take_ahead(step)
+        if self._ahead and type(step) is int and step == self._next:
+            if self._is_last(state) and self._are_conditions_equal():
+                return self._take_ahead(step)
         if type(state) is tuple and state and state[-1] is self._placeholder:
             raise RuntimeError("the cell or its input has changed between steps of a loop")
-        if type(step) is int and self._can_run(step, state, is_next):
+        if type(step) is int and self._can_run(step, state):
             self._run(state)
-            self._conditions = conditions
             return self._take_ahead(step)
         self._ahead, self._parts, self._last = [], [], None
-        result = self._cell(self._slices[step], state)
-        if type(step) is int:
-            self._remember(step, result)
-            self._conditions = conditions
-        return result
+        return self._cell(self._slices[step], state)
 
-    def _conditions_now(self) -> tuple[Any, ...]:
-        """Return what has to be equal in all steps of a run."""
-        operands = (self._x, *_weights_of(self._cell))
-        needs = (operand.requires_grad for operand in operands)
-        return torch.is_grad_enabled(), *map(id, operands), *versions_of(operands), *needs
+    def _are_conditions_equal(self) -> bool:
+        """Return whether gradients are recorded or not, and tensors are, as they were when the run
+        was computed."""
+        if torch.is_grad_enabled() is not self._records_gradients:
+            return False
+        parameters = self._cell._parameters
+        for name, operand, version, needs_gradient in self._operands:
+            if name and parameters.get(name) is not operand:
+                return False
+            if operand.requires_grad is not needs_gradient:
+                return False
+            if version >= 0 and operand._version != version:
+                return False
+        return True
+
+    def _note_conditions(self) -> None:
+        """Keep what has to be equal in all steps of a run."""
+        self._records_gradients = torch.is_grad_enabled()
+        parameters = [(name, self._cell._parameters[name]) for name in _names_of(self._cell)]
+        self._operands = [
+            (name, operand, _version_of(operand), operand.requires_grad)
+            for name, operand in (("", self._x), *parameters)
+        ]
 
     def _is_last(self, state: Any) -> bool:
         """Return whether a state is the last result, unchanged."""
-        last, version = self._last
-        if not self._is_lstm:
-            return state is last and versions_of((last,)) == version
-        is_pair = type(state) is tuple and len(state) == 2
-        return is_pair and state[0] is last[0] and state[1] is last[1] and (
-            versions_of((last[0],)) == version
-        )
-
-    def _remember(self, step: int, result: Any) -> None:
-        """Keep the result of a step."""
-        hidden = result[0] if self._is_lstm else result
-        self._last = result, versions_of((hidden,))
-        self._step, self._next = step, step + self._direction
+        last = self._last
+        if state is not last:
+            if last is None or type(state) is not tuple or len(state) != 2:
+                return False
+            if state[0] is not last[0] or state[1] is not last[1]:
+                return False
+        return self._last_version < 0 or bool(last[0]._version == self._last_version)
 
     def _take_ahead(self, step: int) -> Any:
         """Return the result of a step that was computed ahead."""
-        result: Any = self._ahead.pop()
-        if self._is_lstm:
-            result = result, self._placeholder if self._ahead else self._final_cell_state
-        self._remember(step, result)
-        return result
+        hidden = self._ahead.pop()
+        cell_state = self._placeholder if self._ahead else self._final_cell_state
+        self._last, self._next = (hidden, cell_state), step + self._direction
+        self._last_version = _version_of(hidden)
+        return self._last
 
-    def _can_run(self, step: int, state: Any, is_next: bool) -> bool:
+    def _can_run(self, step: int, state: Any) -> bool:
         """Return whether `_parts` ends in the input of a run from a step on: what follows the runs
         until here, or all slices of a loop that begins at either end."""
-        if not is_next or not self._parts:
-            self._parts = []
+        is_next = bool(self._parts) and step == self._next and not self._ahead
+        if not is_next or not self._is_last(state) or not self._are_conditions_equal():
+            self._ahead, self._parts = [], []
             self._direction = int(step == 0) - int(step == self._count - 1)
             if not self._direction or not self._fits_cell(state):
                 return False
@@ -170,32 +184,29 @@ class _RecurrentSteps:
     def _fits_cell(self, state: Any) -> bool:
         """Return whether a state has the tensors that the cell gives, or is None, which stands for
         zeros."""
-        tensors = state if self._is_lstm else (state,)
         if state is None:
             return True
-        if type(tensors) is not tuple or len(tensors) != 1 + self._is_lstm:
+        if type(state) is not tuple or len(state) != 2 or not are_tensors(*state):
             return False
-        return are_tensors(*tensors) and all(
+        return all(
             tensor.shape == self._state_shape
             and tensor.dtype == torch.float32
             and tensor.device.type == "cpu"
             and tensor.layout == torch.strided
-            for tensor in tensors
+            for tensor in state
         )
 
     def _run(self, state: Any) -> None:
         """Compute the states of the next run, from the state before it."""
         if state is None:
             zeros = self._x.new_zeros(self._state_shape)
-            state = (zeros, zeros) if self._is_lstm else zeros
+            state = zeros, zeros
+        self._note_conditions()
         weights, part = _weights_of(self._cell), self._parts.pop()
         options = self._cell.bias, 1, 0.0, self._cell.training, False, False
-        if self._is_lstm:
-            first = tuple(tensor.unsqueeze(0) for tensor in state)
-            states, _, last_cell_states = torch.lstm(part, first, weights, *options)
-            self._final_cell_state = last_cell_states.squeeze(0).clone()
-        else:
-            states, _ = torch.gru(part, state.unsqueeze(0), weights, *options)
+        first = tuple(tensor.unsqueeze(0) for tensor in state)
+        states, _, last_cell_states = torch.lstm(part, first, weights, *options)
+        self._final_cell_state = last_cell_states.squeeze(0).clone()
         self._ahead = list(torch.unbind_copy(states))[::-1]
 
 
