@@ -144,8 +144,8 @@ RECURRENT: Drawn = {
     "step": lambda _: CHANCE.choice((-1, 0, 1, 2)),
 }
 CELL_STEPS: Drawn = {
-    "x": lambda shape: torch.randn(3, 3, 3, requires_grad=True),
-    "state": lambda _: tuple(torch.randn(2, 3, 5, requires_grad=True)),
+    "x": lambda shape: torch.randn(shape[-1:] * 3, requires_grad=True),
+    "state": lambda shape: tuple(torch.randn(2, shape[-1], shape[-1])),
     "step": lambda _: CHANCE.choice((-1, 0, 1, 2)),
 }
 ATTENDED: Drawn = {
