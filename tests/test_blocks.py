@@ -62,7 +62,10 @@ def test_a_run_of_statements() -> None:
     ("old", "new"),
     [
         ("    return x\n", "    for i in range(3):\n        x = x + i\n    return x\n"),
-        ("    return x\n", "    for i, mean in enumerate(x):\n        x = mean + i\n    return x\n"),
+        (
+            "    return x\n",
+            "    for i, mean in enumerate(x):\n        x = mean + i\n    return x\n",
+        ),
         ("    return x\n", "    return [i for i in x]\n"),
         ("    return x\n", "    mean = x\n    return x\n"),
         ("    x = x * 2\n", "    i = mean = x * 2\n    x = i * mean\n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,12 +67,13 @@ def test_everything_that_is_not_below_the_diagonal_stays() -> None:
 
 
 def test_views_and_their_bases() -> None:
-    for view in (
+    views: tuple[Callable[[Any], Any], ...] = (
         lambda base: base[0],
         lambda base: base[:, 1:],
         lambda base: base.mT,
         lambda base: base[..., ::2, ::2],
-    ):
+    )
+    for view in views:
         runs = []
         for op in (substitute_rows, reference):
             base = matrices(2, 9, 9).detach().clone().requires_grad_()
@@ -114,7 +116,8 @@ def test_errors_are_those_of_the_loop() -> None:
     leaf = matrices(9, 9)
     expanded = torch.randn(1, 9, 9).expand(2, 9, 9)
     whole = matrices(9, 9).detach()
-    for x, size in ((leaf, 9), (expanded, 9), (whole, 10), (whole[0], 3), (whole, 2.0)):
+    others: tuple[tuple[Any, Any], ...] = ((whole[0], 3), (whole, 2.0))
+    for x, size in ((leaf, 9), (expanded, 9), (whole, 10), *others):
         messages = []
         for op in (substitute_rows, reference):
             with pytest.raises((RuntimeError, IndexError, TypeError)) as caught:

@@ -210,8 +210,8 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class RuleSyntax:
-    """The content of a `.rule` file. Several `forward`, `body` or `block` sections are alternatives, tried
-    in the text's order.
+    """The content of a `.rule` file. Several `forward`, `body` or `block` sections are
+    alternatives, tried in the text's order.
 
     A rule that is `off` (`default off`) is not selected by the name of its pack.
     """

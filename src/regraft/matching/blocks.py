@@ -129,34 +129,49 @@ def _is_whole_number(node: ast.expr) -> bool:
     return isinstance(operand, ast.Constant) and type(operand.value) is int
 
 
-def _may_be_read(
-    function: Function, statements: Sequence[ast.stmt], names: frozenset[str]
-) -> bool:
+def _may_be_read(function: Function, statements: Sequence[ast.stmt], names: frozenset[str]) -> bool:
     """Return whether a value that statements of a function give to one of these names may be read
     outside of them: after them, before them in a loop around them, or whenever a nested function
     runs."""
     own = {id(statement) for statement in statements}
-    end, is_repeated = statements[-1].lineno, False
+    end = statements[-1].lineno
+    is_repeated = any(_is_around(node, own) for node in walk(function))
+    return any(
+        is_late or is_repeated or line > end for line, is_late in _reads(function, own, names)
+    )
+
+
+def _is_around(node: ast.AST, own: set[int]) -> bool:
+    """Return whether a node is a loop around statements, which are given by their identities."""
+    if not isinstance(node, _LOOPS) or id(node) in own:
+        return False
+    return any(id(child) in own for child in walk(node))
+
+
+def _reads_name(node: ast.AST, names: frozenset[str]) -> bool:
+    """Return whether a node reads or deletes one of several names."""
+    is_read = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
+    return is_read and getattr(node, "id", "") in names
+
+
+def _reads(function: Function, own: set[int], names: frozenset[str]) -> Iterator[tuple[int, bool]]:
+    """Yield the line of each name of a function outside of statements that may have a value from
+    outside of its loop or comprehension, with whether it may be read at any time."""
     pending: list[tuple[ast.AST, frozenset[str], bool]] = [(function, names, False)]
-    lines = []
     while pending:
         node, live, is_late = pending.pop()
         if id(node) in own:
             continue
         if isinstance(node, ast.Global | ast.Nonlocal) and not live.isdisjoint(node.names):
-            return True
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-            if node.id in _FRAME_READERS or (is_late and node.id in live):
-                return True
-            lines += [node.lineno] if node.id in live else []
-        is_around = isinstance(node, _LOOPS) and any(id(child) in own for child in walk(node))
-        is_repeated = is_repeated or is_around
+            yield node.lineno, True
+        if _reads_name(node, live | _FRAME_READERS):
+            is_any_time = is_late or _reads_name(node, _FRAME_READERS)
+            yield getattr(node, "lineno", 0), is_any_time
         is_late = is_late or (node is not function and isinstance(node, _LATE))
-        rebound = frozenset() if is_around else _rebound_names(node)
+        inner = live if _is_around(node, own) else live - _rebound_names(node)
         for child in ast.iter_child_nodes(node):
             is_body = not isinstance(node, ast.For) or child in node.body
-            pending.append((child, live - rebound if is_body else live, is_late))
-    return any(is_repeated or line > end for line in lines)
+            pending.append((child, inner if is_body else live, is_late))
 
 
 def _rebound_names(node: ast.AST) -> frozenset[str]:

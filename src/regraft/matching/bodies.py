@@ -41,8 +41,8 @@ class BodyPattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyMatch:
-    """A function with the body or the block of a rule; `bindings` maps the rule's variables to expressions of
-    the function."""
+    """A function with the body or the block of a rule; `bindings` maps the rule's variables to
+    expressions of the function."""
 
     pattern: BodyPattern
     cls: ast.ClassDef | None

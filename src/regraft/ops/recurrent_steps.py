@@ -112,9 +112,9 @@ class _RecurrentSteps:
         self._operands: list[tuple[str, torch.Tensor, int, bool]] = []
 
     def __call__(self, step: int, state: Any) -> Any:
-        if self._ahead and type(step) is int and step == self._next:
-            if self._is_last(state) and self._are_conditions_equal():
-                return self._take_ahead(step)
+        is_next = bool(self._ahead) and type(step) is int and step == self._next
+        if is_next and self._is_last(state) and self._are_conditions_equal():
+            return self._take_ahead(step)
         if type(state) is tuple and state and state[-1] is self._placeholder:
             raise RuntimeError("the cell or its input has changed between steps of a loop")
         if type(step) is int and self._can_run(step, state):

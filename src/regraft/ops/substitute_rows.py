@@ -18,8 +18,8 @@ def substitute_rows(a: torch.Tensor, size: int) -> torch.Tensor:
     Shapes: a (..., rows, columns), of which only `a[..., i, :i]` for `i` below `size` changes. With
     L the part below the diagonal and U the rest, the new part below the diagonal is X in
     `(I - L) X = L + L U`, without what is not below the diagonal: one triangular solve, whose
-    gradients are two more. Matrices for which X is not finite, that are small, of another dtype than
-    float32 or float64, or not on a CPU, and traced ones are substituted row by row.
+    gradients are two more. Matrices for which X is not finite, that are small, of another dtype
+    than float32 or float64, or not on a CPU, and traced ones are substituted row by row.
     """
     if substitute_rows_implementation(a, size) == "torch-native":
         part = a[..., :size, :size]
@@ -42,18 +42,21 @@ def substitute_rows_reference(a: torch.Tensor, size: int) -> torch.Tensor:
 
 def substitute_rows_implementation(a: torch.Tensor, size: int) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(a) or type(size) is not int or not can_read():
+    if not are_tensors(a) or type(size) is not int or not can_read() or not _is_usable(a):
         return "reference"
-    if a.layout != torch.strided or a.is_nested or a.device.type != "cpu":
-        return "reference"
-    if a.dtype not in (torch.float32, torch.float64) or not a.numel():
-        return "reference"
-    if a.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return "reference"
-    is_large = a.dim() > 1 and size <= min(a.shape[-2:])
-    if not is_large or (size < _FEWEST_ROWS and not are_kernels_forced()) or size < 1:
-        return "reference"
-    return "torch-native" if _can_write(a) else "reference"
+    is_large = size >= _FEWEST_ROWS or (size >= 1 and are_kernels_forced())
+    fits = a.dim() > 1 and size <= min(a.shape[-2:])
+    return "torch-native" if is_large and fits and _can_write(a) else "reference"
+
+
+def _is_usable(a: torch.Tensor) -> bool:
+    """Return whether a tensor is an ordinary one on a CPU, of which the triangular solve and the
+    product are as exact as the loop."""
+    if a.layout != torch.strided or a.is_nested or a.device.type != "cpu" or not a.numel():
+        return False
+    if a.dtype is torch.float32:
+        return bool(torch.get_float32_matmul_precision() == "highest")
+    return a.dtype is torch.float64
 
 
 def _can_write(a: torch.Tensor) -> bool:
@@ -62,16 +65,16 @@ def _can_write(a: torch.Tensor) -> bool:
         return False
     if torch.is_grad_enabled() and a.requires_grad and a.is_leaf:
         return False
-    return torch._debug_has_internal_overlap(a) == 0
+    return bool(torch._debug_has_internal_overlap(a) == 0)
 
 
 def _solve(part: torch.Tensor) -> torch.Tensor:
     """Return the matrices whose part below the diagonal is that of the substituted rows."""
     below = part.tril(-1)
-    others = part.triu()[..., :-1]  # no row meets the last column of the rows before it
+    upper = part.triu()[..., :-1]  # no row meets the last column of the rows before it
     right_side = below
-    needs_others = torch.is_grad_enabled() and part.requires_grad
-    if needs_others or bool(others.count_nonzero()):
+    needs_upper = torch.is_grad_enabled() and part.requires_grad
+    if needs_upper or bool(upper.count_nonzero()):
         with torch.autocast("cpu", enabled=False):
-            right_side = (below + functional.pad(below @ others, (0, 1))).tril(-1)
+            right_side = (below + functional.pad(below @ upper, (0, 1))).tril(-1)
     return torch.linalg.solve_triangular(-below, right_side, upper=False, unitriangular=True)

@@ -18,7 +18,8 @@ def rewrite_body(
     match: BodyMatch, imports: Imports
 ) -> tuple[Edit, Span, frozenset[str]] | Withheld:
     """Return the edit that replaces the whole body of a matched function by one `return` of the
-    kernel call, or a block in it by the call, the span that it replaces and the qualified names that the file then has to import.
+    kernel call, or a block in it by the call, the span that it replaces and the qualified names
+    that the file then has to import.
 
     Where that would not be safe, a Withheld with the reason is returned, not raised.
     """

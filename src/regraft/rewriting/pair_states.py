@@ -62,11 +62,16 @@ def goes_through_all(loop: ast.stmt, step: Node, x: Value, indices: Sequence[Val
         return False
     if any(isinstance(node, ast.Break | ast.Return | ast.Raise) for node in ast.walk(loop)):
         return False
-    size = source.args["0"].node if len(source.args) == 1 else None
-    if size is None or size.op != "py.item":
-        return False
-    shape, dim = size.args["base"].node, size.args["index"].const
-    is_shape = shape is not None and shape.op == "py.attr" and shape.spelling == "shape"
-    if shape is None or not is_shape or shape.args["base"] is not x:
-        return False
-    return isinstance(dim, int) and 0 <= dim < len(indices) and indices[dim] is step.output
+    dim = _dimension(source.args["0"], x) if len(source.args) == 1 else -1
+    return 0 <= dim < len(indices) and indices[dim] is step.output
+
+
+def _dimension(size: Value, x: Value) -> int:
+    """Return the dimension of which a value is the size in the shape of a tensor; -1 for another
+    value."""
+    if size.node is None or size.node.op != "py.item":
+        return -1
+    shape, dim = size.node.args["base"].node, size.node.args["index"].const
+    if shape is None or shape.op != "py.attr" or shape.spelling != "shape":
+        return -1
+    return dim if shape.args["base"] is x and isinstance(dim, int) else -1

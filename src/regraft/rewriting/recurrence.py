@@ -136,8 +136,9 @@ class RecurrenceRewriter(HoistedRewriter):
             if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
                 continue
             for node in ast.walk(function):
-                is_store = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
-                if is_store and node.attr in names:
+                if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+                    continue
+                if node.attr in names:
                     raise Withheld(f"{node.attr} may be replaced by another layer", node.lineno)
 
     def _check_pair(self, loop: ast.stmt, step: Node) -> None:
@@ -180,12 +181,8 @@ class RecurrenceRewriter(HoistedRewriter):
         """Raise Withheld where the loop may show the gradient of a state other than the last one,
         which a backward pass over all steps does not compute: states have to pass through
         operations of PyTorch, or into a list that becomes a tensor."""
-        state = self.match.bindings[self.match.pattern.carried]
-        carried = (state, *tuple_elements(state))
-        elements = [use.output for use in self.root.output.uses if use.op == "py.item"]
-        values = (*carried, self.root.output, *elements)
-        names = {name for value in values for name in value.names}
-        self._check_nested_functions(names)
+        carried = self._carried_values()
+        self._check_nested_functions(self._names_of_states())
         self._check_memory()
         start, end = start_of(step), step.statement.end
         visited, pending = {self.root.output, *carried}, [self.root.output, *carried]
@@ -207,14 +204,24 @@ class RecurrenceRewriter(HoistedRewriter):
             if start < writer.time <= end and _writes_into(writer, visited):
                 raise self._withholding("the state is changed in place", writer)
 
+    def _carried_values(self) -> tuple[Value, ...]:
+        """Return the state before a step, and its elements where the source writes them."""
+        state = self.match.bindings[self.match.pattern.carried]
+        return state, *tuple_elements(state)
+
+    def _names_of_states(self) -> set[str]:
+        """Return the names of the states before and after a step, and of their elements."""
+        elements = [use.output for use in self.root.output.uses if use.op == "py.item"]
+        values = (*self._carried_values(), self.root.output, *elements)
+        return {name for value in values for name in value.names}
+
     def _phis_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
         """Return the φ values that have this value as an option and are created after the time
         `start` and not after `end`, which limit the loop. Raise Withheld where one of them is
         neither the state nor joins branches: another name then carries the value to later steps.
         """
-        state = self.match.bindings[self.match.pattern.carried]
         joins = [phi for phi in value.joins if start < phi.born <= end]
-        carried = (state, *tuple_elements(state))
+        carried = self._carried_values()
         if any(phi not in carried and not is_branching(phi) for phi in joins):
             raise self._withholding("another name of the loop has the state, too", self.root)
         return joins
