@@ -65,27 +65,27 @@ def _is_plain_cell(cell: Any) -> bool:
         return False
     if torch.get_float32_matmul_precision() != "highest":
         return False
-    weights = _weights_of(cell)
+    weights = _parameters_of(cell)
     return all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
 
 
-def _weights_of(cell: Any) -> tuple[torch.Tensor, ...]:
+def _parameters_of(cell: Any) -> tuple[torch.Tensor, ...]:
     """Return the parameters of a cell in the order in which layers take them."""
-    return tuple(getattr(cell, name) for name in _names_of(cell))
+    return tuple(getattr(cell, name) for name in _parameter_names(cell))
 
 
-def _names_of(cell: Any) -> tuple[str, ...]:
+def _parameter_names(cell: Any) -> tuple[str, ...]:
     """Return the names of a cell's parameters."""
     names = ("weight_ih", "weight_hh")
     return (*names, "bias_ih", "bias_hh") if cell.bias else names
 
 
-def _version_of(tensor: torch.Tensor) -> int:
+def _version_number(tensor: torch.Tensor) -> int:
     """Return the version counter of a tensor; -1 for a tensor of inference mode, which has none."""
     return -1 if tensor.is_inference() else tensor._version
 
 
-class _Placeholder:
+class _AbsentCellState:
     """What stands for a cell state that was not computed."""
 
     def __getattr__(self, name: str) -> Any:
@@ -104,7 +104,7 @@ class _RecurrentSteps:
         self._slices = slices_along_reference(x, dim)
         self._last: Any = None
         self._next = self._direction = self._last_version = 0
-        self._placeholder = _Placeholder()
+        self._placeholder = _AbsentCellState()
         self._ahead: list[torch.Tensor] = []
         self._parts: list[torch.Tensor] = []
         self._final_cell_state: Any = None
@@ -141,9 +141,9 @@ class _RecurrentSteps:
     def _note_conditions(self) -> None:
         """Keep what has to be equal in all steps of a run."""
         self._records_gradients = torch.is_grad_enabled()
-        parameters = [(name, self._cell._parameters[name]) for name in _names_of(self._cell)]
+        parameters = [(name, self._cell._parameters[name]) for name in _parameter_names(self._cell)]
         self._operands = [
-            (name, operand, _version_of(operand), operand.requires_grad)
+            (name, operand, _version_number(operand), operand.requires_grad)
             for name, operand in (("", self._x), *parameters)
         ]
 
@@ -162,7 +162,7 @@ class _RecurrentSteps:
         hidden = self._ahead.pop()
         cell_state = self._placeholder if self._ahead else self._final_cell_state
         self._last, self._next = (hidden, cell_state), step + self._direction
-        self._last_version = _version_of(hidden)
+        self._last_version = _version_number(hidden)
         return self._last
 
     def _can_run(self, step: int, state: Any) -> bool:
@@ -178,7 +178,7 @@ class _RecurrentSteps:
                 return False
             slices = self._x.movedim(self._dim, 0)
             slices = slices.flip(0) if self._direction < 0 else slices
-            self._parts = list(slices.split(_run_sizes(self._count)))[::-1]
+            self._parts = list(slices.split(_sizes_of_runs(self._count)))[::-1]
         return True
 
     def _fits_cell(self, state: Any) -> bool:
@@ -202,7 +202,7 @@ class _RecurrentSteps:
             zeros = self._x.new_zeros(self._state_shape)
             state = zeros, zeros
         self._note_conditions()
-        weights, part = _weights_of(self._cell), self._parts.pop()
+        weights, part = _parameters_of(self._cell), self._parts.pop()
         options = self._cell.bias, 1, 0.0, self._cell.training, False, False
         first = tuple(tensor.unsqueeze(0) for tensor in state)
         states, _, last_cell_states = torch.lstm(part, first, weights, *options)
@@ -210,7 +210,7 @@ class _RecurrentSteps:
         self._ahead = list(torch.unbind_copy(states))[::-1]
 
 
-def _run_sizes(count: int) -> list[int]:
+def _sizes_of_runs(count: int) -> list[int]:
     """Return the numbers of steps of the runs over `count` slices."""
     sizes: list[int] = []
     while count > 0:

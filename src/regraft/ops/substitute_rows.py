@@ -23,7 +23,7 @@ def substitute_rows(a: torch.Tensor, size: int) -> torch.Tensor:
     """
     if substitute_rows_implementation(a, size) == "torch-native":
         part = a[..., :size, :size]
-        solution = _solve(part)
+        solution = _solve_rows(part)
         if bool(solution.detach().sum().isfinite()):
             is_below = torch.ones(size, size, dtype=torch.bool).tril(-1)
             part.copy_(torch.where(is_below, solution, part))
@@ -42,14 +42,14 @@ def substitute_rows_reference(a: torch.Tensor, size: int) -> torch.Tensor:
 
 def substitute_rows_implementation(a: torch.Tensor, size: int) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(a) or type(size) is not int or not can_read() or not _is_usable(a):
+    if not are_tensors(a) or type(size) is not int or not can_read() or not _is_substitutable(a):
         return "reference"
     is_large = size >= _FEWEST_ROWS or (size >= 1 and are_kernels_forced())
     fits = a.dim() > 1 and size <= min(a.shape[-2:])
-    return "torch-native" if is_large and fits and _can_write(a) else "reference"
+    return "torch-native" if is_large and fits and _can_be_written(a) else "reference"
 
 
-def _is_usable(a: torch.Tensor) -> bool:
+def _is_substitutable(a: torch.Tensor) -> bool:
     """Return whether a tensor is an ordinary one on a CPU, of which the triangular solve and the
     product are as exact as the loop."""
     if a.layout != torch.strided or a.is_nested or a.device.type != "cpu" or not a.numel():
@@ -59,7 +59,7 @@ def _is_usable(a: torch.Tensor) -> bool:
     return a.dtype is torch.float64
 
 
-def _can_write(a: torch.Tensor) -> bool:
+def _can_be_written(a: torch.Tensor) -> bool:
     """Return whether all elements have places of their own, and a change in place is allowed."""
     if a.is_inference() and not torch.is_inference_mode_enabled():
         return False
@@ -68,7 +68,7 @@ def _can_write(a: torch.Tensor) -> bool:
     return bool(torch._debug_has_internal_overlap(a) == 0)
 
 
-def _solve(part: torch.Tensor) -> torch.Tensor:
+def _solve_rows(part: torch.Tensor) -> torch.Tensor:
     """Return the matrices whose part below the diagonal is that of the substituted rows."""
     below = part.tril(-1)
     upper = part.triu()[..., :-1]  # no row meets the last column of the rows before it
