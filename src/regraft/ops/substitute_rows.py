@@ -8,7 +8,7 @@ from torch.nn import functional
 from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 
 # Fewer rows are faster one after the other.
-_FEWEST_ROWS = 8
+_FEWEST_SOLVED_ROWS = 8
 
 
 def substitute_rows(a: torch.Tensor, size: int) -> torch.Tensor:
@@ -44,7 +44,7 @@ def substitute_rows_implementation(a: torch.Tensor, size: int) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(a) or type(size) is not int or not can_read() or not _is_substitutable(a):
         return "reference"
-    is_large = size >= _FEWEST_ROWS or (size >= 1 and are_kernels_forced())
+    is_large = size >= _FEWEST_SOLVED_ROWS or (size >= 1 and are_kernels_forced())
     fits = a.dim() > 1 and size <= min(a.shape[-2:])
     return "torch-native" if is_large and fits and _can_be_written(a) else "reference"
 
