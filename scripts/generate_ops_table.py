@@ -120,9 +120,10 @@ LAYER_OPS = {
     "Flatten": "flatten",
     "CrossEntropyLoss": "cross_entropy",
     "MultiheadAttention": "multihead_attention",
+    "LSTMCell": "layer_of_lstm_cell",
 }
 # Layers whose call has several arguments: those of `forward`, which are those of the operation.
-SEVERAL_ARGUMENTS = {"MultiheadAttention"}
+SEVERAL_ARGUMENTS = {"MultiheadAttention", "LSTMCell"}
 
 
 def main() -> None:
@@ -158,13 +159,12 @@ def main() -> None:
         ],
         "kind": "tensor",
     }
-    for name in SEVERAL_ARGUMENTS:
+    for name in sorted(SEVERAL_ARGUMENTS):
         forward = inspect.signature(getattr(torch.nn, name).forward)
-        ops[LAYER_OPS[name]] = {
-            "signatures": [_python_signature(forward)[1:]],
-            "kind": "tuple",
-            "random": True,
-        }
+        entry = {"signatures": [_python_signature(forward)[1:]], "kind": "tuple"}
+        if name == "MultiheadAttention":
+            entry["random"] = True
+        ops[LAYER_OPS[name]] = entry
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes
         entry["signatures"].sort(key=len, reverse=True)

@@ -143,6 +143,11 @@ RECURRENT: Drawn = {
     "state": like_some((2, 3, 4), (2, 3, 5), (2, 4, 5), (3, 5), (3, 4)),
     "step": lambda _: CHANCE.choice((-1, 0, 1, 2)),
 }
+CELL_STEPS: Drawn = {
+    "x": lambda shape: torch.randn(shape[-1:] * 3, requires_grad=True),
+    "state": lambda shape: tuple(torch.randn(2, shape[-1], shape[-1])),
+    "step": lambda _: CHANCE.choice((-1, 0, 1, 2)),
+}
 ATTENDED: Drawn = {
     "query": lambda _: torch.randn(3, 2, 8, requires_grad=True),
     "key": lambda _: torch.randn(16, 2, 8, requires_grad=True),
@@ -238,6 +243,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/diagonal-algebra": MATRICES,
     "idioms/linear-recurrence": RECURRENT,
     "idioms/unbind-in-loop": STEPS,
+    "idioms/recurrent-cell": CELL_STEPS,
     "idioms/hand-norm": IMAGES_BY_HAND,
     "idioms/patch-conv": PATCHES,
     "idioms/unfold-conv": UNFOLDED,

@@ -93,6 +93,20 @@ def conv_of_patches(patches: int, width: int, side: int) -> Calls:
     )
 
 
+def substitute_rows(heads: int, length: int, width: int) -> Calls:
+    matrices = torch.randn(1, heads, length // 64, 64, 64).tril(-1) / 64
+    is_below = torch.ones(64, 64, dtype=torch.bool).tril(-1)
+
+    def fast() -> Tensor:
+        below = matrices.tril(-1)
+        matrices.triu().count_nonzero().item()
+        solution = torch.linalg.solve_triangular(-below, below, upper=False, unitriangular=True)
+        solution.sum().isfinite().item()
+        return matrices.copy_(torch.where(is_below, solution, matrices))
+
+    return Calls(lambda: ops.substitute_rows(matrices, 64), fast)
+
+
 def unfold_conv(batch: int, channels: int, side: int) -> Calls:
     x, kernels = torch.randn(batch, channels, side, side), torch.randn(channels, channels, 3, 3)
     weight = kernels.view(channels, -1)
@@ -512,6 +526,22 @@ def linear_recurrence(batch: int, length: int, width: int) -> Calls:
     )
 
 
+def recurrent_steps(batch: int, length: int, width: int) -> Calls:
+    cell, x = nn.LSTMCell(width, width), torch.randn(batch, length, width)
+    state = torch.zeros(batch, width), torch.zeros(batch, width)
+    weights = tuple(cell.parameters())
+
+    def fast() -> Tensor:
+        first = tuple(tensor.unsqueeze(0) for tensor in state)
+        part = x.transpose(0, 1)[:64]
+        states, *_ = torch.lstm(part, first, weights, True, 1, 0.0, True, False, False)
+        return torch.unbind_copy(states)[0]
+
+    return Calls(
+        lambda: ops.recurrent_steps(x, cell, 1)(0, state), fast, lambda: cell(x[:, 0], state)
+    )
+
+
 def slices_along(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.slices_along(x, 1), lambda: x.unbind(1))
@@ -684,6 +714,7 @@ CASES = [
     case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
     case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
+    case("recurrent_steps", idioms.STEPS, recurrent_steps, batch=4, length=8, width=32),
     case(
         "repeated_heads", idioms.GROUPED, repeated_heads, heads=16, groups=4, length=256, width=64
     ),
@@ -704,6 +735,7 @@ CASES = [
     ),
     case("standardize", SEQUENCE, standardize),
     case("standardize_along", torch_subjects.IMAGES, standardize_along),
+    case("substitute_rows", idioms.CHUNKS, substitute_rows),
     case("unfold_conv", idioms.UNFOLDED, unfold_conv),
     case("unfold_einsum", idioms.UNFOLDED, unfold_einsum),
     case("unfold_linear", idioms.UNFOLDED, unfold_linear),

@@ -37,6 +37,7 @@ class Layers(nn.Module):
         self.head = nn.Linear(8, 16)
         self.attended = nn.MultiheadAttention(8, 2)
         self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+        self.lstm_cell = nn.LSTMCell(8, 8)
         self.unfold = nn.Unfold((2, 4), padding=(1, 0))
 
 
@@ -80,6 +81,10 @@ MODULE_OPS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         lambda m: ops.linear_of_parts([ops.expanded_part(X[:, :1], X.shape)], m.container),
     ),
     "linear_qkv": (("q", "k", "v"), lambda m: ops.linear_qkv(X, m.q, m.k, m.v)),
+    "recurrent_steps": (
+        ("lstm_cell",),
+        lambda m: ops.recurrent_steps(X, m.lstm_cell, 1)(0, (X[:, 1], X[:, 2]))[0],
+    ),
     "row_softmax": (("softmax",), lambda m: ops.row_softmax(X, layer=m.softmax)),
     "sequential": (("container.0", "container.1"), lambda m: ops.sequential(X, m.container)),
     "softmax": (("softmax",), lambda m: ops.softmax(X, layer=m.softmax)),

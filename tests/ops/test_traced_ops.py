@@ -29,6 +29,7 @@ class Layers(nn.Module):
         self.container = nn.Sequential(nn.Linear(8, 8), nn.GELU())
         self.conv, self.norm1d, self.rows = nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6), nn.BatchNorm1d(8)
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.lstm_cell = nn.LSTMCell(8, 8)
         self.layer_norm, self.group_norm, self.rms_norm = (
             nn.LayerNorm(8),
             nn.GroupNorm(2, 6),
@@ -116,6 +117,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
         [ops.repeated_part(x[:, :1, :4], (1, 6, 1)), x[..., 4:]], m.q
     ),
     "repeated_heads": lambda m, x: ops.repeated_heads(x[None], 3, 1),
+    "recurrent_steps": lambda m, x: ops.recurrent_steps(x, m.lstm_cell, 1)(0, (x[:, 1], x[:, 2]))[
+        0
+    ][:, None],
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
     "rotated_pairs": lambda m, x: ops.rotated_pairs(x, x, x, x),
@@ -154,6 +158,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
 
 COMPILED = CASES | {
     "linear_cross_entropy": lambda m, x: ops.linear_cross_entropy(x[0], TARGETS, m.q),
+    "substitute_rows": lambda m, x: ops.substitute_rows(x * 0.5, 6),
 }
 # `one_hot` itself reads indices, which `make_fx` refuses.
 UNTRACEABLE = {"one_hot_matmul", "one_hot_select"}
@@ -253,6 +258,7 @@ def test_a_model_with_an_op_is_traced(name: str) -> None:
     torch.testing.assert_close(torch.fx.symbolic_trace(model)(x), model(x))
 
 
-def test_nothing_but_ops_that_loop_over_experts_or_compute_losses_is_left_out() -> None:
+def test_nothing_but_loops_over_experts_or_rows_and_losses_is_left_out() -> None:
     left_out = {"experts", "grouped_experts", "linear_cross_entropy", "logits_cross_entropy"}
+    left_out.add("substitute_rows")  # `torch.fx` knows no writes into a tensor
     assert set(ops.REFERENCES) - set(CASES) == left_out

@@ -212,6 +212,66 @@ UNFOLDED_PRODUCTS = {
 }
 
 
+# a recurrent network of one cell
+CELL_TEXT = """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.LSTMCell(width, width)
+
+    def forward(self, x, h):
+        c = torch.zeros_like(h)
+        outputs = []
+        for t in range(x.shape[1]):
+            h, c = self.cell(x[:, t], (h, c))
+            outputs.append(h)
+        return torch.stack(outputs, dim=1), (h, c)
+
+
+def inputs(batch, length, width):
+    return torch.randn(batch, length, width), torch.randn(batch, width)
+"""
+
+# the delta rule in chunks of 64 tokens
+CHUNKS = scaled(
+    {"heads": 2, "length": 64, "width": 32},
+    {"heads": 8, "length": 512, "width": 64},
+    {"heads": 16, "length": 2048, "width": 128},
+)
+CHUNKS_SHAPE = "{heads} heads x {length} x {width}"
+CHUNKS_TEXT = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Subject(nn.Module):
+    def forward(self, key, value, beta):
+        chunk_size = 64
+        sizes = *key.shape[:-2], -1, chunk_size, key.shape[-1]
+        key = F.normalize(key, dim=-1).reshape(sizes)
+        v_beta = (value * beta).reshape(sizes)
+        k_beta = key * beta.reshape(*sizes[:-1], 1)
+        mask = torch.triu(torch.ones(chunk_size, chunk_size, dtype=torch.bool))
+        attn = -(k_beta @ key.transpose(-1, -2)).masked_fill(mask, 0)
+        for i in range(1, chunk_size):
+            row = attn[..., i, :i].clone()
+            sub = attn[..., :i, :i].clone()
+            attn[..., i, :i] = row + (row.unsqueeze(-1) * sub).sum(-2)
+        attn = attn + torch.eye(chunk_size)
+        return attn @ v_beta, attn @ k_beta
+
+
+def inputs(heads, length, width):
+    shape = 1, heads, length, width
+    return torch.randn(shape), torch.randn(shape), torch.rand(1, heads, length, 1)
+"""
+
+
 def stateless(body: str, inputs: str, numbers: str, imports: str = "") -> str:
     """Return the text of a module without parameters, whose `forward` takes x and y."""
     return f"""
@@ -754,4 +814,6 @@ def inputs(batch, length, width):
         )
         for name, product in UNFOLDED_PRODUCTS.items()
     ),
+    Subject("idioms/recurrent-cell", STEPS_SHAPE, STEPS, CELL_TEXT),
+    Subject("idioms/delta-rule", CHUNKS_SHAPE, CHUNKS, CHUNKS_TEXT),
 ]

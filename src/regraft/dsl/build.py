@@ -287,11 +287,12 @@ class Builder:
             if str(token).startswith("|")
         ]
         target = sections.fragment(parts[-1])
+        at = Position(heading.line, heading.column)
         if len(target) != 1 or not isinstance(target[0], Node):
-            raise NotationError("`body` needs one kernel call after `=>`", heading)
+            raise NotationError(f"`{heading}` needs one kernel call after `=>`", heading)
         return Section(
             heading,
-            (WholeBody("\n".join(lines), target[0], Position(heading.line, heading.column)),),
+            (WholeBody("\n".join(lines), target[0], str(heading) == "block", at),),
         )
 
     def predicate(self, children: Sequence[Any]) -> Predicate:

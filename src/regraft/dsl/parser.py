@@ -46,7 +46,7 @@ _WORDS = {
     ),
     "SEMICOLON": "`;` or a new line",
     **dict.fromkeys(("RULE", "SUMMARY", "SAFETY", "DEFAULT", "NEEDS"), "a section"),
-    **dict.fromkeys(("INIT", "FORWARD", "BODY", "WHERE"), "a section"),
+    **dict.fromkeys(("INIT", "FORWARD", "BODY", "BLOCK", "WHERE"), "a section"),
     "RPAR": "`)`",
     "RSQB": "`]`",
     "COMMA": "`,`",

@@ -60,7 +60,7 @@ def print_rule(rule: RuleSyntax) -> str:
             ]
     for body in rule.bodies:
         code = [f"  | {line}".rstrip() for line in body.code.split("\n")]
-        lines += ["body", *code, f"  => {print_node(body.target)}"]
+        lines += ["block" if body.is_block else "body", *code, f"  => {print_node(body.target)}"]
     if rule.where:
         lines += ["where", ",\n".join(f"  {_predicate(predicate)}" for predicate in rule.where)]
     return "\n".join(lines) + "\n"

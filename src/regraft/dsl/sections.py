@@ -56,7 +56,7 @@ class Piece:
     underscore: bool = False
 
 
-_REPEATED = ("init", "forward", "body")
+_REPEATED = ("init", "forward", "body", "block")
 Side: TypeAlias = "tuple[Piece | Token, ...]"  # pieces and the separators between them
 
 
@@ -173,10 +173,9 @@ def rule(sections: Sequence[Section]) -> RuleSyntax:
         content_by_heading[heading] = (
             section.content if earlier_content is None else earlier_content + section.content
         )
+    bodies = content_by_heading.get("body", ()) + content_by_heading.get("block", ())
     for required in ("summary", "safety", "forward"):
-        if required not in content_by_heading and (
-            required != "forward" or "body" not in content_by_heading
-        ):
+        if required not in content_by_heading and not (required == "forward" and bodies):
             raise NotationError(
                 f"rule `{content_by_heading['rule']}` has no `{required}`", start_place
             )
@@ -188,6 +187,6 @@ def rule(sections: Sequence[Section]) -> RuleSyntax:
         content_by_heading.get("init", ()),
         content_by_heading.get("forward", ()),
         content_by_heading.get("where", ()),
-        content_by_heading.get("body", ()),
+        bodies,
         "default" in content_by_heading,
     )

@@ -182,10 +182,11 @@ class Transformation:
 @dataclass(frozen=True, slots=True)
 class WholeBody:
     """A pair `body => kernel`; `code` is the body of a function, lines of Python in which `$x` are
-    variables."""
+    variables. That of a block is a run of statements anywhere in a function."""
 
     code: str
     target: Node
+    is_block: bool = False
     at: Position | None = field(default=None, compare=False)
 
 
@@ -209,8 +210,8 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class RuleSyntax:
-    """The content of a `.rule` file. Several `forward` or `body` sections are alternatives, tried
-    in the text's order.
+    """The content of a `.rule` file. Several `forward`, `body` or `block` sections are
+    alternatives, tried in the text's order.
 
     A rule that is `off` (`default off`) is not selected by the name of its pack.
     """

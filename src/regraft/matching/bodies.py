@@ -19,28 +19,30 @@ from regraft.source.names import Names
 from regraft.structure.module import Module
 from regraft.structure.scope import Function
 
-_VARIABLE = "regraft_variable_"
+VARIABLE = "regraft_variable_"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyPattern:
-    """The statements of a rule's body, and the kernel call that replaces them.
+    """The statements of a rule's body or block, and the kernel call that replaces them.
 
     local_names  names that the statements bind
     words        attributes of local names and of variables, all of which a function with this body
                  contains
+    is_block     whether the statements may stand anywhere in a function, which goes on after them
     """
 
     statements: tuple[ast.stmt, ...]
     target: Node
     local_names: frozenset[str]
     words: frozenset[bytes]
+    is_block: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyMatch:
-    """A function with the body of a rule; `bindings` maps the rule's variables to expressions of
-    the function."""
+    """A function with the body or the block of a rule; `bindings` maps the rule's variables to
+    expressions of the function."""
 
     pattern: BodyPattern
     cls: ast.ClassDef | None
@@ -54,26 +56,32 @@ def compile_body(rule_body: WholeBody) -> BodyPattern:
     tree = _parse_body(rule_body)
     names = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Name)]
     local_names = frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
-    bound = {name.id.removeprefix(_VARIABLE) for name in names if name.id.startswith(_VARIABLE)}
+    bound = {name.id.removeprefix(VARIABLE) for name in names if name.id.startswith(VARIABLE)}
     _check_kernel_arguments(rule_body.target, bound)
     words = set()
     for ast_node in ast.walk(tree):
         if isinstance(ast_node, ast.Attribute):
-            root = _root(ast_node)
-            if root in local_names or root.startswith(_VARIABLE):
+            root = root_of(ast_node)
+            if root in local_names or root.startswith(VARIABLE):
                 words.add(ast_node.attr.encode())
-    return BodyPattern(tuple(tree.body), rule_body.target, local_names, frozenset(words))
+    return BodyPattern(
+        tuple(tree.body), rule_body.target, local_names, frozenset(words), rule_body.is_block
+    )
 
 
 def _parse_body(rule_body: WholeBody) -> ast.Module:
-    """Return the syntax tree of a rule's body, which ends with `return`; raise PatternProblem."""
+    """Return the syntax tree of a rule's body, which ends with `return`, or of its block; raise
+    PatternProblem."""
     try:
-        tree = ast.parse(rule_body.code.replace("$", _VARIABLE))
+        tree = ast.parse(rule_body.code.replace("$", VARIABLE))
     except SyntaxError as error:
         at = rule_body.at
         place = Position(at.line + (error.lineno or 1), 1) if at else None
         raise PatternProblem(f"the body is not Python: {error.msg}", place) from None
-    if not tree.body or not isinstance(tree.body[-1], ast.Return):
+    returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    if rule_body.is_block and returns:
+        raise PatternProblem("a block has no `return`", rule_body.at)
+    if not rule_body.is_block and (not tree.body or tree.body[-1] not in returns):
         raise PatternProblem("a body ends with `return`", rule_body.at)
     return tree
 
@@ -94,9 +102,11 @@ def find_bodies(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[B
     """Yield a match for each function of a file with the body of one of the patterns, the first one
     that fits."""
     patterns = tuple(
-        pattern for pattern in patterns if all(word in module.source.text for word in pattern.words)
+        pattern
+        for pattern in patterns
+        if not pattern.is_block and all(word in module.source.text for word in pattern.words)
     )
-    for cls, function in _all_functions(module) if patterns else ():
+    for cls, function in functions_of(module) if patterns else ():
         words = module.words(function)
         for pattern in patterns:
             match = (
@@ -109,7 +119,7 @@ def find_bodies(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[B
                 break
 
 
-def _all_functions(module: Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
+def functions_of(module: Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
     """Yield the methods of the file's classes with their class, and the functions at its top level
     with None."""
     for cls in module.classes.values():
@@ -133,7 +143,7 @@ def _match_function(
         for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     ]
     receiver = parameters[0] if cls is not None and parameters else ""
-    unifier = _Unifier(pattern, names, frozenset(parameters), receiver)
+    unifier = Unifier(pattern, names, frozenset(parameters), receiver)
     if not all(unifier.unify(*pair) for pair in zip(pattern.statements, body, strict=True)):
         return None
     starred = [parameter.arg for parameter in (arguments.vararg, arguments.kwarg) if parameter]
@@ -150,7 +160,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 @dataclass(slots=True)
-class _Unifier:
+class Unifier:
     """The state of one comparison of a pattern with a body.
 
     renaming      the pattern's local names with those of the body
@@ -201,14 +211,14 @@ class _Unifier:
 
         The name is a variable, a local name, or one of the file.
         """
-        name = _dotted(pattern_node)
-        is_outer = _root(pattern_node) not in self.pattern.local_names
-        if name and is_outer and not name.startswith(_VARIABLE):
+        name = dotted_text(pattern_node)
+        is_outer = root_of(pattern_node) not in self.pattern.local_names
+        if name and is_outer and not name.startswith(VARIABLE):
             return self._refers_to(node, name)
         if isinstance(pattern_node, ast.Attribute):
             return self._unify_fields(pattern_node, node)
-        if name.startswith(_VARIABLE):
-            return self._bind(name.removeprefix(_VARIABLE), node)
+        if name.startswith(VARIABLE):
+            return self._bind(name.removeprefix(VARIABLE), node)
         return isinstance(node, ast.Name) and self.renaming.setdefault(name, node.id) == node.id
 
     def _unify_fields(self, pattern_node: ast.AST, node: object) -> bool:
@@ -223,7 +233,7 @@ class _Unifier:
 
         Return whether that is possible and consistent.
         """
-        path = _dotted(node)
+        path = dotted_text(node)
         if path in self.parameters or path.startswith(
             f"{self.receiver}." if self.receiver else "?"
         ):
@@ -232,7 +242,7 @@ class _Unifier:
 
     def _refers_to(self, node: ast.expr, name: str) -> bool:
         """Return whether an expression of the body is the qualified name `name`."""
-        root = _root(node)
+        root = root_of(node)
         self.global_roots.add(root)
         is_builtin = (
             isinstance(node, ast.Name)
@@ -245,16 +255,16 @@ class _Unifier:
         )
 
 
-def _dotted(node: object) -> str:
+def dotted_text(node: object) -> str:
     """Return the text `a.b.c` of a name or a chain of attributes; "" for another node."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        base = _dotted(node.value)
+        base = dotted_text(node.value)
         return f"{base}.{node.attr}" if base else ""
     return ""
 
 
-def _root(node: object) -> str:
+def root_of(node: object) -> str:
     """Return the first part of a dotted name; "" for another node."""
-    return _dotted(node).partition(".")[0]
+    return dotted_text(node).partition(".")[0]

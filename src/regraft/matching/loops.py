@@ -48,10 +48,34 @@ def start_of(step: Node) -> int:
 
 def is_carried(value: Value, step: Value) -> bool:
     """Return whether a value is what a loop carries from each step to the next one, where it is the
-    result `step`: in the first step it is that of before the loop."""
+    result `step`: in the first step it is that of before the loop. A tuple is carried where its
+    elements are those of the result."""
+    elements = tuple_elements(value)
+    if elements:
+        return all(
+            any(
+                is_element(option, step, number) and is_carried(element, option)
+                for _, option in element.options
+            )
+            for number, element in enumerate(elements)
+        )
     if value.origin != "phi" or is_branching(value) or step.node is None:
         return False
     return any(option is step for _, option in value.options)
+
+
+def tuple_elements(value: Value) -> tuple[Value, ...]:
+    """Return the elements of a tuple that the source writes in one place; () for others."""
+    is_display = value.node is not None and isinstance(value.node.expr, ast.Tuple)
+    return tuple(value.node.args.values()) if value.node is not None and is_display else ()
+
+
+def is_element(value: Value, whole: Value, number: int) -> bool:
+    """Return whether a value is the element of a result that has this number."""
+    node = value.node
+    if node is None or node.op != "py.item" or node.args.get("base") is not whole:
+        return False
+    return node.args["index"].const == number
 
 
 def is_before(value: Value, step: Node) -> bool:

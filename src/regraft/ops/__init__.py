@@ -73,6 +73,7 @@ from regraft.ops.postponed_matmul import postponed_baddbmm as postponed_baddbmm
 from regraft.ops.postponed_matmul import postponed_einsum as postponed_einsum
 from regraft.ops.postponed_matmul import postponed_matmul as postponed_matmul
 from regraft.ops.quick_gelu import quick_gelu as quick_gelu
+from regraft.ops.recurrent_steps import recurrent_steps as recurrent_steps
 from regraft.ops.repeated_heads import expanded_heads as expanded_heads
 from regraft.ops.repeated_heads import repeated_heads as repeated_heads
 from regraft.ops.rms_norm import rms_norm as rms_norm
@@ -89,6 +90,7 @@ from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
 from regraft.ops.standardize import standardize as standardize
 from regraft.ops.standardize_along import standardize_along as standardize_along
+from regraft.ops.substitute_rows import substitute_rows as substitute_rows
 from regraft.ops.unfold_conv import unfold_conv as unfold_conv
 from regraft.ops.unfold_conv import unfold_einsum as unfold_einsum
 from regraft.ops.unfold_conv import unfold_linear as unfold_linear

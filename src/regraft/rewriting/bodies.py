@@ -1,4 +1,5 @@
-"""Rewriting of a whole function body to one `return` of the kernel call."""
+"""Rewriting of a whole function body to one `return` of the kernel call, and of a block to the
+call."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def rewrite_body(
     match: BodyMatch, imports: Imports
 ) -> tuple[Edit, Span, frozenset[str]] | Withheld:
     """Return the edit that replaces the whole body of a matched function by one `return` of the
-    kernel call, the span that it replaces and the qualified names that the file then has to import.
+    kernel call, or a block in it by the call, the span that it replaces and the qualified names
+    that the file then has to import.
 
     Where that would not be safe, a Withheld with the reason is returned, not raised.
     """
@@ -32,7 +34,7 @@ def rewrite_body(
         return Withheld(
             "TorchScript compiles this function, and would have to compile the kernel", line
         )
-    if any(
+    if not match.pattern.is_block and any(
         isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)
     ):
         return Withheld("the function is a generator", line)
@@ -53,7 +55,7 @@ def rewrite_body(
         *map(text, apply.args),
         *(f"{name}={text(value)}" for name, value in apply.keywords),
     ]
-    head = "return "
+    head = "" if match.pattern.is_block else "return "
     layout = Layout(source, Span(span.start, span.end), indentation(source, span.start), head)
     call = layout.call(imports.spell(apply.callee.path), arguments)
     return Edit(span, head + call), span, frozenset({apply.callee.path})

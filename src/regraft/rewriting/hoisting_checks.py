@@ -44,10 +44,12 @@ class HoistingChecks(StatementRewriter):
     before the loop."""
 
     def _looped_values(self) -> tuple[Value, ...]:
-        """Return the values that the kernel is given, without constants: the tensors of which the
-        loop takes slices, and what is the same in all of its steps."""
+        """Return the values that the kernel is given, without constants and layers: the tensors of
+        which the loop takes slices, and what is the same in all of its steps."""
         names = [
-            operand.name for operand in self.match.pattern.target.args if isinstance(operand, Var)
+            operand.name
+            for operand in self.match.pattern.target.args
+            if isinstance(operand, Var) and operand.name not in self.match.pattern.layers
         ]
         values = dict.fromkeys(self.match.bindings[name] for name in names)
         return tuple(value for value in values if value.origin != "const")
@@ -72,13 +74,17 @@ class HoistingChecks(StatementRewriter):
         for context in contexts:
             if _names_in(context) & _WITHOUT_GRADIENTS:
                 raise Withheld("no gradients are recorded here", context.lineno)
-        for node in self.match.between(step.statement.time, step.statement.end + 1):
-            if node.spelling.rpartition(".")[2] in _DIFFERENTIATING:
-                raise self._withholding("the loop computes gradients in its steps", node)
+        self._check_differentiation(step)
         for value in self._looped_values():
             source = value.node
             if source is not None and source.spelling.startswith("numpy."):
                 raise self._withholding("the slices are those of an array of NumPy", source)
+
+    def _check_differentiation(self, step: Node) -> None:
+        """Raise Withheld where the steps of the loop compute gradients: those of one slice each."""
+        for node in self.match.between(step.statement.time, step.statement.end + 1):
+            if node.spelling.rpartition(".")[2] in _DIFFERENTIATING:
+                raise self._withholding("the loop computes gradients in its steps", node)
 
     def _check_modes(self, loop: ast.stmt) -> None:
         """Raise Withheld where the loop may change the mode of autograd: a slice that is taken

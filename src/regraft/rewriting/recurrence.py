@@ -7,14 +7,15 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
-from regraft.matching.loops import start_of
+from regraft.matching.loops import start_of, tuple_elements
 from regraft.matching.uses import METADATA, is_branching
 from regraft.rewriting.checks import SHARING_OPS
 from regraft.rewriting.hoisted import HoistedRewriter
 from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps, written_values
+from regraft.rewriting.pair_states import goes_through_all, runs_other_code, second_reads
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
-from regraft.rewriting.statements import target_name
+from regraft.rewriting.statements import target_name, unpacks_into_names
 from regraft.source.text import Span
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
@@ -63,7 +64,9 @@ class RecurrenceRewriter(HoistedRewriter):
         root = self.root.expr
         if not isinstance(root, ast.BinOp | ast.Call) or self.root.inner is not None:
             raise self._withholding("the step is inside a call of another function", self.root)
-        if target_name(self.root.statement.node) is None:
+        statement = self.root.statement.node
+        is_pair = self._is_pair and unpacks_into_names(statement)
+        if target_name(statement) is None and not is_pair:
             raise self._withholding("the state is not assigned to a name", self.root)
         span = self.source.span(root)
         for node in self.match.nodes:
@@ -88,7 +91,7 @@ class RecurrenceRewriter(HoistedRewriter):
 
     def _wanted_name(self, before: Renderer) -> str:
         """Return the name for the function that gives the next state, which may be taken."""
-        return f"next_{target_name(self.root.statement.node)}"
+        return f"next_{target_name(self.root.statement.node) or 'state'}"
 
     def _step_text(self, name: str, renderer: Renderer) -> str:
         """Return the call that gives the next state."""
@@ -105,9 +108,63 @@ class RecurrenceRewriter(HoistedRewriter):
         """Raise Withheld where the steps ahead may not be those of the loop, and where the function
         reads the `data` of any tensor: no later step sees what is written into that."""
         super()._check_loop(loop, step)
+        self._check_layers()
+        if self._is_pair:
+            self._check_pair(loop, step)
         for node in ast.walk(self.match.body.node):
             if isinstance(node, ast.Attribute) and node.attr == "data":
                 raise Withheld("data shares the memory of a tensor", node.lineno)
+
+    @property
+    def _is_pair(self) -> bool:
+        """Whether the state is a hidden state with a cell state."""
+        return self.root.output.kind == "tuple"
+
+    def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
+        """Raise Withheld where the steps of the loop compute gradients, and where none are
+        recorded, unless the kernel is that of a layer, which is faster without gradients, too."""
+        if not self.match.pattern.layers:
+            super()._check_gradients(loop, step)
+        self._check_differentiation(step)
+
+    def _check_layers(self) -> None:
+        """Raise Withheld where a function other than a constructor may replace the layer that the
+        kernel is given."""
+        layers = [self.match.bindings.get(name) for name in self.match.pattern.layers]
+        names = {layer.name.rpartition(".")[2] for layer in layers if layer is not None}
+        for function in ast.walk(self.source.tree):
+            if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
+                continue
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+                    continue
+                if node.attr in names:
+                    raise Withheld(f"{node.attr} may be replaced by another layer", node.lineno)
+
+    def _check_pair(self, loop: ast.stmt, step: Node) -> None:
+        """Raise Withheld where the cell state of another step than the last one may be read, or
+        other code runs between the steps, which could change the layer."""
+        start, end = step.statement.time, step.statement.end
+        for node in self.match.between(start, end + 1):
+            if node not in self.matched and runs_other_code(node):
+                raise self._withholding("other code runs between the steps", node)
+        state = self.match.bindings[self.match.pattern.carried]
+        for use in second_reads(state, self.root.output):
+            if start < use.time <= end or not self._reads_all_slices(loop, step):
+                raise self._withholding("the cell state may be read before the last step", use)
+
+    def _reads_all_slices(self, loop: ast.stmt, step: Node) -> bool:
+        """Return whether the loop goes on to the last slice, and nothing catches what ends it."""
+        (x,) = self._looped_values()
+        read = next(node for node in self.match.nodes if node.args.get("base") is x)
+        index = read.args["index"]
+        is_several = index.node is not None and index.node.op == "py.tuple"
+        indices = tuple(index.node.args.values()) if is_several and index.node else (index,)
+        is_caught = any(
+            isinstance(node, ast.Try) and any(inner is loop for inner in ast.walk(node))
+            for node in ast.walk(self.match.body.node)
+        )
+        return not is_caught and goes_through_all(loop, step, x, indices)
 
     def _check_modes(self, loop: ast.stmt) -> None:
         """Raise Withheld where the loop may change the mode of autograd, where it waits for what
@@ -124,11 +181,11 @@ class RecurrenceRewriter(HoistedRewriter):
         """Raise Withheld where the loop may show the gradient of a state other than the last one,
         which a backward pass over all steps does not compute: states have to pass through
         operations of PyTorch, or into a list that becomes a tensor."""
-        state = self.match.bindings[self.match.pattern.carried]
-        self._check_nested_functions({*state.names, *self.root.output.names})
+        carried = self._carried_values()
+        self._check_nested_functions(self._names_of_states())
         self._check_memory()
         start, end = start_of(step), step.statement.end
-        visited, pending = {self.root.output, state}, [self.root.output, state]
+        visited, pending = {self.root.output, *carried}, [self.root.output, *carried]
         while pending:
             value = pending.pop()
             aliases = self._phis_in_loop(value, start, end)
@@ -147,14 +204,25 @@ class RecurrenceRewriter(HoistedRewriter):
             if start < writer.time <= end and _writes_into(writer, visited):
                 raise self._withholding("the state is changed in place", writer)
 
+    def _carried_values(self) -> tuple[Value, ...]:
+        """Return the state before a step, and its elements where the source writes them."""
+        state = self.match.bindings[self.match.pattern.carried]
+        return state, *tuple_elements(state)
+
+    def _names_of_states(self) -> set[str]:
+        """Return the names of the states before and after a step, and of their elements."""
+        elements = [use.output for use in self.root.output.uses if use.op == "py.item"]
+        values = (*self._carried_values(), self.root.output, *elements)
+        return {name for value in values for name in value.names}
+
     def _phis_in_loop(self, value: Value, start: int, end: int) -> list[Value]:
         """Return the φ values that have this value as an option and are created after the time
         `start` and not after `end`, which limit the loop. Raise Withheld where one of them is
         neither the state nor joins branches: another name then carries the value to later steps.
         """
-        state = self.match.bindings[self.match.pattern.carried]
         joins = [phi for phi in value.joins if start < phi.born <= end]
-        if any(phi is not state and not is_branching(phi) for phi in joins):
+        carried = self._carried_values()
+        if any(phi not in carried and not is_branching(phi) for phi in joins):
             raise self._withholding("another name of the loop has the state, too", self.root)
         return joins
 

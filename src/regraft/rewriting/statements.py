@@ -75,7 +75,7 @@ class StatementRewriter(MatchChecks):
         node = statement.node
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             return False
-        if target_name(node) is None and not _unpacks_into_names(node):
+        if target_name(node) is None and not unpacks_into_names(node):
             return False
         values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
         expressions = [matched_node.expr for matched_node in self.match.nodes]
@@ -266,7 +266,7 @@ def target_name(node: ast.stmt) -> str | None:
     return None
 
 
-def _unpacks_into_names(node: ast.Assign | ast.AnnAssign) -> bool:
+def unpacks_into_names(node: ast.stmt) -> bool:
     """Return whether an assignment has one target, a tuple that consists of names."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
 
+from regraft.matching.blocks import find_blocks
 from regraft.matching.bodies import find_bodies
 from regraft.matching.matcher import find
 from regraft.matching.replacements import body_replacement, match_replacement
@@ -193,7 +194,8 @@ def _findings(
             body_finding_of(rule.rule, match, imports), body_replacement(match, module)
         )
         for rule in rules
-        for match in find_bodies(rule.bodies, module)
+        for find_statements in (find_bodies, find_blocks)
+        for match in find_statements(rule.bodies, module)
     ]
     reasons = {rule.rule.id: rule.withheld for rule in rules}
     return [withhold(finding, reasons[finding.rule.id]) for finding in findings]

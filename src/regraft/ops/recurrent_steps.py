@@ -1,0 +1,219 @@
+"""The steps of a loop that calls the cell of an LSTM: `h, c = cell(x[:, t], (h, c))`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.ops.plain import (
+    are_kernels_forced,
+    are_tensors,
+    can_read,
+    is_plain,
+)
+from regraft.ops.slices_along import slices_along_reference
+
+# The steps of the first run; each further run has twice as many, up to the last slice.
+_FIRST_RUN = 64
+_FEWEST_RUN_STEPS = 8
+
+
+def recurrent_steps(x: torch.Tensor, cell: Any, dim: int) -> Callable[[int, Any], Any]:
+    """Return what gives `cell(x[:, i], state)` (for `dim` 1) when it is called with `i` and
+    `state`.
+
+    Shapes: x (batch, steps, features) for `dim` 1; the cell is an `LSTMCell`. Where a
+    loop goes through the slices in their order or backwards and hands over the last result as it
+    is, the steps that follow are computed ahead, 64 or more at once, by the layer of several steps
+    with the cell's own parameters. That has no cell states but the last one of a run: in the other
+    results a placeholder stands for the cell state, which only the next step takes. Any
+    other call computes its own step.
+    """
+    if recurrent_steps_implementation(x, cell, dim) != "torch-native":
+        return recurrent_steps_reference(x, cell, dim)
+    return _RecurrentSteps(x, cell, dim)
+
+
+def recurrent_steps_reference(x: torch.Tensor, cell: Any, dim: int) -> Callable[[int, Any], Any]:
+    """Return a function that computes the step that the op replaces."""
+    slices = slices_along_reference(x, dim)
+    return lambda step, state: cell(slices[step], state)
+
+
+def recurrent_steps_implementation(x: torch.Tensor, cell: Any, dim: int) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(x) or not can_read() or torch.is_autocast_enabled("cpu"):
+        return "reference"
+    if x.layout != torch.strided or x.device.type != "cpu" or x.dtype != torch.float32:
+        return "reference"
+    if x.dim() != 3 or not x.numel() or not _is_plain_cell(cell):
+        return "reference"
+    fewest = 1 if are_kernels_forced() else _FEWEST_RUN_STEPS
+    is_fitting = x.shape[2 if dim < 2 else 1] == cell.input_size and x.shape[dim] >= fewest
+    return "torch-native" if is_fitting and 0 <= dim <= 2 else "reference"
+
+
+def _is_plain_cell(cell: Any) -> bool:
+    """Return whether a module is a cell of PyTorch with parameters in float32 on a CPU, where a
+    layer of several steps is faster."""
+    if not is_plain(cell, nn.LSTMCell):
+        return False
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return False
+    if torch.get_float32_matmul_precision() != "highest":
+        return False
+    weights = _parameters_of(cell)
+    return all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
+
+
+def _parameters_of(cell: Any) -> tuple[torch.Tensor, ...]:
+    """Return the parameters of a cell in the order in which layers take them."""
+    return tuple(getattr(cell, name) for name in _parameter_names(cell))
+
+
+def _parameter_names(cell: Any) -> tuple[str, ...]:
+    """Return the names of a cell's parameters."""
+    names = ("weight_ih", "weight_hh")
+    return (*names, "bias_ih", "bias_hh") if cell.bias else names
+
+
+def _version_number(tensor: torch.Tensor) -> int:
+    """Return the version counter of a tensor; -1 for a tensor of inference mode, which has none."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+class _AbsentCellState:
+    """What stands for a cell state that was not computed."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("the cell state of a step is read, but only the last one was computed")
+
+
+class _RecurrentSteps:
+    """The steps of one loop. The hidden states that were computed ahead stay in `_ahead`, the next
+    one last; they hold as long as nothing has changed in place since, and each call hands over the
+    result of the call before."""
+
+    def __init__(self, x: torch.Tensor, cell: Any, dim: int) -> None:
+        self._x, self._cell, self._dim = x, cell, dim
+        self._count = x.shape[dim]
+        self._state_shape = (x.shape[1 if dim == 0 else 0], cell.hidden_size)
+        self._slices = slices_along_reference(x, dim)
+        self._last: Any = None
+        self._next = self._direction = self._last_version = 0
+        self._placeholder = _AbsentCellState()
+        self._ahead: list[torch.Tensor] = []
+        self._parts: list[torch.Tensor] = []
+        self._final_cell_state: Any = None
+        self._records_gradients = False
+        self._operands: list[tuple[str, torch.Tensor, int, bool]] = []
+
+    def __call__(self, step: int, state: Any) -> Any:
+        is_next = bool(self._ahead) and type(step) is int and step == self._next
+        if is_next and self._is_last(state) and self._are_conditions_equal():
+            return self._take_ahead(step)
+        if type(state) is tuple and state and state[-1] is self._placeholder:
+            raise RuntimeError("the cell or its input has changed between steps of a loop")
+        if type(step) is int and self._can_run(step, state):
+            self._run(state)
+            return self._take_ahead(step)
+        self._ahead, self._parts, self._last = [], [], None
+        return self._cell(self._slices[step], state)
+
+    def _are_conditions_equal(self) -> bool:
+        """Return whether gradients are recorded or not, and tensors are, as they were when the run
+        was computed."""
+        if torch.is_grad_enabled() is not self._records_gradients:
+            return False
+        parameters = self._cell._parameters
+        for name, operand, version, needs_gradient in self._operands:
+            if name and parameters.get(name) is not operand:
+                return False
+            if operand.requires_grad is not needs_gradient:
+                return False
+            if version >= 0 and operand._version != version:
+                return False
+        return True
+
+    def _note_conditions(self) -> None:
+        """Keep what has to be equal in all steps of a run."""
+        self._records_gradients = torch.is_grad_enabled()
+        parameters = [(name, self._cell._parameters[name]) for name in _parameter_names(self._cell)]
+        self._operands = [
+            (name, operand, _version_number(operand), operand.requires_grad)
+            for name, operand in (("", self._x), *parameters)
+        ]
+
+    def _is_last(self, state: Any) -> bool:
+        """Return whether a state is the last result, unchanged."""
+        last = self._last
+        if state is not last:
+            if last is None or type(state) is not tuple or len(state) != 2:
+                return False
+            if state[0] is not last[0] or state[1] is not last[1]:
+                return False
+        return self._last_version < 0 or bool(last[0]._version == self._last_version)
+
+    def _take_ahead(self, step: int) -> Any:
+        """Return the result of a step that was computed ahead."""
+        hidden = self._ahead.pop()
+        cell_state = self._placeholder if self._ahead else self._final_cell_state
+        self._last, self._next = (hidden, cell_state), step + self._direction
+        self._last_version = _version_number(hidden)
+        return self._last
+
+    def _can_run(self, step: int, state: Any) -> bool:
+        """Return whether `_parts` ends in the input of a run from a step on: what follows the runs
+        until here, or all slices of a loop that begins at either end."""
+        is_next = bool(self._parts) and step == self._next and not self._ahead
+        if not is_next or not self._is_last(state) or not self._are_conditions_equal():
+            self._ahead, self._parts = [], []
+            self._direction = int(step == 0) - int(step == self._count - 1)
+            if not self._direction or not self._fits_cell(state):
+                return False
+            if recurrent_steps_implementation(self._x, self._cell, self._dim) == "reference":
+                return False
+            slices = self._x.movedim(self._dim, 0)
+            slices = slices.flip(0) if self._direction < 0 else slices
+            self._parts = list(slices.split(_sizes_of_runs(self._count)))[::-1]
+        return True
+
+    def _fits_cell(self, state: Any) -> bool:
+        """Return whether a state has the tensors that the cell gives, or is None, which stands for
+        zeros."""
+        if state is None:
+            return True
+        if type(state) is not tuple or len(state) != 2 or not are_tensors(*state):
+            return False
+        return all(
+            tensor.shape == self._state_shape
+            and tensor.dtype == torch.float32
+            and tensor.device.type == "cpu"
+            and tensor.layout == torch.strided
+            for tensor in state
+        )
+
+    def _run(self, state: Any) -> None:
+        """Compute the states of the next run, from the state before it."""
+        if state is None:
+            zeros = self._x.new_zeros(self._state_shape)
+            state = zeros, zeros
+        self._note_conditions()
+        weights, part = _parameters_of(self._cell), self._parts.pop()
+        options = self._cell.bias, 1, 0.0, self._cell.training, False, False
+        first = tuple(tensor.unsqueeze(0) for tensor in state)
+        states, _, last_cell_states = torch.lstm(part, first, weights, *options)
+        self._final_cell_state = last_cell_states.squeeze(0).clone()
+        self._ahead = list(torch.unbind_copy(states))[::-1]
+
+
+def _sizes_of_runs(count: int) -> list[int]:
+    """Return the numbers of steps of the runs over `count` slices."""
+    sizes: list[int] = []
+    while count > 0:
+        sizes.append(min(_FIRST_RUN << len(sizes), count))
+        count -= sizes[-1]
+    return sizes

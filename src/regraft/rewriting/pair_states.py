@@ -1,0 +1,77 @@
+"""Checks of loops whose state is a pair, of which a kernel gives the second element in the last
+step only: the hidden state and the cell state of an LSTM."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from regraft.structure.model import Node, Value
+
+_COLLECTING = frozenset({"append", "insert"})
+_PURE_CALLS = frozenset({"enumerate", "len", "range", "reversed"})
+
+
+def second_reads(state: Value, result: Value) -> Iterator[Node]:
+    """Yield the nodes that may read the second element of a state: all that use it, or a pair with
+    it, but for what takes an element of the pair, and for the next step."""
+    visited: set[Value] = set()
+    pending: list[tuple[Value, bool]] = [(result, True)]
+    while pending:
+        value, is_pair = pending.pop()
+        if value in visited:
+            continue
+        visited.add(value)
+        pending += [(phi, is_pair) for phi in value.joins]
+        for use in value.uses:
+            if use.output is result:
+                continue
+            number = use.args["index"].const if use.op == "py.item" and is_pair else None
+            if use.output is state or number == 1:
+                pending.append((use.output, number is None))
+            elif number != 0 and not _names_value(use):
+                yield use
+
+
+def _names_value(use: Node) -> bool:
+    """Return whether a node is an assignment of a name to another name."""
+    statement = use.statement.node
+    is_name = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+    return use.op == "py.use" and is_name
+
+
+def runs_other_code(node: Node) -> bool:
+    """Return whether a node calls what is no operation of PyTorch, nor appends to a list."""
+    if node.op not in ("call", "py.call"):
+        return False
+    callee = node.args.get("callee")
+    attribute = callee.attribute() if callee is not None else None
+    is_collecting = attribute is not None and attribute[1] in _COLLECTING
+    return not is_collecting and node.spelling not in _PURE_CALLS
+
+
+def goes_through_all(loop: ast.stmt, step: Node, x: Value, indices: Sequence[Value]) -> bool:
+    """Return whether a loop goes on to the last slice of a tensor: its steps are those of `range`
+    over the size of the dimension that the subscript of the slices indexes, and no statement leaves
+    it.
+
+    indices  the indices of the subscript, with the number of the step
+    """
+    source = step.args["source"].node
+    if not isinstance(loop, ast.For) or source is None or source.spelling != "range":
+        return False
+    if any(isinstance(node, ast.Break | ast.Return | ast.Raise) for node in ast.walk(loop)):
+        return False
+    dim = _dimension(source.args["0"], x) if len(source.args) == 1 else -1
+    return 0 <= dim < len(indices) and indices[dim] is step.output
+
+
+def _dimension(size: Value, x: Value) -> int:
+    """Return the dimension of which a value is the size in the shape of a tensor; -1 for another
+    value."""
+    if size.node is None or size.node.op != "py.item":
+        return -1
+    shape, dim = size.node.args["base"].node, size.node.args["index"].const
+    if shape is None or shape.op != "py.attr" or shape.spelling != "shape":
+        return -1
+    return dim if shape.args["base"] is x and isinstance(dim, int) else -1
