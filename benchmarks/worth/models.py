@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import idiom_models
 import torch
 from torch import nn
 
@@ -39,6 +40,7 @@ class Subject:
     build       makes the model, with an attention implementation where it has a choice, and its
                 call; from the folder of a checkout where it needs one
     modes       the modes in which it is used
+    by_hand     the class of the best rewrite of it by hand, by its class; {} for none
     package     the package that has to be installed
     repository  the repository of which a checkout is needed; "" for none
     """
@@ -47,6 +49,7 @@ class Subject:
     modes: tuple[str, ...] = BOTH
     package: str = "transformers"
     repository: str = ""
+    by_hand: Mapping[type[nn.Module], type[nn.Module]] = field(default_factory=dict)
 
 
 def tokens(batch: int, length: int, words: int) -> dict[str, Any]:
@@ -176,6 +179,11 @@ def checkout(
     return Subject(build, modes, "torch", repository)
 
 
+def plain(make: Callable[[], Built]) -> Subject:
+    """Return a model of `idiom_models.py`, with its rewrite by hand."""
+    return Subject(lambda _, __: make(), package="torch", by_hand=idiom_models.BY_HAND)
+
+
 TWO = {"num_hidden_layers": 2}
 NARROW = {"hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12, **TWO}
 SUBJECTS: dict[str, Subject] = {
@@ -209,6 +217,18 @@ SUBJECTS: dict[str, Subject] = {
     "timm's ConvNeXt-T, 1 x 224": timm("convnext_tiny", 1),
     "diffusers' U-Net, 2 x 32": Subject(unet, ("inference",), "diffusers"),
     "diffusers' autoencoder, 1 x 128": Subject(autoencoder, ("inference",), "diffusers"),
+    "state-space layer, 1 x 256": plain(idiom_models.selective_scan),
+    "LSTM cell in a loop, 16 x 128": plain(idiom_models.cell_reader),
+    "vector quantizer, 1024 of 512": plain(idiom_models.quantizer),
+    "prototype network, 1500 to 100": plain(idiom_models.prototypes),
+    "contrastive loss, 256": plain(idiom_models.contrast),
+    "graph attention, 500 nodes": plain(idiom_models.graph_attention),
+    "messages along 20000 edges": plain(idiom_models.edge_messages),
+    "point cloud, 4 x 512": plain(idiom_models.neighbours),
+    "graph convolution, 1000 nodes": plain(idiom_models.graph_convolution),
+    "captioner, 8 x 20": plain(idiom_models.captioner),
+    "discounted returns, 64 x 256": plain(idiom_models.returns),
+    "one-hot loss, 512 of 5000": plain(idiom_models.smoothed),
     "nanoGPT, 1 x 512": checkout(nano_gpt, "karpathy/nanoGPT"),
     "llama2.c, 1 x 512": checkout(llama2, "karpathy/llama2.c"),
     "CLIP, 2 x 224": checkout(clip, "openai/CLIP"),

@@ -1,11 +1,12 @@
 """What Regraft's own choice is worth for whole models, beside what else their users can choose.
 
 Each model of `models.py` is compared, in inference and in a training step, with itself: in eager
-mode with eager attention, with the library's own `sdpa` where it has it, compiled by
-`torch.compile`, as Regraft rewrites it by what pays on the device with nothing selected, and both
-together. Two versions are compared in pairs that run directly one after the other, by the processor
-time of one thread on CPU: how many times as fast the first is, with the interval that holds the
-true number with a probability of 95%, and its peak memory, that of the other being 1.
+mode with eager attention, with the library's own `sdpa` where it has it, as a person rewrites it
+where it is one of `idiom_models.py`, compiled by `torch.compile`, as Regraft rewrites it by what
+pays on the device with nothing selected, and both together. Two versions are compared in pairs that
+run directly one after the other, by the processor time of one thread on CPU: how many times as fast
+the first is, with the interval that holds the true number with a probability of 95%, and its peak
+memory, that of the other being 1.
 
     python benchmarks/worth/run.py [--only REGEX] [--modes inference,training] [--device cuda]
         [--repositories DIRECTORY] [--rounds N] [--again | --known]
@@ -115,6 +116,10 @@ class Versions:
             sdpa = subject.build("sdpa", folder)[0].to(device)
             sdpa.load_state_dict(eager.state_dict())
             self.models["sdpa"] = sdpa
+        if subject.by_hand:
+            self.models["by hand"] = copy.deepcopy(eager)
+            for module in self.models["by hand"].modules():
+                module.__class__ = subject.by_hand.get(type(module), type(module))
         self.rules: tuple[str, ...] = ()
         for base, label in (("eager", "Regraft"), ("sdpa", "sdpa + Regraft")):
             if base in self.models:
@@ -167,7 +172,7 @@ class Versions:
 
 def comparisons(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the pairs of versions to compare, the first against the second."""
-    yield from ((name, "eager") for name in ("sdpa", "Regraft") if name in names)
+    yield from ((name, "eager") for name in ("sdpa", "by hand", "Regraft") if name in names)
     if "sdpa + Regraft" in names:
         yield "sdpa + Regraft", "sdpa"
     yield "eager + compile", "eager"
@@ -199,7 +204,8 @@ def source_hash() -> str:
     folders = ROOT / "src", ROOT / "examples" / "own-repository"
     paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     digest = hashlib.sha256()
-    for path in sorted((*paths, Path(__file__).parent / "models.py")):
+    own_paths = [Path(__file__).parent / name for name in ("models.py", "idiom_models.py")]
+    for path in sorted((*paths, *own_paths)):
         if path.suffix in (".py", ".rule", ".json"):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
