@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Sequence
 
@@ -110,10 +111,10 @@ class MatchChecks:
     def _check_enclosing_expressions(self, root: ast.expr, node: Node) -> None:
         """Raise Withheld where the expression `root` is inside an f-string, or the statement of its
         node contains `:=`, `yield` or `await`."""
-        for outer in ast.walk(node.statement.node):
+        for outer in _special_parts(node.statement.node):
             if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
                 raise self._withholding("inside an f-string", node)
-            if isinstance(outer, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
+            if not isinstance(outer, ast.JoinedStr):
                 raise self._withholding(f"the statement holds a {type(outer).__name__}", node)
 
     def _check_elided_layer(self, elided: Node) -> None:
@@ -286,3 +287,10 @@ def _has_as_target(node: Node, value: Value) -> bool:
             visited.add(option)
             pending += [inner for _, inner in option.options]
     return False
+
+
+@functools.lru_cache(maxsize=64)
+def _special_parts(statement: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the f-strings, `:=`, `yield` and `await` in a statement, outer ones first."""
+    kinds = (ast.JoinedStr, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
+    return tuple(part for part in ast.walk(statement) if isinstance(part, kinds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorate import decorate
@@ -31,7 +32,7 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         assumption = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
         if assumption is not None:
             raise Withheld(assumption, match.root.statement.node.lineno)
-        if is_deeper(match.root.expr, MOST_LEVELS):
+        if _is_deeper(match, MOST_LEVELS):
             reason = f"the expression is nested more than {MOST_LEVELS} levels deep"
             raise Withheld(reason, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
@@ -57,11 +58,27 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         return reason
 
 
-def is_deeper(expression: ast.AST, levels: int) -> bool:
-    """Return whether the syntax tree of an expression has more than so many levels."""
-    level = [expression]
-    for _ in range(levels):
-        level = [part for node in level for part in ast.iter_child_nodes(node)]
-        if not level:
-            return False
-    return True
+def _is_deeper(match: Match, levels: int) -> bool:
+    """Return whether the syntax tree of the expression that a match rewrites has more than so many
+    levels."""
+    expression = match.root.expr
+    heights = _heights(match.root.statement.node)
+    if expression not in heights:  # inlined, from another statement
+        heights = _heights(expression)
+    return heights[expression] > levels
+
+
+@functools.lru_cache(maxsize=64)
+def _heights(root: ast.AST) -> dict[ast.AST, int]:
+    """Return the number of levels of the syntax tree below each node of a tree, itself included."""
+    parts_by_node: dict[ast.AST, list[ast.AST]] = {}
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        parts_by_node[node] = [*ast.iter_child_nodes(node)]
+        pending += parts_by_node[node]
+    heights: dict[ast.AST, int] = {}
+    # parts come after what holds them, except for leaves that several nodes share (operators)
+    for node in reversed(parts_by_node):
+        heights[node] = 1 + max((heights.get(part, 1) for part in parts_by_node[node]), default=0)
+    return heights
