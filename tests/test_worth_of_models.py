@@ -60,12 +60,12 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 
 def options(**changed: Any) -> argparse.Namespace:
     """Return the options of the command."""
-    known = {"again": False, "known": False, "device": "cpu", "rounds": 6, "repositories": None}
-    return argparse.Namespace(**{**known, **changed})
+    default = {"again": False, "known": False, "device": "cpu", "rounds": 6}
+    return argparse.Namespace(**{**default, "repositories": None, "no_compile": False, **changed})
 
 
 def test_a_model_that_pays_is_compared_alone_and_compiled(command: Any) -> None:
-    entry = command.measure("gelu", "inference", "cpu", 6, Path())
+    entry = command.measure("gelu", "inference", options())
     assert entry.rules == ("torch/gelu",)
     assert [(row.name, row.against) for row in entry.rows] == [
         ("Regraft", "eager"),
@@ -77,8 +77,13 @@ def test_a_model_that_pays_is_compared_alone_and_compiled(command: Any) -> None:
     assert entry.rows[0].memory < 0.9
 
 
+def test_compiled_versions_can_be_left_out(command: Any) -> None:
+    entry = command.measure("gelu", "inference", options(no_compile=True))
+    assert [(row.name, row.against) for row in entry.rows] == [("Regraft", "eager")]
+
+
 def test_a_model_that_stays_as_it_is_says_so(command: Any) -> None:
-    entry = command.measure("plain", "inference", "cpu", 6, Path())
+    entry = command.measure("plain", "inference", options())
     assert [row.name for row in entry.rows] == ["eager + compile"]
     assert "Regraft: unchanged" in next(command.lines_of(entry))
 

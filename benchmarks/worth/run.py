@@ -9,7 +9,7 @@ the first is, with the interval that holds the true number with a probability of
 memory, that of the other being 1.
 
     python benchmarks/worth/run.py [--only REGEX] [--modes inference,training] [--device cuda]
-        [--repositories DIRECTORY] [--rounds N] [--again | --known]
+        [--repositories DIRECTORY] [--rounds N] [--no-compile] [--again | --known]
 
 A measurement is kept in `.cache/worth/`, by machine, versions and Regraft's commit, and not made
 again unless `--again` is given, so a run can be cut off and go on; `--known` prints what is there
@@ -170,11 +170,13 @@ class Versions:
         return Row(name, against, speed, pair.old.median, memory, self.compile_seconds.get(name))
 
 
-def comparisons(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def comparisons(names: tuple[str, ...], with_compiled: bool) -> Iterator[tuple[str, str]]:
     """Yield the pairs of versions to compare, the first against the second."""
     yield from ((name, "eager") for name in ("sdpa", "by hand", "Regraft") if name in names)
     if "sdpa + Regraft" in names:
         yield "sdpa + Regraft", "sdpa"
+    if not with_compiled:
+        return
     yield "eager + compile", "eager"
     if "Regraft" in names:
         yield "Regraft + compile", "eager + compile"
@@ -182,10 +184,11 @@ def comparisons(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         yield "Regraft + compile", "sdpa + compile"
 
 
-def measure(name: str, mode: str, device: str, rounds: int, folder: Path) -> Entry:
+def measure(name: str, mode: str, options: argparse.Namespace) -> Entry:
     """Measure a model in a mode."""
-    versions = Versions(name, mode, device, folder)
-    rows = [versions.row(*pair, rounds) for pair in comparisons(versions.names)]
+    versions = Versions(name, mode, options.device, folder_of(name, options.repositories))
+    pairs = comparisons(versions.names, not options.no_compile)
+    rows = [versions.row(*pair, options.rounds) for pair in pairs]
     return Entry(name, mode, versions.rules, tuple(rows))
 
 
@@ -232,7 +235,8 @@ def folder_of(name: str, repositories: Path | None) -> Path:
 
 def entry_of(name: str, mode: str, options: argparse.Namespace, cache: Path) -> Entry:
     """Return the measurements of a model in a mode, from the cache or from a child process."""
-    path = cache / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{mode}.json"
+    kind = "-eager" if options.no_compile else ""
+    path = cache / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{mode}{kind}.json"
     if path.exists() and not options.again:
         return read(path)
     if options.known:
@@ -242,6 +246,7 @@ def entry_of(name: str, mode: str, options: argparse.Namespace, cache: Path) -> 
     # Inductor takes the value of `--only` for a name, and writes it unescaped into what it compiles
     command = [sys.executable, __file__, "--child", str(path), "--subject", name]
     command += ["--modes", mode, "--device", options.device, "--rounds", str(options.rounds)]
+    command += ["--no-compile"] * options.no_compile
     if options.repositories:
         command += ["--repositories", str(options.repositories)]
     try:
@@ -297,6 +302,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repositories", type=Path, help="the folder of the checkouts")
     parser.add_argument("--rounds", type=int, default=10, help="the most pairs of a comparison")
+    parser.add_argument(
+        "--no-compile", action="store_true", help="leave out the versions that are compiled"
+    )
     parser.add_argument("--again", action="store_true", help="measure again what is in the cache")
     parser.add_argument("--known", action="store_true", help="measure nothing")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
@@ -307,9 +315,7 @@ def parse_options() -> argparse.Namespace:
 def run_child(options: argparse.Namespace) -> int:
     """Measure the model that is named, in the mode that is named, and write the result."""
     torch.set_num_threads(1)
-    name = options.subject
-    folder = folder_of(name, options.repositories)
-    entry = measure(name, options.modes, options.device, options.rounds, folder)
+    entry = measure(options.subject, options.modes, options)
     write(options.child, entry)
     return 0
 

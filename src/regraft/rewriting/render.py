@@ -342,7 +342,8 @@ class Renderer:
 
     def recomputation(self, value: Value) -> str | None:
         """Return the source text of a value if, repeated where the call stands, it is cheap and
-        certain to give the same value (arithmetic on numbers, or a view of a tensor); else None."""
+        certain to give the same value: arithmetic on numbers, a view of a tensor, or its size,
+        format or device; else None."""
         text = self._number_text(value)
         return self._view_text(value) if text is None else text
 
@@ -381,10 +382,13 @@ class Renderer:
         return binding
 
     def _view_text(self, value: Value) -> str | None:
-        """Return the source text of a value that is a tensor with exchanged or added dimensions,
-        where that text gives the same tensor at the call; else None."""
+        """Return the source text of a value that is a tensor with exchanged or added dimensions, or
+        a size, the format or the device of a tensor, where that text gives the same at the call;
+        else None."""
         node = value.node
-        if node is None or node.inner is not None or not _is_view(value, node):
+        if node is None or node.inner is not None:
+            return None
+        if not (_is_view(value, node) or _is_description(node)):
             return None
         first, last = sorted((self.time, node.time))
         if any(
@@ -455,6 +459,16 @@ def _is_view(value: Value, node: Node) -> bool:
     if node.op == "py.item":
         return unit_dimensions(value) != UnitDimensions()
     return node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
+
+
+def _is_description(node: Node) -> bool:
+    """Return whether a node reads the format or the device of a tensor, or a size by its number:
+    `x.dtype`, `x.shape[0]`."""
+    expression = node.expr
+    if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
+        read = expression.value
+        return isinstance(read, ast.Attribute) and read.attr == "shape"
+    return isinstance(expression, ast.Attribute) and expression.attr in ("dtype", "device")
 
 
 def _is_closed(text: str) -> bool:
