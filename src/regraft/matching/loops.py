@@ -75,7 +75,8 @@ def is_element(value: Value, whole: Value, number: int) -> bool:
     node = value.node
     if node is None or node.op != "py.item" or node.args.get("base") is not whole:
         return False
-    return node.args["index"].const == number
+    index = node.args.get("index")  # absent for a starred name, which takes several elements
+    return index is not None and index.const == number
 
 
 def is_before(value: Value, step: Node) -> bool:

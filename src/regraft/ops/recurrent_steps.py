@@ -19,6 +19,8 @@ from regraft.ops.slices_along import slices_along_reference
 # The steps of the first run; each further run has twice as many, up to the last slice.
 _FIRST_RUN = 64
 _FEWEST_RUN_STEPS = 8
+_WEIGHTS = ("weight_ih", "weight_hh")
+_BIASES = ("bias_ih", "bias_hh")
 
 
 def recurrent_steps(x: torch.Tensor, cell: Any, dim: int) -> Callable[[int, Any], Any]:
@@ -29,8 +31,10 @@ def recurrent_steps(x: torch.Tensor, cell: Any, dim: int) -> Callable[[int, Any]
     loop goes through the slices in their order or backwards and hands over the last result as it
     is, the steps that follow are computed ahead, 64 or more at once, by the layer of several steps
     with the cell's own parameters. That has no cell states but the last one of a run: in the other
-    results a placeholder stands for the cell state, which only the next step takes. Any
-    other call computes its own step.
+    results a placeholder stands for the cell state, which only the next step takes. The cell itself
+    computes the last slice, and any other call; where that is no next step of a run, it computes
+    the steps before it once more, for their cell state. With gradients no run goes over numbers
+    that are not finite: slices that the loop leaves out have no part in the loop's gradients.
     """
     if recurrent_steps_implementation(x, cell, dim) != "torch-native":
         return recurrent_steps_reference(x, cell, dim)
@@ -49,9 +53,9 @@ def recurrent_steps_implementation(x: torch.Tensor, cell: Any, dim: int) -> str:
         return "reference"
     if x.layout != torch.strided or x.device.type != "cpu" or x.dtype != torch.float32:
         return "reference"
-    if x.dim() != 3 or not x.numel() or not _is_plain_cell(cell):
+    if x.dim() != 3 or not x.numel() or _is_of_inference(x) or not _is_plain_cell(cell):
         return "reference"
-    fewest = 1 if are_kernels_forced() else _FEWEST_RUN_STEPS
+    fewest = 2 if are_kernels_forced() else _FEWEST_RUN_STEPS
     is_fitting = x.shape[2 if dim < 2 else 1] == cell.input_size and x.shape[dim] >= fewest
     return "torch-native" if is_fitting and 0 <= dim <= 2 else "reference"
 
@@ -65,19 +69,41 @@ def _is_plain_cell(cell: Any) -> bool:
         return False
     if torch.get_float32_matmul_precision() != "highest":
         return False
-    weights = _parameters_of(cell)
-    return all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
+    return _have_weights_of_layer(cell)
+
+
+def _have_weights_of_layer(cell: Any) -> bool:
+    """Return whether the attributes of a cell are its parameters, in float32 on a CPU and of the
+    shapes of its sizes, with both biases or none."""
+    parameters, rows = cell._parameters, 4 * cell.hidden_size
+    if any(getattr(cell, name) is not parameters.get(name, cell) for name in _WEIGHTS + _BIASES):
+        return False
+    shapes = [(rows, cell.input_size), (rows, cell.hidden_size), (rows,), (rows,)]
+    names = _parameter_names(cell)
+    return all(
+        parameters[name] is not None
+        and parameters[name].shape == shape
+        and parameters[name].dtype == torch.float32
+        and parameters[name].device.type == "cpu"
+        and not _is_of_inference(parameters[name])
+        for name, shape in zip(names, shapes[: len(names)], strict=True)
+    )
 
 
 def _parameters_of(cell: Any) -> tuple[torch.Tensor, ...]:
     """Return the parameters of a cell in the order in which layers take them."""
-    return tuple(getattr(cell, name) for name in _parameter_names(cell))
+    return tuple(cell._parameters[name] for name in _parameter_names(cell))
 
 
 def _parameter_names(cell: Any) -> tuple[str, ...]:
     """Return the names of a cell's parameters."""
-    names = ("weight_ih", "weight_hh")
-    return (*names, "bias_ih", "bias_hh") if cell.bias else names
+    has_bias = any(cell._parameters[name] is not None for name in _BIASES)
+    return _WEIGHTS + _BIASES if has_bias else _WEIGHTS
+
+
+def _is_of_inference(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor was made in inference mode, which is over: autograd rejects it."""
+    return tensor.is_inference() and not torch.is_inference_mode_enabled()
 
 
 def _version_number(tensor: torch.Tensor) -> int:
@@ -108,7 +134,8 @@ class _RecurrentSteps:
         self._ahead: list[torch.Tensor] = []
         self._parts: list[torch.Tensor] = []
         self._final_cell_state: Any = None
-        self._records_gradients = False
+        self._records_gradients, self._is_in_order = False, True
+        self._first: tuple[int, Any] = (0, None)
         self._operands: list[tuple[str, torch.Tensor, int, bool]] = []
 
     def __call__(self, step: int, state: Any) -> Any:
@@ -116,12 +143,21 @@ class _RecurrentSteps:
         if is_next and self._is_last(state) and self._are_conditions_equal():
             return self._take_ahead(step)
         if type(state) is tuple and state and state[-1] is self._placeholder:
-            raise RuntimeError("the cell or its input has changed between steps of a loop")
-        if type(step) is int and self._can_run(step, state):
-            self._run(state)
+            state = state[0], self._cell_state_of(state)
+            self._is_in_order = False
+        if type(step) is int and self._can_run(step, state) and self._run(step, state):
             return self._take_ahead(step)
         self._ahead, self._parts, self._last = [], [], None
         return self._cell(self._slices[step], state)
+
+    def _cell_state_of(self, state: Any) -> Any:
+        """Return the cell state of the last result, from the first step of its run on."""
+        if not self._is_last(state) or not self._are_conditions_equal():
+            raise RuntimeError("the cell or its input has changed between steps of a loop")
+        first_step, recomputed = self._first
+        for step in range(first_step, self._next, self._direction):
+            recomputed = self._cell(self._slices[step], recomputed)
+        return recomputed[1]
 
     def _are_conditions_equal(self) -> bool:
         """Return whether gradients are recorded or not, and tensors are, as they were when the run
@@ -167,10 +203,14 @@ class _RecurrentSteps:
 
     def _can_run(self, step: int, state: Any) -> bool:
         """Return whether `_parts` ends in the input of a run from a step on: what follows the runs
-        until here, or all slices of a loop that begins at either end."""
-        is_next = bool(self._parts) and step == self._next and not self._ahead
+        until here, or all slices but the last one of a loop that begins at either end."""
+        is_next = step == self._next and not self._ahead and self._last is not None
+        if is_next and not self._parts:
+            return False
         if not is_next or not self._is_last(state) or not self._are_conditions_equal():
             self._ahead, self._parts = [], []
+            if not self._is_in_order:
+                return False
             self._direction = int(step == 0) - int(step == self._count - 1)
             if not self._direction or not self._fits_cell(state):
                 return False
@@ -178,7 +218,8 @@ class _RecurrentSteps:
                 return False
             slices = self._x.movedim(self._dim, 0)
             slices = slices.flip(0) if self._direction < 0 else slices
-            self._parts = list(slices.split(_sizes_of_runs(self._count)))[::-1]
+            sizes = _sizes_of_runs(self._count - 1)
+            self._parts = list(slices[:-1].split(sizes))[::-1]
         return True
 
     def _fits_cell(self, state: Any) -> bool:
@@ -193,21 +234,32 @@ class _RecurrentSteps:
             and tensor.dtype == torch.float32
             and tensor.device.type == "cpu"
             and tensor.layout == torch.strided
+            and not _is_of_inference(tensor)
             for tensor in state
         )
 
-    def _run(self, state: Any) -> None:
-        """Compute the states of the next run, from the state before it."""
+    def _run(self, step: int, state: Any) -> bool:
+        """Compute the states of the next run, from the state before it; return False where the run
+        may not take the place of its steps."""
         if state is None:
             zeros = self._x.new_zeros(self._state_shape)
             state = zeros, zeros
         self._note_conditions()
         weights, part = _parameters_of(self._cell), self._parts.pop()
-        options = self._cell.bias, 1, 0.0, self._cell.training, False, False
+        options = len(weights) > 2, 1, 0.0, self._cell.training, False, False
         first = tuple(tensor.unsqueeze(0) for tensor in state)
         states, _, last_cell_states = torch.lstm(part, first, weights, *options)
+        if states.requires_grad and not _are_finite(part, states, last_cell_states):
+            return False
+        self._first = step, state
         self._final_cell_state = last_cell_states.squeeze(0).clone()
         self._ahead = list(torch.unbind_copy(states))[::-1]
+        return True
+
+
+def _are_finite(*tensors: torch.Tensor) -> bool:
+    """Return whether no element of any tensor is infinite or no number."""
+    return all(bool(tensor.detach().sum().isfinite()) for tensor in tensors)
 
 
 def _sizes_of_runs(count: int) -> list[int]:

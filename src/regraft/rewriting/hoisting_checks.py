@@ -233,6 +233,21 @@ def written_values(writer: Node) -> Iterator[Value]:
             pending += list(current.node.args.values())[:1]
 
 
+def possible_sources(value: Value) -> set[Value]:
+    """Return a value with all values of which it may be a part, a view or a container, constants
+    left out."""
+    sources, pending = {value}, [value]
+    while pending:
+        current = pending.pop()
+        node = current.node
+        following = [option for _, option in current.options]
+        if node is not None and not _makes_memory(node):
+            following += node.args.values()
+        pending += [source for source in following if source not in sources]
+        sources.update(pending)
+    return {source for source in sources if source.origin != "const"}
+
+
 def _makes_memory(node: Node) -> bool:
     """Return whether the result of a node shares no memory with its arguments."""
     if node.op == "py.attr":

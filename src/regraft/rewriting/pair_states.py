@@ -6,9 +6,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from regraft.rewriting.hoisting_checks import possible_sources
+from regraft.source.names import Names
+from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 
 _COLLECTING = frozenset({"append", "insert"})
+_TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # `except*` came with Python 3.11
 _PURE_CALLS = frozenset({"enumerate", "len", "range", "reversed"})
 
 
@@ -26,7 +30,8 @@ def second_reads(state: Value, result: Value) -> Iterator[Node]:
         for use in value.uses:
             if use.output is result:
                 continue
-            number = use.args["index"].const if use.op == "py.item" and is_pair else None
+            index = use.args.get("index") if use.op == "py.item" and is_pair else None
+            number = index.const if index is not None else None
             if use.output is state or number == 1:
                 pending.append((use.output, number is None))
             elif number != 0 and not _names_value(use):
@@ -48,6 +53,35 @@ def runs_other_code(node: Node) -> bool:
     attribute = callee.attribute() if callee is not None else None
     is_collecting = attribute is not None and attribute[1] in _COLLECTING
     return not is_collecting and node.spelling not in _PURE_CALLS
+
+
+def changes_other_memory(node: Node, x: Value) -> bool:
+    """Return whether a node may write into the memory of a tensor, or change what its function did
+    not make: a parameter of a layer, say, or an argument, which may be a view of another one."""
+    if node.op == "py.store":
+        return "base" in node.args or "." in node.spelling.removeprefix("self.")
+    if not writes(node):
+        return False
+    sources = possible_sources(next(iter(node.args.values())))
+    return not sources.isdisjoint(possible_sources(x)) or any(
+        value.origin in ("param", "path", "global", "unknown") for value in sources
+    )
+
+
+def may_be_caught(loop: ast.stmt, function: ast.AST, names: Names) -> bool:
+    """Return whether a function may go on after an exception ends a loop: a `try` statement is
+    around it, or a context other than those of PyTorch."""
+    for node in ast.walk(function):
+        if not isinstance(node, (*_TRY, ast.With, ast.AsyncWith)):
+            continue
+        contexts = [item.context_expr for item in getattr(node, "items", ())]
+        callees = [getattr(context, "func", context) for context in contexts]
+        is_safe = contexts and all(
+            (names.resolve(callee) or "").startswith("torch.") for callee in callees
+        )
+        if not is_safe and any(inner is loop for inner in ast.walk(node)):
+            return True
+    return False
 
 
 def goes_through_all(loop: ast.stmt, step: Node, x: Value, indices: Sequence[Value]) -> bool:

@@ -12,7 +12,13 @@ from regraft.matching.uses import METADATA, is_branching
 from regraft.rewriting.checks import SHARING_OPS
 from regraft.rewriting.hoisted import HoistedRewriter
 from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps, written_values
-from regraft.rewriting.pair_states import goes_through_all, runs_other_code, second_reads
+from regraft.rewriting.pair_states import (
+    changes_other_memory,
+    goes_through_all,
+    may_be_caught,
+    runs_other_code,
+    second_reads,
+)
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statements import target_name, unpacks_into_names
@@ -148,6 +154,11 @@ class RecurrenceRewriter(HoistedRewriter):
         for node in self.match.between(start, end + 1):
             if node not in self.matched and runs_other_code(node):
                 raise self._withholding("other code runs between the steps", node)
+        (x,) = self._looped_values()
+        changing = (*self.match.body.writers, *self.match.body.index.get("py.store", ()))
+        for node in changing:
+            if start < node.time <= end and changes_other_memory(node, x):
+                raise self._withholding("the loop may change the layer or its input", node)
         state = self.match.bindings[self.match.pattern.carried]
         for use in second_reads(state, self.root.output):
             if start < use.time <= end or not self._reads_all_slices(loop, step):
@@ -160,10 +171,7 @@ class RecurrenceRewriter(HoistedRewriter):
         index = read.args["index"]
         is_several = index.node is not None and index.node.op == "py.tuple"
         indices = tuple(index.node.args.values()) if is_several and index.node else (index,)
-        is_caught = any(
-            isinstance(node, ast.Try) and any(inner is loop for inner in ast.walk(node))
-            for node in ast.walk(self.match.body.node)
-        )
+        is_caught = may_be_caught(loop, self.match.body.node, self.imports.names)
         return not is_caught and goes_through_all(loop, step, x, indices)
 
     def _check_modes(self, loop: ast.stmt) -> None:
