@@ -90,6 +90,8 @@ def test_values_that_are_not_read_afterwards(old: str, new: str) -> None:
         ("return x", "for x in i:\n        pass"),
         ("return x", "for i in x:\n        pass\n    else:\n        print(mean)"),
         ("return x", "return [x for x in i]"),
+        ("return x", "return [i for i in i]"),
+        ("return x", "mean += 1"),
         ("x = x * 2", "global i"),
         ("x = x * 2", "def inner():\n        nonlocal mean"),
         ("x = x * 2", "def inner():\n        return mean"),

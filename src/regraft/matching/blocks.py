@@ -150,6 +150,8 @@ def _is_around(node: ast.AST, own: set[int]) -> bool:
 
 def _reads_name(node: ast.AST, names: frozenset[str]) -> bool:
     """Return whether a node reads or deletes one of several names."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.target, ast.Name) and node.target.id in names
     is_read = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
     return is_read and getattr(node, "id", "") in names
 
@@ -169,6 +171,8 @@ def _reads(function: Function, own: set[int], names: frozenset[str]) -> Iterator
             yield getattr(node, "lineno", 0), is_any_time
         is_late = is_late or (node is not function and isinstance(node, _LATE))
         inner = live if _is_around(node, own) else live - _rebound_names(node)
+        if isinstance(node, _COMPREHENSIONS):  # computed before the comprehension binds a name
+            pending.append((node.generators[0].iter, live, is_late))
         for child in ast.iter_child_nodes(node):
             is_body = not isinstance(node, ast.For) or child in node.body
             pending.append((child, inner if is_body else live, is_late))

@@ -150,6 +150,10 @@ class RecurrenceRewriter(HoistedRewriter):
     def _check_pair(self, loop: ast.stmt, step: Node) -> None:
         """Raise Withheld where the cell state of another step than the last one may be read, or
         other code runs between the steps, which could change the layer."""
+        for assertion in ast.walk(self.match.body.node):
+            if isinstance(assertion, ast.Assert) and assertion.msg is not None:
+                if _mentions(assertion.msg, self._names_of_states()):
+                    raise Withheld("a message of an assertion reads the state", assertion.lineno)
         start, end = step.statement.time, step.statement.end
         for node in self.match.between(start, end + 1):
             if node not in self.matched and runs_other_code(node):
@@ -266,9 +270,14 @@ class RecurrenceRewriter(HoistedRewriter):
         for node in ast.walk(self.match.body.node):
             if node is self.match.body.node or not isinstance(node, (*_NESTED, ast.Match)):
                 continue
-            if any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node)):
+            if _mentions(node, names):
                 reader = "match statement" if isinstance(node, ast.Match) else "function"
                 raise Withheld(f"a {reader} inside this one reads the state", node.lineno)
+
+
+def _mentions(tree: ast.AST, names: Collection[str]) -> bool:
+    """Return whether one of several names stands in a part of a syntax tree."""
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree))
 
 
 def _may_share(use: Node) -> bool:
