@@ -187,3 +187,15 @@ def test_a_block_without_meaning() -> None:
         parse_rule(RULE.replace("  => regraft.ops.substitute_rows($x, $size)\n", "")),
         SyntaxProblem,
     )
+
+
+def test_a_property_that_the_block_reads_several_times() -> None:
+    head = (
+        f"{HEAD}class Loop:\n    @property\n    def x(self):\n        return self.table.pop()\n\n"
+    )
+    loop = "".join(f"    {line}\n" for line in LOOP.splitlines())
+    method = f"    def forward(self, size):\n{loop}"
+    assert run(head + method.replace("x[i]", "self.x[i]"))[0].findings == ()
+    assert len(run(head + method.replace("x[i]", "self.z[i]"))[0].findings) == 1
+    size = method.replace("(1, size)", "(1, self.x)").replace("size)", "x)", 1)
+    assert len(run(head + size)[0].findings) == 1

@@ -183,3 +183,91 @@ def test_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for length, name in ((7, "reference"), (8, "torch-native")):
         cell, x, _ = operands(length)
         assert implementation("recurrent_steps", x, cell, 1) == name
+
+
+def test_slices_that_the_loop_leaves_out_have_no_part_in_gradients() -> None:
+    cell, x, state = operands()
+    for number in (float("nan"), float("inf")):
+        x.data[:, 3:] = number
+        runs = []
+        for op in (recurrent_steps, reference):
+            next_state, last = op(x, cell, 1), state
+            for step in range(3):
+                last = next_state(step, last)
+            runs.append((last[0], *torch.autograd.grad(last[0].sum(), (x, *cell.parameters()))))
+        torch.testing.assert_close(*runs)
+
+
+def test_the_last_hidden_state_depends_on_the_last_cell_state() -> None:
+    cell, x, state = operands()
+    grads = []
+    for op in (recurrent_steps, reference):
+        next_state, last = op(x, cell, 1), state
+        for step in range(5):
+            last = next_state(step, last)
+        grads.append(torch.autograd.grad(last[0].sum(), last[1])[0])
+    torch.testing.assert_close(*grads)
+
+
+def test_derivatives_where_a_loop_leaves_the_order() -> None:
+    cell, x, state = operands()
+    for steps in (range(0, 5, 2), (0, 0, 1, 1, 2), (0, -1, -2), (1, 0, 1, 2, 4)):
+        runs = []
+        for op in (recurrent_steps, reference):
+            next_state, last, states = op(x, cell, 1), state, []
+            for step in steps:
+                last = next_state(step, last)
+                states.append(last[0])
+            result = torch.stack(states)
+            grads = torch.autograd.grad(result.square().sum(), (x, *cell.parameters()))
+            runs.append((result, *grads))
+        torch.testing.assert_close(*runs)
+
+
+def weight_as_attribute(cell: Any) -> None:
+    """Put a tensor that is no parameter into the place of a parameter."""
+    weight = cell._parameters.pop("weight_hh")
+    cell.weight_hh = weight.detach() * 0.5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        weight_as_attribute,
+        lambda cell: cell.__dict__.update(bias_hh=cell.bias_hh.detach() * 2),
+        lambda cell: setattr(cell, "bias_hh", None),
+        lambda cell: setattr(cell, "weight_hh", nn.Parameter(torch.randn(16, 5))),
+        lambda cell: setattr(cell, "hidden_size", 5),
+    ],
+)
+def test_cells_whose_parameters_are_others(change: Callable[[Any], Any]) -> None:
+    cell, x, state = operands()
+    change(cell)
+    assert implementation("recurrent_steps", x, cell, 1) == "reference"
+    messages: list[Any] = []
+    for op in (recurrent_steps, reference):
+        try:
+            messages.append(run(op, x, cell, 1, state, range(5)))
+        except RuntimeError as error:
+            messages.append(str(error))
+    if isinstance(messages[1], str):
+        assert messages[0] == messages[1]
+    else:
+        torch.testing.assert_close(*messages)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_attribute_that_tells_of_biases_is_not_read(has_bias: bool) -> None:
+    cell, x, state = operands(bias=has_bias)
+    cell.bias = not has_bias
+    left, right = (run(op, x, cell, 1, state, range(5)) for op in (recurrent_steps, reference))
+    torch.testing.assert_close(left, right)
+
+
+def test_a_tensor_of_inference_mode_outside_of_it() -> None:
+    cell, _, state = operands()
+    with torch.inference_mode():
+        x = torch.randn(2, 5, 3)
+    assert implementation("recurrent_steps", x, cell, 1) == "reference"
+    with pytest.raises(RuntimeError, match="Inference tensors"):
+        run(recurrent_steps, x, cell, 1, state, range(5))

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regraft.matching.bodies import (
+    VARIABLE,
     BodyMatch,
     BodyPattern,
     Unifier,
@@ -49,6 +50,8 @@ def find_blocks(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[B
         for suite in _suites(function):
             for statements, unifier in _fitting_runs(possible, module, own_names, suite):
                 names = frozenset(unifier.renaming.values())
+                if _reads_property_again(unifier, module.custom_operations):
+                    continue
                 if not _may_be_read(function, statements, names):
                     yield BodyMatch(unifier.pattern, cls, function, statements, unifier.bindings)
 
@@ -113,6 +116,22 @@ class BlockUnifier(Unifier):
         return _is_operand(node) and ast.dump(self.bindings.setdefault(name, node)) == ast.dump(
             node
         )
+
+
+def _reads_property_again(unifier: BlockUnifier, properties: frozenset[str]) -> bool:
+    """Return whether a variable that the block reads several times, and the kernel's call once,
+    stands for one of the properties of the file, which may run any code."""
+    names = [
+        getattr(node, "id", "")
+        for statement in unifier.pattern.statements
+        for node in walk(statement)
+    ]
+    return any(
+        isinstance(part, ast.Attribute) and part.attr in properties
+        for name, expr in unifier.bindings.items()
+        if names.count(f"{VARIABLE}{name}") > 1
+        for part in walk(expr)
+    )
 
 
 def _is_operand(node: ast.expr) -> bool:

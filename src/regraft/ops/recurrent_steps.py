@@ -51,9 +51,7 @@ def recurrent_steps_implementation(x: torch.Tensor, cell: Any, dim: int) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(x) or not can_read() or torch.is_autocast_enabled("cpu"):
         return "reference"
-    if x.layout != torch.strided or x.device.type != "cpu" or x.dtype != torch.float32:
-        return "reference"
-    if x.dim() != 3 or not x.numel() or _is_of_inference(x) or not _is_plain_cell(cell):
+    if not _is_usable(x) or x.dim() != 3 or not x.numel() or not _is_plain_cell(cell):
         return "reference"
     fewest = 2 if are_kernels_forced() else _FEWEST_RUN_STEPS
     is_fitting = x.shape[2 if dim < 2 else 1] == cell.input_size and x.shape[dim] >= fewest
@@ -76,17 +74,14 @@ def _have_weights_of_layer(cell: Any) -> bool:
     """Return whether the attributes of a cell are its parameters, in float32 on a CPU and of the
     shapes of its sizes, with both biases or none."""
     parameters, rows = cell._parameters, 4 * cell.hidden_size
-    if any(getattr(cell, name) is not parameters.get(name, cell) for name in _WEIGHTS + _BIASES):
+    if any(
+        getattr(cell, name, None) is not parameters.get(name, cell) for name in _WEIGHTS + _BIASES
+    ):
         return False
     shapes = [(rows, cell.input_size), (rows, cell.hidden_size), (rows,), (rows,)]
-    names = _parameter_names(cell)
     return all(
-        parameters[name] is not None
-        and parameters[name].shape == shape
-        and parameters[name].dtype == torch.float32
-        and parameters[name].device.type == "cpu"
-        and not _is_of_inference(parameters[name])
-        for name, shape in zip(names, shapes[: len(names)], strict=True)
+        parameter is not None and parameter.shape == shape and _is_usable(parameter)
+        for parameter, shape in zip(_parameters_of(cell), shapes, strict=False)
     )
 
 
@@ -101,9 +96,13 @@ def _parameter_names(cell: Any) -> tuple[str, ...]:
     return _WEIGHTS + _BIASES if has_bias else _WEIGHTS
 
 
-def _is_of_inference(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor was made in inference mode, which is over: autograd rejects it."""
-    return tensor.is_inference() and not torch.is_inference_mode_enabled()
+def _is_usable(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is an ordinary one in float32 on a CPU, and not of an inference mode
+    that is over: autograd rejects those."""
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        return False
+    is_on_cpu = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return bool(is_on_cpu and tensor.dtype == torch.float32)
 
 
 def _version_number(tensor: torch.Tensor) -> int:
@@ -229,14 +228,7 @@ class _RecurrentSteps:
             return True
         if type(state) is not tuple or len(state) != 2 or not are_tensors(*state):
             return False
-        return all(
-            tensor.shape == self._state_shape
-            and tensor.dtype == torch.float32
-            and tensor.device.type == "cpu"
-            and tensor.layout == torch.strided
-            and not _is_of_inference(tensor)
-            for tensor in state
-        )
+        return all(tensor.shape == self._state_shape and _is_usable(tensor) for tensor in state)
 
     def _run(self, step: int, state: Any) -> bool:
         """Compute the states of the next run, from the state before it; return False where the run

@@ -242,7 +242,10 @@ def possible_sources(value: Value) -> set[Value]:
         node = current.node
         following = [option for _, option in current.options]
         if node is not None and not _makes_memory(node):
-            following += node.args.values()
+            args = list(node.args.values())
+            lists = [arg for arg in args if arg.node and isinstance(arg.node.expr, ast.List)]
+            is_repetition = isinstance(node.expr, ast.BinOp) and isinstance(node.expr.op, ast.Mult)
+            following += lists if is_repetition and len(lists) == 1 else args
         pending += [source for source in following if source not in sources]
         sources.update(pending)
     return {source for source in sources if source.origin != "const"}

@@ -149,24 +149,28 @@ class RecurrenceRewriter(HoistedRewriter):
 
     def _check_pair(self, loop: ast.stmt, step: Node) -> None:
         """Raise Withheld where the cell state of another step than the last one may be read, or
-        other code runs between the steps, which could change the layer."""
-        for assertion in ast.walk(self.match.body.node):
-            if isinstance(assertion, ast.Assert) and assertion.msg is not None:
-                if _mentions(assertion.msg, self._names_of_states()):
-                    raise Withheld("a message of an assertion reads the state", assertion.lineno)
+        something between the steps could change the layer or its input."""
+        self._check_messages()
         start, end = step.statement.time, step.statement.end
         for node in self.match.between(start, end + 1):
             if node not in self.matched and runs_other_code(node):
                 raise self._withholding("other code runs between the steps", node)
         (x,) = self._looped_values()
-        changing = (*self.match.body.writers, *self.match.body.index.get("py.store", ()))
-        for node in changing:
+        for node in (*self.match.body.writers, *self.match.body.index.get("py.store", ())):
             if start < node.time <= end and changes_other_memory(node, x):
                 raise self._withholding("the loop may change the layer or its input", node)
         state = self.match.bindings[self.match.pattern.carried]
         for use in second_reads(state, self.root.output):
             if start < use.time <= end or not self._reads_all_slices(loop, step):
                 raise self._withholding("the cell state may be read before the last step", use)
+
+    def _check_messages(self) -> None:
+        """Raise Withheld where the message of an assertion reads the state: no value shows that."""
+        names = self._names_of_states()
+        for node in ast.walk(self.match.body.node):
+            message = node.msg if isinstance(node, ast.Assert) else None
+            if message is not None and _mentions(message, names):
+                raise Withheld("a message of an assertion reads the state", message.lineno)
 
     def _reads_all_slices(self, loop: ast.stmt, step: Node) -> bool:
         """Return whether the loop goes on to the last slice, and nothing catches what ends it."""
