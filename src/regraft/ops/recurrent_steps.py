@@ -32,9 +32,10 @@ def recurrent_steps(x: torch.Tensor, cell: Any, dim: int) -> Callable[[int, Any]
     is, the steps that follow are computed ahead, 64 or more at once, by the layer of several steps
     with the cell's own parameters. That has no cell states but the last one of a run: in the other
     results a placeholder stands for the cell state, which only the next step takes. The cell itself
-    computes the last slice, and any other call; where that is no next step of a run, it computes
-    the steps before it once more, for their cell state. With gradients no run goes over numbers
-    that are not finite: slices that the loop leaves out have no part in the loop's gradients.
+    computes any other call; where that is no next step of a run, it computes the steps before it
+    once more, for their cell state. With gradients the cell also computes the last slice, so that
+    the last hidden state depends on the last cell state, and no run goes over numbers that are not
+    finite: slices that the loop leaves out have no part in the loop's gradients.
     """
     if recurrent_steps_implementation(x, cell, dim) != "torch-native":
         return recurrent_steps_reference(x, cell, dim)
@@ -202,7 +203,8 @@ class _RecurrentSteps:
 
     def _can_run(self, step: int, state: Any) -> bool:
         """Return whether `_parts` ends in the input of a run from a step on: what follows the runs
-        until here, or all slices but the last one of a loop that begins at either end."""
+        until here, or all slices of a loop that begins at either end, with gradients without the
+        last one."""
         is_next = step == self._next and not self._ahead and self._last is not None
         if is_next and not self._parts:
             return False
@@ -217,8 +219,8 @@ class _RecurrentSteps:
                 return False
             slices = self._x.movedim(self._dim, 0)
             slices = slices.flip(0) if self._direction < 0 else slices
-            sizes = _sizes_of_runs(self._count - 1)
-            self._parts = list(slices[:-1].split(sizes))[::-1]
+            count = self._count - int(torch.is_grad_enabled())
+            self._parts = list(slices[:count].split(_sizes_of_runs(count)))[::-1]
         return True
 
     def _fits_cell(self, state: Any) -> bool:
@@ -251,7 +253,7 @@ class _RecurrentSteps:
 
 def _are_finite(*tensors: torch.Tensor) -> bool:
     """Return whether no element of any tensor is infinite or no number."""
-    return all(bool(tensor.detach().sum().isfinite()) for tensor in tensors)
+    return bool(sum(tensor.detach().sum() for tensor in tensors).isfinite())
 
 
 def _sizes_of_runs(count: int) -> list[int]:
