@@ -146,7 +146,9 @@ class Tracer:
         previous = 0
 
         def on_event(frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:
-            """Record a line, a step between lines, or an arm."""
+            """Add the line of a "line" event to `lines`, and the step to it from a header of an
+            `if`, or from there to the end of the call, to `arcs`; add the arm of an "opcode" event
+            to `arms`. Returns itself, to be called for the next event."""
             nonlocal previous
             if event == "line":
                 line = frame.f_lineno
