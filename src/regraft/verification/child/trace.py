@@ -146,9 +146,9 @@ class Tracer:
         previous = 0
 
         def on_event(frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:
-            """Add the line of a "line" event to `lines`, and the step to it from a header of an
-            `if`, or from there to the end of the call, to `arcs`; add the arm of an "opcode" event
-            to `arms`. Returns itself, to be called for the next event."""
+            """Add a line that runs to `lines`, an arm whose instruction runs to `arms`, and to
+            `arcs` the step from a watched header of an `if` to the next line or the end of the
+            call. Returns itself, to be called for the next event."""
             nonlocal previous
             if event == "line":
                 line = frame.f_lineno

@@ -128,8 +128,8 @@ def torch_functions(module: ModuleType, definition: Definition) -> frozenset[str
 def operands_of_respelling(
     node: ast.expr, functions: frozenset[str]
 ) -> tuple[tuple[ast.expr, ...], tuple[str, ...]]:
-    """Return the operands of an expression that has another spelling for tensors, and what they
-    have to be for that, NUMERIC or TENSOR; no operands for other expressions.
+    """Return the operands of an expression that has another spelling for tensors, and of which
+    types they have to be for that, NUMERIC or TENSOR; no operands for other expressions.
 
     functions: what `torch_functions` returns for the definition.
     """
