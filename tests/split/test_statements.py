@@ -20,11 +20,11 @@ from regraft.splitting.program.statements import (
     Statement,
     StoreItem,
     Unpack,
+    assigned_names,
     raise_message,
-    reads,
+    read_names,
     rename,
     write_statement,
-    writes,
 )
 from regraft.splitting.sampling.explore import Explorer
 
@@ -84,7 +84,7 @@ def test_a_statement_that_leaves_says_how(way: str) -> None:
 @pytest.mark.parametrize("text", STATEMENTS)
 def test_a_statement_reads_and_assigns_the_names_of_its_text(text: str) -> None:
     names = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
-    for names_of, context in ((reads, ast.Load), (writes, ast.Store)):
+    for names_of, context in ((read_names, ast.Load), (assigned_names, ast.Store)):
         expected = {node.id for node in names if isinstance(node.ctx, context)}
         assert names_of(STATEMENTS[text]) == names_of(ast.parse(text)) == expected
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from verdicts import verdict_on  # noqa: E402
 
-from regraft.verification.child.checks.single_axes import single_axis_calls  # noqa: E402
+from regraft.verification.child.checks.longer_axes import lengthen_axes  # noqa: E402
 from regraft.verification.child.tree import Call, shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -144,7 +144,7 @@ def test_a_right_change_is_proved_for_unequal_sizes(case: str, tmp_path: Path) -
 
 def test_few_axes_become_longer_and_rare_relations_come_first() -> None:
     call = Call((torch.zeros(2, 5, 8), torch.zeros(2, 5, 8)), {"image": torch.zeros(1, 3, 6, 6)})
-    calls = list(single_axis_calls(call, lambda _: True))
+    calls = list(lengthen_axes(call, lambda _: True))
     assert len(calls) == 6
     assert [shapes(candidate)[2] for candidate in calls if "tensor 2" in candidate.label] == [
         [1, 3, 12, 6],
@@ -158,13 +158,13 @@ def test_few_axes_become_longer_and_rare_relations_come_first() -> None:
 
 def test_a_single_head_becomes_several() -> None:
     call = Call((torch.zeros(2, 1, 5, 8), torch.zeros(2, 1, 7, 8)), {})
-    calls = single_axis_calls(call, lambda candidate: shapes(candidate)[0][1] > 1)
+    calls = lengthen_axes(call, lambda candidate: shapes(candidate)[0][1] > 1)
     assert shapes(next(calls)) == [[2, 4, 5, 8], [2, 2, 7, 8]]
 
 
 def test_calls_that_the_original_refuses_are_no_calls() -> None:
     call = Call((torch.zeros(2, 5), torch.zeros(2, 5)), {})
-    assert list(single_axis_calls(call, lambda _: False)) == []
+    assert list(lengthen_axes(call, lambda _: False)) == []
 
 
 ONE_KEY = """\

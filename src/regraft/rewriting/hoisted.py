@@ -11,7 +11,7 @@ from regraft.matching.loops import is_before, start_of, step_nodes
 from regraft.rewriting.hoisting_checks import HoistingChecks
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
-from regraft.rewriting.statements import block_of, target_name
+from regraft.rewriting.statement_edits import block_of, target_name
 from regraft.source.layout import Layout, indentation
 from regraft.source.text import Edit, Span
 from regraft.structure.calls import own_op

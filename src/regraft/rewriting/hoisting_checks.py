@@ -11,7 +11,7 @@ from regraft.matching.loops import start_of
 from regraft.matching.uses import METADATA
 from regraft.rewriting.checks import SHARING_OPS
 from regraft.rewriting.render import Withheld
-from regraft.rewriting.statements import StatementRewriter
+from regraft.rewriting.statement_edits import StatementRewriter
 from regraft.structure import guards
 from regraft.structure.calls import PURE_FUNCTIONS, changes_input, writes
 from regraft.structure.model import Node, Value

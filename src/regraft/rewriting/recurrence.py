@@ -21,7 +21,7 @@ from regraft.rewriting.pair_states import (
 )
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
-from regraft.rewriting.statements import target_name, unpacks_into_names
+from regraft.rewriting.statement_edits import target_name, unpacks_into_names
 from regraft.source.text import Span
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value

@@ -65,8 +65,12 @@ def _container_path(match: Match, call: ast.Call) -> str | None:
 
 
 def _with_container(match: Match) -> Match:
-    """Return the match with all modules of the Sequential as nodes, its call as the root, and the
-    Sequential itself as the layer."""
+    """Return the match, whose root is the first module of a Sequential, as one of the whole call.
+
+    The nodes of its other modules are added; the root becomes the node of the last module, with the
+    call's result as its output. Bindings to the first module's layer and output become bindings to
+    the Sequential and the call's result.
+    """
     call = match.root.expr
     assert isinstance(call, ast.Call)
     path, output = _container_path(match, call), match.body.compound[call]

@@ -17,7 +17,7 @@ from typing import Literal
 
 from regraft.matching.result import Match, Test
 from regraft.rewriting.render import Renderer
-from regraft.rewriting.statements import (
+from regraft.rewriting.statement_edits import (
     StatementPlan,
     StatementRewriter,
     block_of,

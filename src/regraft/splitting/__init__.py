@@ -2,7 +2,7 @@
 host."""
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.loaded import Report, SplitModel, load_split
+from regraft.splitting.loading import Report, SplitModel, load_split
 from regraft.splitting.pipeline import split
 
 __all__ = ["Report", "SplitModel", "Unsplittable", "load_split", "split"]

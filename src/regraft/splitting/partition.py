@@ -23,8 +23,8 @@ from regraft.splitting.program.statements import (
     Return,
     Statement,
     Terminator,
-    reads,
-    writes,
+    assigned_names,
+    read_names,
 )
 
 MAX_COPIES = 2  # sides of a branch into which the code after it may be copied
@@ -105,10 +105,10 @@ def _commute(step: TensorStep, previous: Step) -> bool:
     statement which does not leave, and neither assigns what the other reads or assigns."""
     if not isinstance(previous, HostStep) or isinstance(previous.statement, Terminator):
         return False
-    written, written_before = writes(step.statement), writes(previous.statement)
+    written, written_before = assigned_names(step.statement), assigned_names(previous.statement)
     return not (
-        reads(step.statement) & written_before
-        or written & (reads(previous.statement) | written_before)
+        read_names(step.statement) & written_before
+        or written & (read_names(previous.statement) | written_before)
     )
 
 
@@ -199,7 +199,7 @@ class _Partitioner:
             live = on_break
         elif isinstance(statement, Continue):
             live = on_continue
-        return (live - writes(statement)) | self.variables_read(statement)
+        return (live - assigned_names(statement)) | self.variables_read(statement)
 
     def live_before_branch(
         self, step: Branch, live: set[str], on_break: set[str], on_continue: set[str]
@@ -218,10 +218,10 @@ class _Partitioner:
         inputs, defined = set(live), set()
         needed_statements: list[Computation] = []
         for statement in reversed(region.statements):
-            if writes(statement) & inputs:
+            if assigned_names(statement) & inputs:
                 needed_statements.append(statement)
-                defined |= writes(statement)
-                inputs = (inputs - writes(statement)) | self.variables_read(statement)
+                defined |= assigned_names(statement)
+                inputs = (inputs - assigned_names(statement)) | self.variables_read(statement)
         self.needed_statements[step.number] = needed_statements[::-1]
         inputs = {
             key for statement in needed_statements for key in self.variables_read(statement)
@@ -245,7 +245,7 @@ class _Partitioner:
 
     def variables_read(self, code: ast.AST | Statement) -> set[str]:
         """Return the program's variables that the code reads."""
-        return reads(code) - self.outside
+        return read_names(code) - self.outside
 
     def drop_unneeded(self, steps: list[Step]) -> list[Step]:
         """Return the steps without regions that have no outputs, at any depth; strip the statements

@@ -30,9 +30,10 @@ from regraft.splitting.emitting.emitters import EMITTERS
 from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.report import Report
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.loaded import load_split
+from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, Program, bind_network
+from regraft.splitting.network_cache import find_network, make_key, store_network
 from regraft.splitting.partition import partition
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
@@ -46,7 +47,6 @@ from regraft.splitting.sampling.collect import collect_samples
 from regraft.splitting.sampling.explore import Explorer
 from regraft.splitting.sampling.record import Recorder
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
-from regraft.splitting.stored import find_network, keep_network, key_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def split(
     network = bind_network(model, example_inputs)
     if batched:
         require_one_sample(network)
-    key = key_of(model, network.original_calls, options.in_words) if cache else None
+    key = make_key(model, network.original_calls, options.in_words) if cache else None
     stored = load_stored(key, options.emitter)
     if stored is not None:
         return stored
@@ -121,7 +121,7 @@ def split(
     result = build(network, options, started, watch)
     result.packed = network.packed
     if key is not None:
-        keep_network(key, result.directory)
+        store_network(key, result.directory)
     return result
 
 

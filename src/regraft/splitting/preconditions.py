@@ -23,8 +23,8 @@ _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and ot
 
 def locate_forward(model: torch.nn.Module) -> str:
     """Return the path of the file of the network's forward; raise Unsplittable for a network that
-    cannot be split: no module, a TorchScript module, or one with the reasons of
-    `reason_against_forward`."""
+    cannot be split: no module, a TorchScript module, or one that `reason_to_refuse` gives a reason
+    against."""
     if not isinstance(model, torch.nn.Module):
         raise Unsplittable(
             "<model>", 0, f"the model is a {type(model).__name__}, not a torch.nn.Module"
@@ -38,13 +38,13 @@ def locate_forward(model: torch.nn.Module) -> str:
     forward = inspect.unwrap(type(model).forward)
     source_path = inspect.getsourcefile(forward) if inspect.isfunction(forward) else None
     path = source_path or "<unknown>"
-    reason = reason_against_forward(model, forward)
+    reason = reason_to_refuse(model, forward)
     if reason:
         raise Unsplittable(path, forward.__code__.co_firstlineno, reason)
     return path
 
 
-def reason_against_forward(model: torch.nn.Module, forward: Any) -> str:
+def reason_to_refuse(model: torch.nn.Module, forward: Any) -> str:
     """Return why a network cannot be split, "" where there is no such reason: its forward is a
     generator or coroutine or takes `*` or `**` arguments, a module has hooks before or after its
     forward, or the network has a forward of its own instead of its class's.

@@ -22,7 +22,8 @@ _PAUSE = 0.01
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents end; Linux only."""
+    """Make this process the parent of descendants whose own parents end; do nothing on systems
+    other than Linux, or where the C library has no `prctl`."""
     if sys.platform == "linux":
         import ctypes
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regraft.verification.containment import Containment
 from regraft.verification.descendants import end_descendants
@@ -67,6 +67,15 @@ class Exit:
         return f"the process ended with exit status {self.code}"
 
 
+class _Ending(NamedTuple):
+    """How a child ended ("finished", "crashed", "limit", "time limit" or "hang"), its exit status,
+    and the exceeded limit as a clause, else ""."""
+
+    how: str
+    code: int
+    excess: str = ""
+
+
 def run_child(
     python: str,
     folder: Path,
@@ -95,21 +104,21 @@ def run_child(
     ):
         pid = launcher.start_child(folder, environment, memory_limit, imports, containment)
         if pid is None:
-            how, code, excess = "crashed", launcher.end(), ""
+            ending = _Ending("crashed", launcher.end())
         else:
             limits, deadline = containment.limits, started + time_limit
-            how, code, excess = _wait(launcher, pid, folder, deadline, watch, limits)
-    if code == TOO_OLD and pid is None:
+            ending = _wait(launcher, pid, folder, deadline, watch, limits)
+    if ending.code == TOO_OLD and pid is None:
         raise VerifyError(
             "the Python interpreter is older than " + ".".join(map(str, OLDEST)), file=python
         )
     step, stderr = last_step(folder), _tail(folder / "stderr")
-    if code == REFUSED and not step:
+    if ending.code == REFUSED and not step:
         raise VerifyError(f"{stderr.strip()}; --sandbox off runs the code without a sandbox")
     seconds = time.monotonic() - started
-    if how == "hang":
+    if ending.how == "hang":
         seconds = time.time() - float(step.get("time", time.time()))
-    return Exit(how, code, seconds, step, stderr, excess)
+    return Exit(ending.how, ending.code, seconds, step, stderr, ending.excess)
 
 
 def last_step(folder: Path) -> Mapping[str, Any]:
@@ -129,9 +138,8 @@ def _wait(
     deadline: float,
     watch: Watch | None,
     limits: Limits,
-) -> tuple[str, int, str]:
-    """Wait for the end of the child, or end it where it hangs, exceeds a limit or the time is over;
-    return how it ended, its exit status, and the exceeded limit as a clause, else "".
+) -> _Ending:
+    """Wait for the end of the child, or end it where it hangs, exceeds a limit or the time is over.
 
     It is "finished" only with status 0 and a `result.json` in the folder, else "crashed", "limit",
     "time limit" or "hang". The child is also ended where waiting raises, on Ctrl-C for example.
@@ -147,19 +155,19 @@ def _wait(
             if watch is not None:
                 watch(step)
             if excess := limits.excess(launcher.pid):
-                return "limit", _kill(launcher, pid), excess
+                return _Ending("limit", _kill(launcher, pid), excess)
             if _hangs(step, work, is_asleep=sleeping_polls >= _POLLS):
-                return "hang", _kill(launcher, pid), ""
+                return _Ending("hang", _kill(launcher, pid))
             if time.monotonic() >= deadline:
                 is_hang = _hangs(step, work, patience=0.1)
-                return "hang" if is_hang else "time limit", _kill(launcher, pid), ""
+                return _Ending("hang" if is_hang else "time limit", _kill(launcher, pid))
             continue
         except BaseException:
             _kill(launcher, pid)
             raise
         if code == 0 and (folder / "result.json").exists():
-            return "finished", code, ""
-        return "crashed", code, limits.cause_of_signal(-code)
+            return _Ending("finished", code)
+        return _Ending("crashed", code, limits.cause_of_signal(-code))
 
 
 def _hangs(

@@ -11,7 +11,7 @@ from types import CodeType
 from regraft.verification.bindings import bound_names
 from regraft.verification.module_level import have_equal_surroundings
 from regraft.verification.normal_form import OWN_VARIABLE_READERS, Normaliser
-from regraft.verification.noteless import Noteless
+from regraft.verification.note_stripping import NoteStripper
 from regraft.verification.syntax import future_imports, name_of, words_of
 
 # Names through which a file can read variable names, documentation or source text of callers, which
@@ -117,9 +117,9 @@ def equal_definitions(
         for name in old_definitions.keys() & new_definitions.keys()
     }
     if not messages:
-        noteless = Noteless(trees, return_classes)
+        note_stripper = NoteStripper(trees, return_classes)
         pairs = {
-            name: (noteless.form_of(old), noteless.form_of(new))
+            name: (note_stripper.strip(old), note_stripper.strip(new))
             for name, (old, new) in pairs.items()
         }
     return frozenset(

@@ -10,7 +10,7 @@ import torch
 
 from regraft.splitting.checking.comparison import CheckResult, Original
 from regraft.splitting.checking.difference import difference
-from regraft.splitting.sampling.examples import examples
+from regraft.splitting.sampling.varied_calls import vary_calls
 
 BATCH = 8  # samples in a batch that is checked
 
@@ -32,12 +32,12 @@ def check_batches(original: Original, split: Any, earlier: CheckResult) -> Check
 
 
 def batches_of_equal_sizes(calls: list[dict[str, Any]], chosen: set[int]) -> Iterator[Batch]:
-    """Yield those inputs of `examples(calls)` whose numbers are in `chosen`, in order, in batches:
-    dictionaries of at most `BATCH` inputs by number. An input whose tensors have other sizes begins
+    """Yield those calls of `vary_calls(calls)` whose numbers are in `chosen`, in order, in batches:
+    dictionaries of at most `BATCH` calls by number. A call whose tensors have other sizes begins
     the next batch."""
     batch: Batch = {}
     last = max(chosen, default=-1)
-    for number, call in enumerate(itertools.islice(examples(calls), last + 1)):
+    for number, call in enumerate(itertools.islice(vary_calls(calls), last + 1)):
         if number in chosen:
             batch[number] = call
         has_several_sizes = len(set(map(shapes_of, batch.values()))) > 1

@@ -17,8 +17,8 @@ from regraft.splitting.checking.difference import difference, first_difference
 from regraft.splitting.checking.rounding import is_rounding
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Side, sides_at_infinity
-from regraft.splitting.sampling.examples import CHECKED, MAX_PERTURBED, examples
 from regraft.splitting.sampling.record import TooLong
+from regraft.splitting.sampling.varied_calls import CHECKED, MAX_PERTURBED, vary_calls
 
 __all__ = ["check", "difference", "unseen_side_errors"]
 
@@ -49,9 +49,9 @@ class DecisionCheck:
         self.result = CheckResult()
 
     def run(self, watch: Watch) -> CheckResult:
-        """Compare on the inputs of `examples` until enough are compared, then on those of extreme
+        """Compare on the inputs of `vary_calls` until enough are compared, then on those of extreme
         values until each side in `infinite_sides` is taken; return the result."""
-        for number, call in enumerate(examples(self.original.calls)):
+        for number, call in enumerate(vary_calls(self.original.calls)):
             is_extreme = number >= self.first_extreme
             if is_extreme or self.has_enough_inputs(number):
                 if self.result.taken >= self.infinite_sides:

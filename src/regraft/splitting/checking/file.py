@@ -7,7 +7,7 @@ from typing import Any
 from regraft.splitting.checking.comparison import MAX_ROUNDED, CheckResult, Original, attempt
 from regraft.splitting.checking.difference import difference
 from regraft.splitting.checking.rounding import is_rounding
-from regraft.splitting.sampling.examples import examples
+from regraft.splitting.sampling.varied_calls import vary_calls
 
 
 def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckResult:
@@ -19,7 +19,7 @@ def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckRes
     """
     result = earlier.for_next_artefact()
     last = max(earlier.equal, default=-1)
-    for number, call in enumerate(examples(original.calls)):
+    for number, call in enumerate(vary_calls(original.calls)):
         if number > last:
             break
         if number in earlier.equal:

@@ -25,9 +25,16 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import Program
 from regraft.splitting.observing.probe import observe
 from regraft.splitting.program.residual import Region
-from regraft.splitting.program.statements import Assign, Computation, Unpack, reads, rename, writes
-from regraft.splitting.sampling.examples import perturb
+from regraft.splitting.program.statements import (
+    Assign,
+    Computation,
+    Unpack,
+    assigned_names,
+    read_names,
+    rename,
+)
 from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.varied_calls import perturb
 
 TRIAL_SAMPLES = 3  # samples on which statements are tried for mixing
 BATCH_SIZES = (1, 2, 3, 5)  # sizes of the batches that a region is compared on
@@ -123,7 +130,7 @@ def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:
     statements: list[Computation] = []
     for number, statement in enumerate(region.statements):
         value = rename(statement.value, latest)
-        latest.update({key: f"{key}__{number}_" for key in writes(statement)})
+        latest.update({key: f"{key}__{number}_" for key in assigned_names(statement)})
         match statement:
             case Assign(target):
                 statements.append(Assign(latest[target], value))
@@ -143,8 +150,8 @@ def split_region(region: Region, program: Program) -> tuple[Region | None, Regio
     values = run_statements(region, region.samples, program)
     wide = batchable_statements(region, values, program)
     narrow = [statement for statement in region.statements if statement not in wide]
-    computed = {key for statement in wide for key in writes(statement)}
-    needed = {key for statement in narrow for key in reads(statement)} | set(region.outputs)
+    computed = {key for statement in wide for key in assigned_names(statement)}
+    needed = {key for statement in narrow for key in read_names(statement)} | set(region.outputs)
     batched = make_part(region, wide, sorted(computed & needed), values)
     if batched is None:
         return None, region
@@ -168,16 +175,18 @@ def batchable_statements(
     unbatched = {key for key in region.inputs if not holds_samples(key, values)}
     batchable: list[Computation] = []
     for statement in region.statements:
-        keeps_samples = all(holds_samples(key, [*values, *trials]) for key in writes(statement))
+        keeps_samples = all(
+            holds_samples(key, [*values, *trials]) for key in assigned_names(statement)
+        )
         is_batchable = (
             keeps_samples
-            and not reads(statement) & unbatched
+            and not read_names(statement) & unbatched
             and not mixes(region, statement, trials, program)
         )
         if is_batchable:
             batchable.append(statement)
         else:
-            unbatched |= writes(statement)
+            unbatched |= assigned_names(statement)
     return batchable
 
 
@@ -192,7 +201,7 @@ def run_statements(region: Region, samples: list[Sample], program: Program) -> l
     it assigns, by name."""
     names = (
         *region.inputs,
-        *(key for statement in region.statements for key in sorted(writes(statement))),
+        *(key for statement in region.statements for key in sorted(assigned_names(statement))),
     )
     module = program.module_of(replace(region, outputs=names))
     with torch.no_grad():
@@ -226,8 +235,8 @@ def mixes(
     Also true of a statement that raises for all samples at once, or whose results have as many rows
     as the data decide.
     """
-    inputs = tuple(sorted(reads(statement) & trials[0].keys()))
-    outputs = tuple(sorted(writes(statement)))
+    inputs = tuple(sorted(read_names(statement) & trials[0].keys()))
+    outputs = tuple(sorted(assigned_names(statement)))
     module = program.module_of(Region(region.number, [statement], inputs, outputs, region.place))
     try:
         observed = observe(
@@ -258,8 +267,8 @@ def make_part(
     computed: set[str] = set()
     inputs: set[str] = set()
     for statement in statements:
-        inputs |= (reads(statement) & values[0].keys()) - computed
-        computed |= writes(statement)
+        inputs |= (read_names(statement) & values[0].keys()) - computed
+        computed |= assigned_names(statement)
     names = tuple(sorted(inputs))
     samples = [tuple(torch.as_tensor(variables[key]) for key in names) for variables in values]
     return Region(region.number, statements, names, tuple(outputs), region.place, samples)

@@ -69,6 +69,8 @@ def compare_values(
     A tracer may take a number for a constant, and a size that the data decided for one that is
     always the same; a compiler may compute whole numbers otherwise. Raises Uncompilable unless
     `run` gives the results of torch.
+
+    run: runs the compiled region. name: the compiler's name for the message.
     """
     for sample in region.samples:
         with torch.no_grad():
@@ -218,7 +220,10 @@ def check_speed(
         with torch.no_grad():
             compiled, eager = fastest(lambda: run(sample), lambda: module(*sample))
             if is_slower(compiled, eager):  # an island takes longer than the module
-                island, arrays = as_island(region, module), [to_numpy(tensor) for tensor in sample]
+                island, arrays = (
+                    trace_island(region, module),
+                    [to_numpy(tensor) for tensor in sample],
+                )
                 compiled, eager = (
                     fastest(lambda: run(sample), lambda: island(*arrays)) if island else (0.0, 0.0)
                 )
@@ -234,9 +239,10 @@ def is_slower(compiled: float, eager: float) -> bool:
     return compiled > SLOWER * eager and compiled - eager > MIN_SAVING
 
 
-def as_island(region: Region, module: RegionModule) -> Callable[..., Any] | None:
-    """Return the region as the function, from arrays to arrays, by which the host would run it with
-    torch; None where torch.export cannot take the region."""
+def trace_island(region: Region, module: RegionModule) -> Callable[..., Any] | None:
+    """Return a function that runs the region with torch, traced by torch.export, as the host would:
+    it takes the region's inputs as NumPy arrays and returns a list of its outputs as arrays. None
+    where the region cannot be traced."""
     try:
         network = trace_program(region, module).module()
     except Exception:  # noqa: BLE001  (whatever the exporter raises)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
 
 Constants = tuple[Any, ...]
@@ -160,7 +160,7 @@ def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
     """
     if (
         not isinstance(value, HostValue)
-        or reads(test) != {key}
+        or read_names(test) != {key}
         or not all(isinstance(node, PURE_NODES) for node in ast.walk(test))
     ):
         return value

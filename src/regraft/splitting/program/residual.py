@@ -17,7 +17,7 @@ from regraft.splitting.program.statements import (
     Statement,
     Terminator,
     raise_message,
-    reads,
+    read_names,
     rename,
 )
 
@@ -204,7 +204,7 @@ def _sides_at_infinity(steps: list[Step], compared: set[str]) -> set[int]:
             numbers |= _sides_at_infinity(step.body, compared)
         elif isinstance(step, Branch):
             tests = [test for test, _ in step.arms if test is not None]
-            if any(has_infinity(test) or reads(test) & compared for test in tests):
+            if any(has_infinity(test) or read_names(test) & compared for test in tests):
                 numbers |= set(step.numbers) - {-1}
             for _, body in step.arms:
                 numbers |= _sides_at_infinity(body, compared)

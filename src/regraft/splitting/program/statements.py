@@ -86,12 +86,12 @@ def raise_message(name: str, message: str) -> Raise:
     return raise_error(name, ast.Constant(message))
 
 
-def reads(code: ast.AST | Statement) -> set[str]:
-    """Return the names of the variables that the code reads, also those of functions that it calls
-    and of objects whose attributes it reads."""
+def read_names(code: ast.AST | Statement) -> set[str]:
+    """Return all names that the code reads, also those of functions that it calls, of objects whose
+    attributes it reads, and of the variables of comprehensions and lambdas."""
     if not isinstance(code, ast.AST):
         parts = (part for part in vars(code).values() if isinstance(part, ast.AST))
-        return {key for part in parts for key in reads(part)}
+        return {key for part in parts for key in read_names(part)}
     return {
         child.id
         for child in ast.walk(code)
@@ -99,8 +99,8 @@ def reads(code: ast.AST | Statement) -> set[str]:
     }
 
 
-def writes(code: ast.AST | Statement) -> set[str]:
-    """Return the names that the code assigns; an element or attribute that it stores to is none."""
+def assigned_names(code: ast.AST | Statement) -> set[str]:
+    """Return the names that the code assigns; storing an element or attribute assigns none."""
     match code:
         case Assign(target):
             return {target}

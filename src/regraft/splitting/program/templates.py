@@ -94,8 +94,9 @@ def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str
 
 
 def template_expression(template: Template) -> str:
-    """Return the Python expression, as text, that builds a value of this structure from variables
-    with the names of its leaves."""
+    """Return the Python expression, as text, that builds a value of this structure, such as
+    `[x_0, {'mask': x_1}, 3]`, from variables with the names of its leaves; constants are written
+    out."""
     ((kind, inner),) = template.items()
     if kind in ("leaf", "value"):
         return str(inner)

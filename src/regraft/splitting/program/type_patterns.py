@@ -1,4 +1,5 @@
-"""Types of values as templates: which values fit the same variable, and which sizes are open."""
+"""Compare the types of values in both worlds: say which values fit one variable, and which sizes of
+tensors are open, which means that they differ between the worlds."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, Step
-from regraft.splitting.sampling.examples import CHECKED, examples
 from regraft.splitting.sampling.explore import Explorer, common_sizes
 from regraft.splitting.sampling.record import to_numpy
+from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
 
 PERTURBED = 40  # perturbed inputs that are run for samples of other sizes
 
@@ -23,7 +23,7 @@ def collect_samples(explorer: Explorer, steps: list[Step], calls: list[dict[str,
     """
     has_open_sizes = any(any(region.open) for region in explorer.regions)
     enough = len(calls) + PERTURBED * has_open_sizes
-    for number, call in enumerate(itertools.islice(examples(calls), len(calls) + CHECKED)):
+    for number, call in enumerate(itertools.islice(vary_calls(calls), len(calls) + CHECKED)):
         if number >= enough and not any(map(lacks_samples, explorer.regions)):
             break
         names = {key: to_numpy(value) for key, value in call.items()}

@@ -127,8 +127,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def note_comparison(self, args: Any, result: Any) -> None:
-        """Note the comparison `result` of two single numbers, the first a float, if they are
-        close."""
+        """Set `at_threshold`, and `near_unequal` for unequal numbers, if `args` are two single
+        numbers that are close, the first a float; `result` is that of their comparison."""
         if result.numel() == 1 and args[0].is_floating_point():
             left, right = float(args[0]), float(args[1])
             near = is_close(left, right)

@@ -11,7 +11,7 @@ from regraft.splitting.program.codes import method_call
 from regraft.splitting.program.possible import TRUTHS, narrow, possible_constants
 from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -111,7 +111,7 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
         for operand in test.values:
             narrow_names(state, operand, holds)
-    for key in reads(test) & state.names.keys():
+    for key in read_names(test) & state.names.keys():
         state.names[key] = narrow(state.names[key], key, test, holds)
     tested = find_tested_constant(test)
     value = state.names.get(tested[0]) if tested is not None else None

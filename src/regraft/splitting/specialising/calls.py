@@ -34,7 +34,11 @@ from regraft.splitting.specialising.fields import (
     replace_fields,
 )
 from regraft.splitting.specialising.inlining import inline
-from regraft.splitting.specialising.local_functions import as_definition, body_nodes, stand_in
+from regraft.splitting.specialising.local_functions import (
+    as_definition,
+    body_nodes,
+    make_stand_in_function,
+)
 from regraft.splitting.specialising.methods import READING_METHODS, call_method, evaluate_arguments
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.objects import construct
@@ -400,6 +404,6 @@ def make_local_function(
     examples, keyword_examples = (
         [value.example for value in values] for values in (defaults, keyword_defaults)
     )
-    function = stand_in(node, examples, keyword_examples, state.frame.scope)
+    function = make_stand_in_function(node, examples, keyword_examples, state.frame.scope)
     state.local_functions[function] = LocalFunction(definition, state.frame)
     return state.static(function)

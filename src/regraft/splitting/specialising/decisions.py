@@ -9,7 +9,7 @@ from regraft.splitting.program.codes import MUTATORS, name
 from regraft.splitting.program.control_flow import expand_comprehension
 from regraft.splitting.program.possible import TRUTHS, is_truth
 from regraft.splitting.program.residual import Step, TensorStep
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import (
     HostValue,
     Names,
@@ -170,7 +170,7 @@ def skip_second_operand(
     sides = [store_second, lambda: store_result(skipped)]
     labels = ["the condition holds", ""] if is_and else ["", "the condition does not hold"]
     value = decide_value(state, node, first_truth, key, sides if is_and else sides[::-1], labels)
-    if not reads(first_truth.code) & second.changes:
+    if not read_names(first_truth.code) & second.changes:
         state.implied_tests[key, is_and] = first_truth.code
     return value
 
@@ -230,7 +230,7 @@ def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Val
         for candidate in state.names
         if candidate == key or candidate.startswith(f"{key}__")
     }
-    if any(old_names & reads(waiting.code) for waiting in state.pending_values()):
+    if any(old_names & read_names(waiting.code) for waiting in state.pending_values()):
         raise state.refuse(
             node, f"{node.target.id} changes within an expression that reads it, too"
         )

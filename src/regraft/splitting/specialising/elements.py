@@ -104,9 +104,11 @@ def get_shape(state: Specialisation, base: Value) -> StaticValue | HostValue:
 
 
 def get_element(state: Specialisation, value: Value, place: Any) -> Value:
-    """Return an element of a tuple that is known or written in place, or a field of a record.
+    """Return an element of a tuple, or a field of a record.
 
-    place: a position, also of a record's field, or the name of a field.
+    value: a StaticValue, or a value whose `fields` hold the code of each element. Code that is a
+    constant or a name gives the value of that constant or name. place: a position, also of a field,
+    or the name of a field. Raises IndexError, KeyError or AttributeError where there is none.
     """
     if isinstance(value, StaticValue):
         return state.static(get_part(value.example, place))

@@ -12,7 +12,7 @@ from regraft.splitting.program.control_flow import (
     changed_names,
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves
-from regraft.splitting.program.statements import Assign, writes
+from regraft.splitting.program.statements import Assign, assigned_names
 from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
     EitherValue,
@@ -50,7 +50,9 @@ class NotSettled(Unsplittable):
 def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
     """Return the names, with the function's prefix, that the statements of a loop assign or change
     in place, and the names of the elements of tuples and records that these hold now."""
-    keys = {state.frame.prefix + variable for variable in writes(node) | changed_names(node)}
+    keys = {
+        state.frame.prefix + variable for variable in assigned_names(node) | changed_names(node)
+    }
     for key in sorted(keys):
         value = state.names.get(key)
         if value is not None:
@@ -210,7 +212,7 @@ def carry_over(
     if isinstance(value, LostValue):
         return value
     if end is None:
-        is_assigned = key in writes(ast.Module([node], []))  # type: ignore[list-item]
+        is_assigned = key in assigned_names(ast.Module([node], []))  # type: ignore[list-item]
         if not is_assigned and isinstance(value, StaticValue):
             return value
         return lose_value(state, node, key)

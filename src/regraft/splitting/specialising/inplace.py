@@ -10,7 +10,7 @@ import torch
 
 from regraft.splitting.program.codes import is_static_object, tensors_in
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.statements import StoreItem, reads
+from regraft.splitting.program.statements import StoreItem, read_names
 from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.indexing import convert_lists
@@ -171,7 +171,7 @@ def is_pending(state: Specialisation, aliases: list[str], addresses: set[int]) -
     pending_values = [value for values in state.pending for value in values or ()]
     if storage_addresses([value.example for value in pending_values]) & addresses:
         return True
-    return any(set(aliases) & reads(value.code) for value in pending_values)
+    return any(set(aliases) & read_names(value.code) for value in pending_values)
 
 
 def list_memory_holders(state: Specialisation, aliases: list[str]) -> list[Any]:

@@ -7,7 +7,7 @@ import ast
 from typing import Any
 
 from regraft.splitting.program.codes import holds_number
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import HostValue, Names, Value, list_lengths, lists_in
 from regraft.splitting.specialising.state import Specialisation
 
@@ -45,7 +45,9 @@ def note_ragged(state: Specialisation, example: Any, alternatives: list[Any]) ->
 def length_depends(state: Specialisation, code: ast.expr) -> bool:
     """Return whether the length of the list that residual code gives depends on a number that data
     decide, or on a list whose length does."""
-    if any(is_ragged(state, state.names[key].example) for key in reads(code) if key in state.names):
+    if any(
+        is_ragged(state, state.names[key].example) for key in read_names(code) if key in state.names
+    ):
         return True
     deciding: list[ast.expr] = []
     for node in ast.walk(code):
@@ -90,7 +92,7 @@ def is_unknown_number(state: Specialisation, code: ast.AST) -> bool:
         value = state.names[code.id]
         return isinstance(value, HostValue) and isinstance(value.example, int)
     if isinstance(code, ast.Subscript) and not isinstance(code.slice, ast.Slice):
-        operands = [state.names[key] for key in reads(code.value) if key in state.names]
+        operands = [state.names[key] for key in read_names(code.value) if key in state.names]
         return any(
             isinstance(operand, HostValue) and holds_number(operand.example) for operand in operands
         )

@@ -21,7 +21,7 @@ def as_definition(node: ast.Lambda) -> ast.FunctionDef:
     return ast.copy_location(definition, node)
 
 
-def stand_in(
+def make_stand_in_function(
     node: ast.Lambda | ast.FunctionDef,
     defaults: list[Any],
     keyword_defaults: list[Any],

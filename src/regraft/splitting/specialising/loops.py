@@ -18,7 +18,7 @@ from regraft.splitting.program.control_flow import (
     without_else,
 )
 from regraft.splitting.program.residual import HostStep, Loop, leaves
-from regraft.splitting.program.statements import Break, Continue, raise_message, reads
+from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
 from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -66,7 +66,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     elements = [
         (
             bind_fresh(state, element)
-            if not isinstance(element, StaticValue) and reads(element.code) & assigned
+            if not isinstance(element, StaticValue) and read_names(element.code) & assigned
             else element
         )
         for element in elements

@@ -7,7 +7,7 @@ import re
 
 from regraft.splitting.program.codes import is_static_literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit
-from regraft.splitting.program.statements import Assign, reads, rename
+from regraft.splitting.program.statements import Assign, read_names, rename
 from regraft.splitting.program.values import (
     LostValue,
     Names,
@@ -136,6 +136,6 @@ def assign_before_exit(
 
 def rename_variables(value: Value, new_names: dict[str, str]) -> Value:
     """Return the value with the variables in its expression renamed."""
-    if not reads(value.code) & new_names.keys():
+    if not read_names(value.code) & new_names.keys():
         return value
     return value.with_code(rename(value.code, new_names))

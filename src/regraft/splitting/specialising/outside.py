@@ -23,8 +23,13 @@ def changes_outside(function: Any) -> bool:
 
 @functools.lru_cache(maxsize=1000)
 def _statements_change_outside(function: Any) -> bool:
-    """Return whether the function's own statements change what outlives its call; False where it
-    has no source."""
+    """Return whether the text of a function, without its callees, changes what outlives its call:
+    it has a `global` or `nonlocal` statement, or changes an attribute, or a container that a
+    global, a mutable default or an attribute of an argument holds.
+
+    An argument itself may change as a list or dictionary, and objects in local names may change.
+    False for a function without source, and for a lambda or coroutine function.
+    """
     try:
         definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):

@@ -15,7 +15,7 @@ from regraft.splitting.observing.scratch import (
     remove_attribute,
 )
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import StaticValue, Value, lists_in
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.lists import check_change
@@ -41,7 +41,9 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
         for candidate in state.names
         if candidate == key or candidate.startswith(f"{key}__")
     }
-    if any(old_names & reads(waiting.code) for values in state.pending for waiting in values or ()):
+    if any(
+        old_names & read_names(waiting.code) for values in state.pending for waiting in values or ()
+    ):
         raise state.refuse(
             node, f"{key.partition('_')[2]} changes within an expression that reads it, too"
         )

@@ -20,7 +20,7 @@ from regraft.splitting.program.codes import (
     storage_key,
     tensors_in,
 )
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.type_patterns import open_differing_sizes, type_pattern
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -46,7 +46,7 @@ def is_constant_tensor(state: Specialisation, value: Value) -> bool:
     """Return whether a tensor holds the same for every input, sizes included: it is equal in both
     worlds, and no input decides it, or the names that its expression reads."""
     return value.twin is NO_TWIN and (
-        is_independent(value) or all(map(state.is_constant, reads(value.code)))
+        is_independent(value) or all(map(state.is_constant, read_names(value.code)))
     )
 
 
@@ -56,7 +56,7 @@ def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.T
 
     There are none if the code reads no name of such a tensor.
     """
-    if not any(is_independent(state.names[key]) for key in reads(code) if key in state.names):
+    if not any(is_independent(state.names[key]) for key in read_names(code) if key in state.names):
         return []
     values = state.names.values()
     varying_storages = {
@@ -102,7 +102,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
 
 def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:
     """Return the values of the names that residual code reads."""
-    return [state.names[key] for key in reads(code) if key in state.names]
+    return [state.names[key] for key in read_names(code) if key in state.names]
 
 
 def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
@@ -146,7 +146,9 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
     differ are opened. Raises Unsplittable where a number decides the sizes of several results.
     """
     numbers = [
-        key for key in reads(value.code) if key in state.names and is_read_number(state.names[key])
+        key
+        for key in read_names(value.code)
+        if key in state.names and is_read_number(state.names[key])
     ]
     for change in (1, -1) if numbers else ():
         scope = state.scope({key: operand.example for key, operand in state.names.items()})
@@ -205,7 +207,8 @@ def run_in_world(
     """
     is_second = shapes is not None
     if any(
-        key in state.globals and holds_stand_in(state, state.globals[key]) for key in reads(code)
+        key in state.globals and holds_stand_in(state, state.globals[key])
+        for key in read_names(code)
     ):
         raise state.refuse(
             node, "an object that forward makes goes into something that cannot be followed"

@@ -183,8 +183,12 @@ def get_place_name(state: Specialisation, stand_in: Any, place: Place) -> str:
 def look_up_place(
     state: Specialisation, node: ast.AST, stand_in: Any, place: Place
 ) -> Value | None:
-    """Return the value in a place; None if the object has no such place. Raises Unsplittable for a
-    value whose type the paths here disagree on."""
+    """Return the value that the program has stored in an attribute or item of an object that
+    forward makes; None if it has stored none there.
+
+    stand_in: the stand-in of the object. Raises Unsplittable where the paths that lead here
+    disagree on the object's places or on the type of the value.
+    """
     matches = [candidate for candidate in get_places(state, node, stand_in) if candidate == place]
     if not matches:
         return None

@@ -16,7 +16,7 @@ from regraft.splitting.observing.scratch import Attribute
 from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves
-from regraft.splitting.program.statements import Assign, reads
+from regraft.splitting.program.statements import Assign, read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -332,7 +332,7 @@ class Specialisation:
             isinstance(value, TensorValue)
             and is_computed
             and key not in self.varying_names
-            and (value.constant or all(map(self.is_constant, reads(value.code))))
+            and (value.constant or all(map(self.is_constant, read_names(value.code))))
         )
         self.names[key] = value.with_name(key).with_constant(constant)
         return self.names[key]

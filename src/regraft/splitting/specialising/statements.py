@@ -13,7 +13,14 @@ import torch
 from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step
-from regraft.splitting.program.statements import Check, Evaluate, Raise, Return, raise_error, reads
+from regraft.splitting.program.statements import (
+    Check,
+    Evaluate,
+    Raise,
+    Return,
+    raise_error,
+    read_names,
+)
 from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.values import (
     EitherValue,
@@ -315,7 +322,7 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
             raise state.refuse(
                 node, f"returns a {type(value.example).__name__}, which the host cannot make"
             )
-        outside_names = sorted(reads(code) & state.globals.keys())
+        outside_names = sorted(read_names(code) & state.globals.keys())
         if outside_names:
             kind = type(state.globals[outside_names[0]]).__name__
             raise state.refuse(

@@ -17,7 +17,7 @@ from regraft.splitting.program.codes import (
     name,
 )
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.statements import reads
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -249,7 +249,7 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
     """Return whether residual code cannot run as one operation: it reads a number that the host
     computes, or running it on the example reads a value of a tensor, assigns an attribute of a
     module (which is undone), or fails."""
-    for key in reads(code) & state.names.keys():
+    for key in read_names(code) & state.names.keys():
         value = state.names[key]
         if (
             isinstance(value, HostValue)
@@ -277,7 +277,7 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
 def copy_read_names(state: Specialisation, code: ast.expr) -> Names:
     """Return the names that the code reads with their values, in which lists and dictionaries are
     copies; all names where the code reads a function that forward makes."""
-    read = reads(code) & state.names.keys()
+    read = read_names(code) & state.names.keys()
     reaches_all = any(holds_local_function(state, state.names[key].example) for key in read)
     return fork({key: state.names[key] for key in (state.names if reaches_all else read)})
 

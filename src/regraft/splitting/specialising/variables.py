@@ -17,7 +17,7 @@ from regraft.splitting.program.codes import (
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import fields_of, is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
-from regraft.splitting.program.statements import Assign, reads, writes
+from regraft.splitting.program.statements import Assign, assigned_names, read_names
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -106,7 +106,9 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
     the name imply nothing any more.
     """
     state.implied_tests = {
-        condition: test for condition, test in state.implied_tests.items() if key not in reads(test)
+        condition: test
+        for condition, test in state.implied_tests.items()
+        if key not in read_names(test)
     }
     if isinstance(value, StaticValue) and (
         key not in state.varying_names or literal(value.example) is None
@@ -226,12 +228,13 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
     is."""
     if isinstance(value, (StaticValue, LostValue)):
         return value
-    stored_names = {state.frame.prefix + target_name for target_name in writes(target)}
+    stored_names = {state.frame.prefix + target_name for target_name in assigned_names(target)}
     stores_in_containers = any(
         isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target)
     )
     if stores_in_containers or any(
-        key in stored_names or key.partition("__")[0] in stored_names for key in reads(value.code)
+        key in stored_names or key.partition("__")[0] in stored_names
+        for key in read_names(value.code)
     ):
         return bind_fresh(state, value)
     return bind_copy(state, value)

@@ -1,4 +1,4 @@
-"""Errors in words."""
+"""Write an error as one short line of text."""
 
 from __future__ import annotations
 

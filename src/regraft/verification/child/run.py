@@ -28,7 +28,7 @@ from regraft.verification.child.checks.left_out_statements import reads_of_left_
 from regraft.verification.child.checks.mutants import Mutants
 from regraft.verification.child.checks.process_reads import reads_of_surroundings
 from regraft.verification.child.checks.tampering import FunctionsSnapshot
-from regraft.verification.child.checks.tensor_identities import definitions_equal_for_tensors
+from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.checks.whole_models import subjects_beyond
 from regraft.verification.child.compare import describe_differences
 from regraft.verification.child.drivers import huggingface, inference, methods, user

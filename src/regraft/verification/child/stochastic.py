@@ -254,8 +254,9 @@ def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Cal
     times `step`; tensors without a direction stay."""
     count = 0
 
-    def shift(leaf: Any) -> Any:
-        """Return an argument, moved if it is an input with a direction."""
+    def shift_leaf(leaf: Any) -> Any:
+        """Return a tensor plus `step` times its direction, if it has one; other arguments as they
+        are. Tensors are numbered in the order of these calls."""
         nonlocal count
         if not isinstance(leaf, torch.Tensor):
             return leaf
@@ -263,4 +264,4 @@ def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Cal
         count += 1
         return leaf + step * directions[name] if name in directions else leaf
 
-    return tree.map_call(call, shift, call.label)
+    return tree.map_call(call, shift_leaf, call.label)

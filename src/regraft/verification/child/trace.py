@@ -146,7 +146,9 @@ class Tracer:
         previous = 0
 
         def on_event(frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:
-            """Record a line, a step between lines, or an arm."""
+            """Add a line that runs to `lines`, an arm whose instruction runs to `arms`, and to
+            `arcs` the step from a watched header of an `if` to the next line or the end of the
+            call. Returns itself, to be called for the next event."""
             nonlocal previous
             if event == "line":
                 line = frame.f_lineno

@@ -187,10 +187,11 @@ class Graph:
         for child in self.children():
             child.drop_weight(number)
 
-    def proto(self, name: str) -> onnx.GraphProto:
+    def to_proto(self, name: str) -> onnx.GraphProto:
         """Return the graph as ONNX, under a name; its constants and weights are initializers."""
         nodes = [
-            node.proto if node.proto is not None else self._node_proto(node) for node in self.nodes
+            node.proto if node.proto is not None else self._node_to_proto(node)
+            for node in self.nodes
         ]
         arrays = [
             *self.constants.values(),
@@ -203,10 +204,10 @@ class Graph:
         )
         return helper.make_graph(nodes, name, inputs, outputs, initializers)
 
-    def _node_proto(self, node: Node) -> onnx.NodeProto:
-        """Return a node as ONNX, with the graphs in its attributes."""
+    def _node_to_proto(self, node: Node) -> onnx.NodeProto:
+        """Return a node without a finished `proto` as ONNX, with the graphs in its attributes."""
         attributes = {
-            key: attribute.proto(f"{node.outputs[0]}_{key}")
+            key: attribute.to_proto(f"{node.outputs[0]}_{key}")
             if isinstance(attribute, Graph)
             else attribute
             for key, attribute in node.attributes.items()

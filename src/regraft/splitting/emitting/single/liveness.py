@@ -17,8 +17,8 @@ from regraft.splitting.program.statements import (
     Raise,
     Return,
     Statement,
-    reads,
-    writes,
+    assigned_names,
+    read_names,
 )
 
 # names by the way to leave: "fall", "break", "continue", "return"
@@ -36,7 +36,7 @@ def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
             needed = _live_before_statement(step.statement, needed, needs)
         elif isinstance(step, Branch):
             arms = [live_names(body, {**needs, "fall": needed}) for _, body in step.arms]
-            tests = [reads(test) for test, _ in step.arms if test is not None]
+            tests = [read_names(test) for test, _ in step.arms if test is not None]
             has_else = any(test is None for test, _ in step.arms)
             needed = frozenset().union(*arms, *tests, frozenset() if has_else else needed)
         elif isinstance(step, Loop):
@@ -56,7 +56,7 @@ def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
         )
         if step.header is not None:
             target, values = step.header
-            needed_before = (needed_before - {target}) | reads(values) | after
+            needed_before = (needed_before - {target}) | read_names(values) | after
         if needed_before <= needed:
             return needed
         needed |= needed_before
@@ -73,7 +73,7 @@ def _live_before_statement(
         needed = needs["break"]
     elif isinstance(statement, Continue):
         needed = needs["continue"]
-    return (needed - writes(statement)) | reads(statement)
+    return (needed - assigned_names(statement)) | read_names(statement)
 
 
 def exit_ways(steps: list[Step]) -> frozenset[str]:

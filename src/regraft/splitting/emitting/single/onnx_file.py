@@ -66,7 +66,7 @@ def build_onnx_model(
     check_weights(graph, path)
     opsets = [helper.make_opsetid(domain, version) for domain, version in compiled.opsets.items()]
     model = helper.make_model(
-        graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
+        graph.to_proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
     )
     add_metadata(
         model,

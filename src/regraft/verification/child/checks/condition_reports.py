@@ -25,7 +25,11 @@ from regraft.verification.child.checks.condition_kinds import (
     required_results,
 )
 from regraft.verification.child.checks.deciding_parameters import deciding_parameters
-from regraft.verification.child.checks.tensor_identities import NUMERIC, TENSOR, identity_operands
+from regraft.verification.child.checks.tensor_equivalence import (
+    NUMERIC,
+    TENSOR,
+    operands_of_respelling,
+)
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
@@ -288,7 +292,7 @@ class ReportingTransformer(ast.NodeTransformer):
     def _add_typed_operands(self, node: ast.expr, functions: frozenset[str]) -> None:
         """Add a condition for the types of the operands of an expression of a changed line that has
         another spelling for tensors."""
-        operands, wanted = identity_operands(node, functions)
+        operands, wanted = operands_of_respelling(node, functions)
         if operands and self._is_changed(node):
             number = self._add_condition(node.lineno, ast.unparse(node), wanted)
             self._typed_operands.update((id(operand), number) for operand in operands)

@@ -19,6 +19,12 @@ from typing import Any
 import torch
 
 from regraft.verification.changes import Change
+from regraft.verification.child.checks.code_replacement import (
+    compile_definition,
+    definition_node,
+    edited_codes,
+    replaced_code,
+)
 from regraft.verification.child.checks.condition_kinds import (
     CHOICE,
     PRESENT,
@@ -52,13 +58,7 @@ from regraft.verification.child.checks.condition_results import (
     truth_results,
     variety_results,
 )
-from regraft.verification.child.checks.edited_code import (
-    code_swapped,
-    compile_definition,
-    definition_node,
-    edited_codes,
-)
-from regraft.verification.child.checks.tensor_identities import NEITHER, NUMERIC, torch_functions
+from regraft.verification.child.checks.tensor_equivalence import NEITHER, NUMERIC, torch_functions
 from regraft.verification.definitions import Definition
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -166,7 +166,7 @@ class Conditions:
         for name, conditions in self._conditions.items():
             reports_types = name in self._equal_for_tensors
             if reports_types or any(condition.missing for condition in conditions):
-                stack.enter_context(code_swapped(self._reporting_codes(name)))
+                stack.enter_context(replaced_code(self._reporting_codes(name)))
         self._stacks.append(stack)
         return self
 

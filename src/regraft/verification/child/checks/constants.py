@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from regraft.verification.changes import Change
-from regraft.verification.child.checks.edited_code import syntax_tree
+from regraft.verification.child.checks.code_replacement import syntax_tree
 
 _LIMIT = 8  # the most constants of one kind
 _FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from regraft.verification.changes import Change
-from regraft.verification.child.checks.edited_code import definition_node, functions_of
+from regraft.verification.child.checks.code_replacement import definition_node, functions_of
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -33,6 +33,7 @@ from regraft.verification.child.checks.attributes import (
     tested_attributes,
     watched_reads,
 )
+from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.constants import (
     Constants,
@@ -41,16 +42,15 @@ from regraft.verification.child.checks.constants import (
     constants_of,
     read_nodes,
 )
-from regraft.verification.child.checks.edited_code import definition_node
 from regraft.verification.child.checks.late_attributes import (
     is_set_otherwise,
     late_calls,
     late_stores_of_file,
 )
+from regraft.verification.child.checks.longer_axes import lengthen_axes
 from regraft.verification.child.checks.masks import added_mask_calls, biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.parameters import altered_calls, laid_out_calls
-from regraft.verification.child.checks.single_axes import single_axis_calls
 from regraft.verification.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verification.child.checks.values import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
@@ -203,7 +203,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, domain.constants, features=not has_parameters)
-    yield from single_axis_calls(call, accepts)
+    yield from lengthen_axes(call, accepts)
     yield from reranked_calls(call)
     yield from valued_calls(
         call, domain.constants, target.module or target.model, not_finite=domain.not_finite
@@ -215,7 +215,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     optional_calls = tuple(optional_value_calls(call, target))
     yield from optional_calls
     for optional_call in optional_calls[:_OPTIONAL]:
-        yield from single_axis_calls(optional_call, accepts, 2)
+        yield from lengthen_axes(optional_call, accepts, 2)
     yield from attribute_calls(call, target.module, domain.attributes)
     yield from attribute_calls(tenth_of(call), target.module, domain.attributes)
     yield from function_calls(call, target.module, domain.tested)

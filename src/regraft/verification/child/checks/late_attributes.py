@@ -21,7 +21,7 @@ from regraft.verification.child.checks.attributes import (
     is_varied_attribute,
     other_value,
 )
-from regraft.verification.child.checks.edited_code import syntax_tree
+from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.drivers.source_hints import compared_strings
 from regraft.verification.child.tree import Call
 from regraft.verification.syntax import name_of

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from regraft.verification.bindings import mentioned_names
 from regraft.verification.changes import Change
-from regraft.verification.child.checks.edited_code import syntax_tree
+from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.script_import import reached_names, script_of
 from regraft.verification.definitions import definitions_by_name
 from regraft.verification.spans import Span

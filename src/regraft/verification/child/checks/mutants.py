@@ -23,11 +23,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from regraft.verification.changes import Change
-from regraft.verification.child.checks.edited_code import (
-    code_swapped,
+from regraft.verification.child.checks.code_replacement import (
     compile_definition,
     definition_node,
     edited_codes,
+    replaced_code,
 )
 from regraft.verification.child.time_limit import limit_time
 from regraft.verification.definitions import Definition
@@ -204,7 +204,7 @@ def mutant_in_place(mutant: Mutant) -> Iterator[None]:
     """Run a mutant in place of the changed version in the body; after `_LONGEST` seconds of
     processor time the body ends, and the mutant is marked as killed."""
     try:
-        with code_swapped(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
+        with replaced_code(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
             yield
     except _TookTooLong:
         mutant.killed = True

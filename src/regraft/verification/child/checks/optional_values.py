@@ -289,8 +289,9 @@ def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _head_sizes(module: Any, inputs: Sequence[torch.Tensor]) -> list[int]:
-    """Return without duplicates the sizes of heads that a module's attributes name ("head_dim"),
-    then those that the width of the first input divided by numbers of heads gives."""
+    """Return possible sizes of attention heads, without duplicates: integer attributes of the
+    module and its submodules with "head_dim" in their names, then the last size of the first input
+    divided, rounded down, by each attribute with "heads" in its name (none without inputs)."""
     sizes = [
         (name, size)
         for part in module.modules()

@@ -17,15 +17,15 @@ from regraft.verification.child.checks.arguments import (
     varied_argument_calls,
     with_argument,
 )
+from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.checks.constants import Constants
 from regraft.verification.child.checks.constructed_parts import parts_as_constructed
 from regraft.verification.child.checks.constructor_options import note_options, varied_parts
 from regraft.verification.child.checks.domain import domain_of, named_arguments
-from regraft.verification.child.checks.edited_code import syntax_tree
+from regraft.verification.child.checks.longer_axes import lengthen_axes
 from regraft.verification.child.checks.masks import biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.repeated_calls import Decoding, Generating
-from regraft.verification.child.checks.single_axes import single_axis_calls
 from regraft.verification.child.checks.sizes import resize_dimensions, resized_calls
 from regraft.verification.child.checks.turns import subject_called_repeatedly
 from regraft.verification.child.checks.widths import widened_parts
@@ -215,9 +215,7 @@ def _other_calls(
     if "method" in subject.recipe:
         calls += varied_argument_calls(call, model)
     accepted = tuple(candidate for candidate in calls if _is_accepted(model, candidate))
-    accepted += tuple(
-        single_axis_calls(call, lambda candidate: _is_accepted(model, candidate), _AXES)
-    )
+    accepted += tuple(lengthen_axes(call, lambda candidate: _is_accepted(model, candidate), _AXES))
     for base in (call, *_uncached_call(call, model)):
         accepted += tuple(optional_value_calls(base, Target(model)))
     if accepted:

@@ -248,8 +248,12 @@ def _mention_rank(text: str, name: str) -> int:
 
 
 def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield pairs of the name of a field, also of one in a nested configuration, and an override of
-    the outer configuration that changes this field only."""
+    """Yield pairs of a field's name and an override of `config`, a dictionary of one entry, that
+    changes this field only.
+
+    For a field of a nested configuration the name is the field's alone, and the entry is the whole
+    nested configuration with the change.
+    """
     for name, value in config.items():
         if config_shrinking.is_config(name, value):
             for inner_name, override in _variations(value, hints):

@@ -177,10 +177,11 @@ def _continue_call(model: Any, call: Call) -> Call:
 
 
 def _without_mask(calls: Calls) -> Calls:
-    """Return a function that makes the calls of `calls` without their masks (`MASK_INPUTS`)."""
+    """Return a function that makes the calls of `calls` without their masks, the keyword arguments
+    in `MASK_INPUTS`, with ", no mask" added to their labels; calls that have no mask stay."""
 
     def unmasked_calls(seed: int) -> tuple[Call, ...]:
-        """Return the calls of a seed without their masks."""
+        """Return all calls of a seed, without their masks."""
         return tuple(
             Call(
                 call.args,

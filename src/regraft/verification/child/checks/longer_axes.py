@@ -1,5 +1,5 @@
-"""Make calls in which sizes that are equal by chance become unequal: one axis at a time is
-longer."""
+"""Make further calls by lengthening axes: axes of equal size, such as those of queries and keys,
+become unequal, in case that they were equal by chance."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Size:
         yield from itertools.islice(dict.fromkeys(partial_choices), _CHOICES)
 
 
-def single_axis_calls(
+def lengthen_axes(
     call: Call, accepts: Callable[[Call], bool], limit: int = _CALLS
 ) -> Iterator[Call]:
     """Yield at most `limit` calls that `accepts` accepts and in which some of the axes of a size

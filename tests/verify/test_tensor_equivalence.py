@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 from verdicts import verdict_on
 
-from regraft.verification.child.checks.tensor_identities import are_equal_for_tensors
+from regraft.verification.child.checks.tensor_equivalence import are_equal_for_tensors
 
 pytestmark = pytest.mark.usefixtures("here")
 

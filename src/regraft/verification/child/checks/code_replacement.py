@@ -1,5 +1,5 @@
-"""Compile edited syntax trees of a definition, and run its functions with that code within a
-context."""
+"""Compile the edited syntax tree of a definition, and replace the code of its functions by the
+result for the time of a `with` block."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, Code
 
 
 @contextmanager
-def code_swapped(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
+def replaced_code(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
     """Replace, in the body, the code of each function that is a key of `edited` by the code that is
     its value, in place; restore it at the end."""
     original_codes = {function: function.__code__ for function in edited}

@@ -1,4 +1,4 @@
-"""Definitions without the parts that a caller does not see: docstrings, annotations and the
+"""Strip definitions of their notes, which a caller does not see: docstrings, annotations and the
 arguments of `super`."""
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _TYPES = (
 )
 
 
-class Noteless(ast.NodeTransformer):
-    """Takes out the parts of a definition that its caller does not see: docstrings, annotations,
-    and the arguments of `super`.
+class NoteStripper(ast.NodeTransformer):
+    """Strips a definition of its notes, the parts that its caller does not see: docstrings,
+    annotations, and the arguments of `super`.
 
     Annotations stay where they do more than name types, below decorators, which may read them, and
     in a file that reads annotations. `super(A, self)` stays where the file may give the name `A` to
@@ -68,8 +68,9 @@ class Noteless(ast.NodeTransformer):
         self._has_dynamic_names = any(_NAMESPACES.intersection(words_of(node)) for node in nodes)
         self._class: ast.ClassDef | None = None
 
-    def form_of(self, definition: ast.stmt) -> ast.stmt:
-        """Return a copy of a definition at the top level of a file without its notes."""
+    def strip(self, definition: ast.stmt) -> ast.stmt:
+        """Return a copy of a definition at the top level of a file without its notes: docstrings,
+        and, where they certainly change nothing, annotations and the arguments of `super`."""
         self._class = None
         form = self.visit(copy.deepcopy(definition))
         assert isinstance(form, ast.stmt)

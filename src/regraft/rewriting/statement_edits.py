@@ -1,5 +1,5 @@
-"""The statements of a match: those that are deleted, those of which an inner expression remains,
-and the edits of both."""
+"""Plan which statements of a match a rewrite deletes or reduces to an inner expression, and make
+the edits of both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Example calls and perturbed ones: the inputs that give samples and that a split is checked
-on."""
+"""Vary the example calls: the perturbed calls give samples of regions, and a split is checked on
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTREMES = (math.nan, math.inf, -math.inf)  # for decisions that compare with in
 SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)
 
 
-def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def vary_calls(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the calls themselves, then `MAX_PERTURBED` perturbed ones, equal in every run: with
     noise, and every fourth also multiplied by a factor of `SCALES`.
 

@@ -1,5 +1,5 @@
-"""Split networks of earlier runs in the user's cache directory, found by the content that they were
-made from."""
+"""Cache split networks in the user's cache directory, by a hash of the network, its example calls,
+the source files and the versions that they were split from."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def is_constant(value: Any) -> bool:
     return type(value) is str
 
 
-def key_of(
+def make_key(
     model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[str, ...]
 ) -> str | None:
     """Return the key of a network in the cache, a hash of its weights, attributes, calls, options,
@@ -141,16 +141,17 @@ def key_of(
             )
         ).encode()
     )
-    for source in sources(model):
+    for source in code_and_versions(model):
         hasher.update(source)
     return hasher.hexdigest()
 
 
-def sources(model: torch.nn.Module) -> list[bytes]:
-    """Return the contents that a key depends on besides the network.
+def code_and_versions(model: torch.nn.Module) -> list[bytes]:
+    """Return the texts of code that a key depends on besides the network, each as bytes.
 
-    They are the files of this package and of `execution`, all loaded files of the user, and the
-    versions of the packages of the modules.
+    The first names the versions of the packages that define the model's modules. The others are the
+    contents of the Python files of `splitting` and `execution` and of all imported modules outside
+    of installed packages and the standard library, in the order of their paths.
     """
     files = {path for package in PACKAGES for path in package.rglob("*.py")}
     for loaded in list(sys.modules.values()):
@@ -186,7 +187,7 @@ def find_network(key: str) -> Path | None:
     return root / key
 
 
-def keep_network(key: str, directory: Path) -> None:
+def store_network(key: str, directory: Path) -> None:
     """Copy a directory into the cache in place of an earlier copy, and delete the oldest networks
     beyond `MAX_NETWORKS`; without a cache, or where the copy cannot be written, nothing is
     copied."""

@@ -1,5 +1,6 @@
-"""Find changes that compute the same for all tensors: a sum with its operands exchanged, `x[None]`
-for `x.unsqueeze(0)`, `x.shape[0]` for `x.size(0)`, `x.reshape` for `x.view`.
+"""Find changed definitions that are equivalent on all tensors because only spellings differ: a
+sum with its operands exchanged, `x[None]` for `x.unsqueeze(0)`, `x.shape[0]` for `x.size(0)`,
+`x.reshape` for `x.view`.
 
 For such a change it is enough that the lines ran on tensors: which inputs led there, and whether an
 optional input was there, decides nothing.
@@ -16,7 +17,7 @@ import torch
 
 from regraft.verification.bindings import bound_names, declared_names
 from regraft.verification.changes import Change
-from regraft.verification.child.checks.edited_code import definition_node
+from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.operand_kinds import OperandKinds
 from regraft.verification.definitions import Definition
 from regraft.verification.sameness import are_equal_programs
@@ -124,11 +125,11 @@ def torch_functions(module: ModuleType, definition: Definition) -> frozenset[str
     )
 
 
-def identity_operands(
+def operands_of_respelling(
     node: ast.expr, functions: frozenset[str]
 ) -> tuple[tuple[ast.expr, ...], tuple[str, ...]]:
-    """Return the operands of an expression that has another spelling for tensors, and what they
-    have to be for that, NUMERIC or TENSOR; no operands for other expressions.
+    """Return the operands of an expression that has another spelling for tensors, and of which
+    types they have to be for that, NUMERIC or TENSOR; no operands for other expressions.
 
     functions: what `torch_functions` returns for the definition.
     """

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from regraft.splitting.stored import content_of_tensor
+from regraft.splitting.network_cache import content_of_tensor
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])

@@ -1,4 +1,4 @@
-"""A split network loaded from its directory or file."""
+"""Load a split network from the directory or ONNX file that its `save` wrote."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
     path = Path(directory)
     if path.is_file():
         single_file = SingleFile(path)
-        with _damage_of(path):
+        with _errors_as_damage(path):
             single_file.report = report_of(single_file.facts["report"])
             single_file.packed = packing_of(single_file.facts["arguments"])
         return single_file
     manifest_path = path / "manifest.json"
     text = manifest_path.read_bytes()
     host = (path / "host.py").read_bytes()
-    with _damage_of(manifest_path):
+    with _errors_as_damage(manifest_path):
         manifest = json.loads(text)
     check_format(manifest, manifest_path)
-    with _damage_of(manifest_path):
+    with _errors_as_damage(manifest_path):
         report, packed = report_of(manifest["report"]), packing_of(manifest["arguments"])
         is_host = digest(host) == manifest["host"]
     if not is_host:
@@ -49,9 +49,9 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
 
 
 @contextlib.contextmanager
-def _damage_of(path: Path) -> Iterator[None]:
-    """Raise ValueError, with the path, for any error of a file whose content is not as it was
-    written."""
+def _errors_as_damage(path: Path) -> Iterator[None]:
+    """Raise ValueError, with the path and the advice to split again, for an error in the `with`
+    block that reading damaged content can raise, such as a missing key."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
