@@ -227,3 +227,9 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
 def test_lists_take_other_values_of_the_same_length(value: Any, expected: tuple[Any, ...]) -> None:
     overrides = second_values({"kinds": value, "other": 1}, frozenset({"kinds"}), {})
     assert tuple(override["kinds"] for override in overrides) == expected
+
+
+@pytest.mark.parametrize("none", [0, -1])
+def test_a_number_that_stands_for_none_becomes_two_first(none: int) -> None:
+    overrides = second_values({"tokens": none}, frozenset({"tokens"}), {})
+    assert [override["tokens"] for override in overrides] == [2, 1]

@@ -158,10 +158,10 @@ def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
 
 
 def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
-    """Return 1 and 2 instead of a number that stands for none (0, -1); twice, half and one more of
-    others, () for the width of a model."""
+    """Return 2, then 1 instead of a number that stands for none (0, -1), since of one thing the
+    first is all of them; twice, half and one more of others, () for the width of a model."""
     if value in (0, -1):
-        return (1, 2)
+        return (2, 1)
     return () if config_shrinking.is_hidden(name) else (value * 2, value // 2, value + 1)
 
 
@@ -288,9 +288,10 @@ def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]
 
 def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
     """Return numbers for a field that the text of the hints mentions, and that is unset or has a
-    number which stands for none (0, -1); () for others."""
+    number which stands for none (0, -1), 2 first: of one thing the first is all of them; () for
+    others."""
     is_none = value is None or value in (0, -1)
-    return (1, 2, 0.5) if name in hints.text and is_none else ()
+    return (2, 1, 0.5) if name in hints.text and is_none else ()
 
 
 def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
