@@ -433,6 +433,22 @@ def diagonal_matmul(rows: int, width: int) -> Calls:
     )
 
 
+def between_diagonals(rows: int, width: int) -> Calls:
+    scales, matrix = torch.rand(rows), torch.randn(rows, rows)
+
+    def fast() -> Tensor:
+        scales.detach().sum().item(), matrix.detach().sum().item()
+        half = scales.unsqueeze(-1) * matrix
+        half.detach().sum().item()
+        return half * scales
+
+    def slow() -> Tensor:
+        diagonal = torch.diag(scales)
+        return torch.matmul(torch.matmul(diagonal, matrix), diagonal)
+
+    return Calls(lambda: ops.between_diagonals(scales, matrix), fast, slow)
+
+
 def matmul_diagonal(rows: int, width: int) -> Calls:
     matrix, scales = torch.randn(rows, width), torch.rand(width)
 
@@ -686,6 +702,7 @@ CASES = [
     case("attention", ATTENTION, attention),
     case("attention, masked", ATTENTION, masked_attention),
     case("attention_without_weights", SEQUENCE, attention_without_weights),
+    case("between_diagonals", idioms.MATRICES, between_diagonals, rows=162, width=1),
     case("channels_first_layer_norm", torch_subjects.IMAGES, channels_first_layer_norm),
     case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
     case("conv_of_patches", idioms.PATCHES, conv_of_patches),

@@ -236,6 +236,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "channels_first_layer_norm": lambda x: ops.channels_first_layer_norm(
         x.mT.contiguous().mT, eps=1e-6
     ),
+    "between_diagonals": lambda x: ops.between_diagonals(WEIGHT[:6], x[0, :, :6]),
     "diagonal_matmul": lambda x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
     "distances": lambda x: ops.distances(x[:, :, None], x[:, None], -1),
     "expanded_heads": lambda x: F.scaled_dot_product_attention(

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 from regraft.ops import (  # noqa: E402
     REFERENCES,
+    between_diagonals,
     diagonal_matmul,
     implementation,
     linear_at,
@@ -72,6 +73,7 @@ def test_zero_times_what_is_not_finite_is_not_a_number(bad: float) -> None:
         (one_hot_matmul, (index, 5, table, torch.float32)),
         (one_hot_select, (table.mT.contiguous(), index, 5)),
         (diagonal_matmul, (torch.ones(5), table)),
+        (between_diagonals, (torch.ones(3), table[2:])),
         (matmul_diagonal, (table, torch.ones(3))),
     ):
         name = op.__name__
@@ -185,6 +187,7 @@ def test_products_with_diagonal_matrices() -> None:
     )
     for op, arguments in (
         (diagonal_matmul, (scales, matrix[:, :3])),
+        (between_diagonals, (scales, matrix)),
         (matmul_diagonal, (matrix[:3], scales)),
     ):
         name = op.__name__
@@ -196,6 +199,18 @@ def test_products_with_diagonal_matrices() -> None:
             torch.testing.assert_close(ours, theirs)
     # `diag` of a matrix is its diagonal
     assert diagonal_matmul(matrix, matrix).shape == (4,)
+
+
+def test_a_product_between_diagonals_that_overflows_on_the_way() -> None:
+    scales, matrix = torch.tensor([1e30, 1e-30, 1.0]), torch.full((3, 3), 1e20)
+    ours, theirs = (
+        op(scales, matrix) for op in (between_diagonals, REFERENCES["between_diagonals"])
+    )
+    assert theirs.isnan().any()
+    assert torch.equal(ours.isnan(), theirs.isnan()) and torch.equal(ours.isinf(), theirs.isinf())
+    for wrong in (torch.randn(3, 4), torch.randn(2, 3)):
+        with pytest.raises(RuntimeError):
+            between_diagonals(scales, wrong)
 
 
 SMOOTHINGS: list[dict[str, Any]] = [

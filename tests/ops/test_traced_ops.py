@@ -59,6 +59,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "conv_batch_norm": lambda m, x: ops.conv_batch_norm(x, m.conv, m.norm1d),
     "conv_of_patches": lambda m, x: ops.conv_of_patches(x[..., :1].contiguous(), m.conv),
     "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),
+    "between_diagonals": lambda m, x: ops.between_diagonals(WEIGHT[:6], x[0, :, :6]),
     "diagonal_matmul": lambda m, x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
     "distances": lambda m, x: ops.distances(x[:, :, None], x[:, None], -1),
     "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(

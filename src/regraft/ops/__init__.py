@@ -25,6 +25,7 @@ from regraft.ops.channels_first_layer_norm import (
 from regraft.ops.conv_batch_norm import conv_batch_norm as conv_batch_norm
 from regraft.ops.conv_of_patches import conv_of_patches as conv_of_patches
 from regraft.ops.cross_entropy import cross_entropy as cross_entropy
+from regraft.ops.diagonal import between_diagonals as between_diagonals
 from regraft.ops.diagonal import diagonal_matmul as diagonal_matmul
 from regraft.ops.diagonal import matmul_diagonal as matmul_diagonal
 from regraft.ops.diagonal import product_diagonal as product_diagonal

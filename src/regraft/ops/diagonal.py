@@ -55,6 +55,33 @@ def matmul_diagonal_implementation(matrix: torch.Tensor, scales: torch.Tensor) -
     return _scaling(scales, matrix, 1)
 
 
+def between_diagonals(scales: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Return `torch.diag(scales) @ matrix @ torch.diag(scales)` as products of rows and of columns
+    with numbers.
+
+    Shapes: `(N,)` and `(N, N)` to `(N, N)`. What is not finite, also after the first product, runs
+    as the composition.
+    """
+    if between_diagonals_implementation(scales, matrix) == "torch-native":
+        half = scales.unsqueeze(-1) * matrix
+        if math.isfinite(half.detach().sum().item()):
+            return half * scales
+    return between_diagonals_reference(scales, matrix)
+
+
+def between_diagonals_reference(scales: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    diagonal = torch.diag(scales)
+    return torch.matmul(torch.matmul(diagonal, matrix), diagonal)
+
+
+def between_diagonals_implementation(scales: torch.Tensor, matrix: torch.Tensor) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    if not are_tensors(scales, matrix) or matrix.dim() != 2 or len(set(matrix.shape)) > 1:
+        return "reference"
+    return _scaling(scales, matrix, 0)
+
+
 def product_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Return `torch.diagonal(first @ second)` without the elements beside the diagonal.
 

@@ -52,7 +52,7 @@ def recurrent_steps_implementation(x: torch.Tensor, cell: Any, dim: int) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(x) or not can_read() or torch.is_autocast_enabled("cpu"):
         return "reference"
-    if not _is_usable(x) or x.dim() != 3 or not x.numel() or not _is_plain_cell(cell):
+    if not _fits_lstm(x) or x.dim() != 3 or not x.numel() or not _is_plain_cell(cell):
         return "reference"
     fewest = 2 if are_kernels_forced() else _FEWEST_RUN_STEPS
     is_fitting = x.shape[2 if dim < 2 else 1] == cell.input_size and x.shape[dim] >= fewest
@@ -81,7 +81,7 @@ def _have_weights_of_layer(cell: Any) -> bool:
         return False
     shapes = [(rows, cell.input_size), (rows, cell.hidden_size), (rows,), (rows,)]
     return all(
-        parameter is not None and parameter.shape == shape and _is_usable(parameter)
+        parameter is not None and parameter.shape == shape and _fits_lstm(parameter)
         for parameter, shape in zip(_parameters_of(cell), shapes, strict=False)
     )
 
@@ -97,7 +97,7 @@ def _parameter_names(cell: Any) -> tuple[str, ...]:
     return _WEIGHTS + _BIASES if has_bias else _WEIGHTS
 
 
-def _is_usable(tensor: torch.Tensor) -> bool:
+def _fits_lstm(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is an ordinary one in float32 on a CPU, and not of an inference mode
     that is over: autograd rejects those."""
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
@@ -230,7 +230,7 @@ class _RecurrentSteps:
             return True
         if type(state) is not tuple or len(state) != 2 or not are_tensors(*state):
             return False
-        return all(tensor.shape == self._state_shape and _is_usable(tensor) for tensor in state)
+        return all(tensor.shape == self._state_shape and _fits_lstm(tensor) for tensor in state)
 
     def _run(self, step: int, state: Any) -> bool:
         """Compute the states of the next run, from the state before it; return False where the run
@@ -243,7 +243,7 @@ class _RecurrentSteps:
         options = len(weights) > 2, 1, 0.0, self._cell.training, False, False
         first = tuple(tensor.unsqueeze(0) for tensor in state)
         states, _, last_cell_states = torch.lstm(part, first, weights, *options)
-        if states.requires_grad and not _are_finite(part, states, last_cell_states):
+        if states.requires_grad and not _are_finite_steps(part, states, last_cell_states):
             return False
         self._first = step, state
         self._final_cell_state = last_cell_states.squeeze(0).clone()
@@ -251,7 +251,7 @@ class _RecurrentSteps:
         return True
 
 
-def _are_finite(*tensors: torch.Tensor) -> bool:
+def _are_finite_steps(*tensors: torch.Tensor) -> bool:
     """Return whether no element of any tensor is infinite or no number."""
     return bool(sum(tensor.detach().sum() for tensor in tensors).isfinite())
 
