@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -65,6 +66,25 @@ def test_a_call_that_cannot_be_named_or_copied_is_left_out() -> None:
     with uncopied, regraft.watch(other) as other_calls:
         other(torch.ones(2), scale=1, source=(number for number in range(3)))
     assert calls == [] and other_calls == []
+
+
+class Batch(UserDict[str, Any]):
+    """A mapping that is not built of its items."""
+
+    def __init__(self, items: Any) -> None:
+        super().__init__(items)
+
+
+def test_arguments_of_any_kind_leave_the_run_alone() -> None:
+    class Summed(nn.Module):
+        def forward(self, batch: Any) -> Any:
+            return batch["x"].sum()
+
+    model = Summed()
+    uncopied = pytest.warns(CallNotRecorded, match="a call of Summed was not recorded")
+    with uncopied, regraft.watch(model) as calls:
+        assert model(Batch({"x": torch.ones(3)})) == 3
+    assert calls == []
 
 
 def test_copies_keep_gradients_wanted_and_can_be_trained_on() -> None:

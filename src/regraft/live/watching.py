@@ -38,12 +38,13 @@ def watch(model: Any, *, most: int = 4) -> Iterator[list[Any]]:
 
     def record(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Add a copy of a call to the list, if it is of other shapes than those there."""
-        signature = _signature_of((args, kwargs))
-        if len(calls) >= most or signature in signatures:
+        if len(calls) >= most:
             return
-        signatures.add(signature)
         try:
-            calls.append(_copied_call(model, args, kwargs))
+            signature = _signature_of((args, kwargs))
+            if signature not in signatures:
+                signatures.add(signature)
+                calls.append(_copied_call(model, args, kwargs))
         except Exception as problem:  # noqa: BLE001 - the user's objects; the run goes on
             message = f"a call of {type(model).__name__} was not recorded: {problem}"
             warnings.warn(message, CallNotRecorded, stacklevel=2)
