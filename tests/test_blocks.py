@@ -3,15 +3,13 @@ values that are read afterwards."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from regraft.dsl import parse_rule, print_rule
-from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
+from regraft.dsl import parse_rule
+from regraft.dsl.syntax import SyntaxProblem
 from regraft.rules import Rule
-from regraft.scanning import FileReport, check_source, compile_rules, rewrite_file
-from regraft.source.text import SourceFile, parse
+from regraft.scanning import FileReport, compile_rules
+from rule_texts import rewrite_code, rule_of
 
 RULE = """
 rule row-sums
@@ -34,21 +32,13 @@ CALL = "    substitute_rows(x, size)\n"
 
 
 def rule(text: str = RULE) -> Rule:
-    """Return the rule of a text, after checking that it prints to an equal rule."""
-    syntax = parse_rule(text)
-    assert isinstance(syntax, RuleSyntax), syntax
-    assert parse_rule(print_rule(syntax)) == syntax
-    return Rule("test/row-sums", "test", syntax, Path("row-sums.rule"), "")
+    """Return the rule of a text."""
+    return rule_of(text)
 
 
 def run(code: str) -> tuple[FileReport, str]:
-    """Return the report and the rewritten text of a code."""
-    compiled, problems = compile_rules([rule()])
-    assert not problems
-    source = parse("model.py", code.encode())
-    assert isinstance(source, SourceFile)
-    report = check_source(source, compiled)
-    return report, rewrite_file(report, compiled)[0].decode()
+    """Return the report and the rewritten text of a code by the rule."""
+    return rewrite_code(rule(), code)
 
 
 def test_a_run_of_statements() -> None:

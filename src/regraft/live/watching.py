@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.execution.nested import map_leaves
+from regraft.execution.nested import copy_leaf, map_leaves
 
 
 class CallNotRecorded(UserWarning):
@@ -81,7 +81,7 @@ def _copied_leaf(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return copy.deepcopy(value)
     with torch.inference_mode(False):  # a copy made in inference mode could not be trained on
-        return value.detach().clone().requires_grad_(value.requires_grad)
+        return copy_leaf(value).requires_grad_(value.requires_grad)
 
 
 def _signature_of(arguments: Any) -> str:

@@ -7,7 +7,6 @@ Numbers in a message are sizes at (batch, length) = `attempts.SIZE`, the size of
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -123,13 +122,13 @@ def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spe
     nothing."""
     if problem.failed.error is None:
         return
-    for _file, text in itertools.islice(statements_of_error(problem.failed.error), 1):
-        unpacked = described_shapes.unpacked_shape(text)
-        if unpacked is None or unpacked[0] not in problem.spec:
-            continue
-        name, axes = unpacked
-        for reshaped in described_shapes.slots_of_axes(axes, problem.spec[name], problem.config):
-            yield {**problem.spec, name: reshaped}
+    _file, text = next(statements_of_error(problem.failed.error), ("", ""))
+    unpacked = described_shapes.unpacked_shape(text)
+    if unpacked is None or unpacked[0] not in problem.spec:
+        return
+    name, axes = unpacked
+    for reshaped in described_shapes.slots_of_axes(axes, problem.spec[name], problem.config):
+        yield {**problem.spec, name: reshaped}
 
 
 def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
