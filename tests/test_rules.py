@@ -11,6 +11,7 @@ import pytest
 
 from regraft.matching.predicates import PREDICATES
 from regraft.rules import BUILT_IN, Rule, RuleProblem, load_rules, page_examples
+from rule_texts import rewrite_code, rule_of
 
 RULE = """\
 rule NAME
@@ -312,3 +313,21 @@ def test_rules_that_need_nothing_but_pytorch_are_loaded_without_a_selector() -> 
     assert {rule.pack for rule in load_rules()[0]} == {"adopter", "idioms", "torch"}
     assert {rule.pack for rule in load_rules(["idioms"])[0]} == {"idioms"}
     assert [rule.id for rule in load_rules(["sorted-head"])[0]] == ["idioms/sorted-head"]
+
+
+def test_a_function_of_another_module_with_an_argument_that_the_rule_does_not_mention() -> None:
+    rule = rule_of(
+        'rule r\n  summary "s"\n  safety numeric\n  needs torch >= 2.8\nforward\n'
+        "  torch.linalg.vector_norm($x - $y, dim=$dim) -> $length\n"
+        "  => torch.dist($x, $y) -> $length\n"
+    )
+    code = (
+        "import torch\n\n\ndef f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
+        "    return torch.linalg.vector_norm(a - b, dim=-1{})\n"
+    )
+    report, text = rewrite_code(rule, code.format(""))
+    assert len(report.findings) == 1
+    assert "torch.dist(a, b)" in text
+    report, text = rewrite_code(rule, code.format(", keepdim=True"))
+    assert not report.findings
+    assert text == code.format(", keepdim=True")

@@ -97,7 +97,10 @@ def unmentioned_argument(pattern_node: PatternNode, node: Node, args: Mapping[st
 
 
 def _default_of(op: str, name: str) -> object:
-    """Return the default of an operation's parameter; MISSING where it has none."""
+    """Return the default of an operation's parameter; MISSING where it has none, and for a call of
+    a function whose parameters are not known."""
+    if op == "call":
+        return MISSING
     for signature in table().operation(op).signatures:
         for parameter in signature:
             if parameter.name == name and parameter.optional:
