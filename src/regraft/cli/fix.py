@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport, Finding
     from regraft.source.text import SourceError, SourceFile
     from regraft.source.undo import UndoLog
+    from regraft.verification import Verdict
     from regraft.verification.containment import Containment
 
 
@@ -89,7 +89,7 @@ class Rewriter:
     rules           the rules that are applied
     writes          write the rewritten files; else show what would change
     quiet           print nothing but that
-    verdict_counts  counts the verdicts of the definitions that were verified
+    verdicts        gets the verdicts on the definitions that were verified
     wanted          tells which findings may be applied
     undo            stores what files were before they are rewritten in place
     """
@@ -99,7 +99,7 @@ class Rewriter:
     writes: bool
     vendor: bool
     quiet: bool
-    verdict_counts: Counter[str]
+    verdicts: list[Verdict]
     wanted: Callable[[Finding], bool]
     undo: UndoLog
 
@@ -234,7 +234,7 @@ class Rewriter:
             wanted=self.wanted,
         )
         for verdict in (*fix.verdicts, *fix.left_out):
-            self.verdict_counts[verdict.status] += 1
+            self.verdicts.append(verdict)
             if not self.quiet:
                 print_verdict(verdict)
         for verdict in fix.left_out if not self.quiet else ():

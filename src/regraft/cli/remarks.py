@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ def _verdict_remarks(total: Collector) -> Iterator[str]:
     """Yield the numbers of definitions by verdict, where any was verified, and of files that were
     passed over."""
     if total.verdicts:
-        counts = (f"{total.verdicts[word]} {word}" for word in ("proved", "unproven", "refuted"))
+        numbers = Counter(verdict.status for verdict in total.verdicts)
+        counts = (f"{numbers[word]} {word}" for word in ("proved", "unproven", "refuted"))
         yield f"definitions: {', '.join(counts)}"
     if total.passed_over:
         files = count(total.passed_over, "file")

@@ -119,7 +119,7 @@ class _SecondsType(click.types.FloatParamType):
 @click.option(
     "--output-format",
     "form",
-    type=click.Choice(["text", "json", "markdown"]),
+    type=click.Choice(["text", "json", "markdown", "html"]),
     default="text",
     show_default=True,
 )
@@ -295,11 +295,16 @@ def _versions_after(diff: Path) -> dict[Path, bytes]:
 
 
 def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> None:
-    """Print the verdicts in the output format `form`: json, markdown or text."""
+    """Print the verdicts in the output format `form`: json, markdown, html or text."""
     if form == "json":
         from regraft.verification import to_json
 
         click.echo(json.dumps(to_json(verdicts), indent=1))
+    elif form == "html":
+        from regraft.report.html.evidence import verify_page
+        from regraft.verification import to_json
+
+        click.echo(verify_page(str(original), to_json(verdicts)["verdicts"]))
     elif form == "markdown":
         from regraft.report.certificate import certificate
 

@@ -79,11 +79,14 @@ def _row(verdict: Verdict) -> str:
 def domain_summary(domain: object) -> str:
     """Return the kinds of inputs and conditions with the labels of each kind, of many the first and
     the number."""
+    return "; ".join(f"{kind}: {_first_labels(labels)}" for kind, labels in domain_kinds(domain))
+
+
+def domain_kinds(domain: object) -> list[tuple[str, list[str]]]:
+    """Return the kinds of inputs and conditions, each with its labels in short; none for what is no
+    domain."""
     kinds = domain.items() if isinstance(domain, Mapping) else ()
-    return "; ".join(
-        f"{kind}: {_first_labels([_short_label(str(label)) for label in labels])}"
-        for kind, labels in kinds
-    )
+    return [(str(kind), [_short_label(str(label)) for label in labels]) for kind, labels in kinds]
 
 
 def _short_label(label: str) -> str:

@@ -214,6 +214,15 @@ class Junit(Document):
         yield junit_xml(total, seconds)
 
 
+class Html(Document):
+    """One HTML page, which needs no other file and no network."""
+
+    def lines(self, total: Collector, seconds: float) -> Iterator[str]:
+        from regraft.report.html.check_page import check_page
+
+        yield check_page(total, seconds)
+
+
 FORMATS: Mapping[str, type[Output]] = MappingProxyType(
     {
         "full": Full,
@@ -224,5 +233,6 @@ FORMATS: Mapping[str, type[Output]] = MappingProxyType(
         "gitlab": GitLab,
         "sarif": Sarif,
         "junit": Junit,
+        "html": Html,
     }
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regraft.report.text import help_text
 from regraft.rules.requirements import missing_requirements, requirement
@@ -14,6 +14,9 @@ from regraft.rules.worth import Worth
 from regraft.scanning import FileReport, Finding, Miss
 from regraft.scanning.edits import Key, key_of
 from regraft.source.text import Edit, SourceError
+
+if TYPE_CHECKING:
+    from regraft.verification import Verdict
 
 
 @dataclass(slots=True)
@@ -31,7 +34,8 @@ class Collector:
     accepted   number of findings that the baseline accepts
     ignores_added  number of findings for which comments were written
     notebooks  number of notebooks below the paths, which are not read
-    verdicts   number of verified definitions by verdict
+    verdicts   verdicts on the definitions that were verified
+    sources    UTF-8 forms of the files whose edits were added, by the files' names
     passed_over  number of files of tests, examples and vendored code that were not rewritten
     gainless   number of findings that gain nothing, by the target; they are not reported
     worths     worth of the rules that have findings, by the rule's id and the target
@@ -54,7 +58,8 @@ class Collector:
     ignored: int = 0
     accepted: int = 0
     ignores_added: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
+    verdicts: list[Verdict] = field(default_factory=list)
+    sources: dict[str, bytes] = field(default_factory=dict)
     passed_over: int = 0
     gainless: Counter[str] = field(default_factory=Counter)
     worths: dict[tuple[str, str], Worth] = field(default_factory=dict)
@@ -70,6 +75,8 @@ class Collector:
         self.nodes += report.nodes
         self.errors += report.errors
         self.ignored += sum(len(comment.suppressed) for comment in report.ignores)
+        if edits and report.source is not None:
+            self.sources[report.file] = report.source.text
         self.findings += [
             finding_as_json(finding, _edits_as_json(report, (edits or {}).get(key_of(finding), ())))
             for finding in report.findings
@@ -152,6 +159,10 @@ class Collector:
             "summary": self.summary(),
             "statistics": dict(self.statistics()),
         }
+        if self.is_fixing:
+            from regraft.verification import to_json
+
+            data["verdicts"] = to_json(self.verdicts)["verdicts"]
         data["stats"] = stats
         data["missing"] = dict(sorted(self.missing.items()))
         if self.explain:
