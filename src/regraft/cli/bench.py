@@ -22,7 +22,6 @@ from regraft.cli.shared import (
     IGNORE,
     INTERRUPTED,
     PATH,
-    TEXT_OR_JSON,
     join_values,
     paint,
     stop,
@@ -111,7 +110,13 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="File that --select writes.",
 )
-@TEXT_OR_JSON
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json", "html"]),
+    default="text",
+    show_default=True,
+)
 def bench_command(
     subject: str,
     config: Path | None,
@@ -178,6 +183,10 @@ def bench_command(
         _write_lock(lock, bench_module.lock_of(result, subject, options, rules), settings)
     if form == "json":
         click.echo(json.dumps(bench_module.as_json(result, options, subject), indent=1))
+    elif form == "html":
+        from regraft.report.html.bench_page import bench_page
+
+        click.echo(bench_page(bench_module.as_json(result, options, subject)))
     elif result.chosen is not None:
         click.echo(f"wrote {lock}")
     if result.interrupted:

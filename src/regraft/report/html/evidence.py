@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +13,14 @@ from regraft.report.words import count
 
 # The evidence that the table of a verdict shows in words of its own.
 _COUNTS = (
-    ("replays", "recorded call compared"),
-    ("wholes", "whole run compared"),
-    ("gradient comparisons", "comparison of gradients"),
+    ("replays", "recorded call"),
+    ("wholes", "run of whole models"),
+    ("gradient comparisons", "gradient"),
 )
 _LISTS = (
     ("models", "models"),
     ("dtypes", "number formats"),
     ("modes", "modes"),
-    ("shapes", "shapes"),
     ("also compared", "also compared"),
     ("lines executed", "changed lines that ran"),
     ("lines not executed", "changed lines that did not run"),
@@ -81,10 +81,8 @@ def verify_page(subject: str, verdicts: Iterable[Mapping[str, Any]]) -> str:
 def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what was compared: numbers of comparisons, killed mutants, lists of what was tried,
     and the largest differences."""
-    numbers = [
-        count(int(evidence[key]), noun) for key, noun in _COUNTS if evidence.get(key)
-    ]
-    facts = [("comparisons", ", ".join(numbers))] if numbers else []
+    numbers = [_count(int(evidence[key]), noun) for key, noun in _COUNTS if evidence.get(key)]
+    facts = [("compared", ", ".join(numbers))] if numbers else []
     if kills := kills_summary(evidence.get("mutants")):
         facts.append(("mutants", f"the inputs kill {kills}"))
     facts += [
@@ -92,8 +90,22 @@ def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
         for key, name in _LISTS
         if isinstance(evidence.get(key), list | tuple) and evidence[key]
     ]
+    if isinstance(evidence.get("shapes"), list | tuple) and evidence["shapes"]:
+        facts.append(("shapes of inputs", "; ".join(map(_shapes, evidence["shapes"]))))
     differences = evidence.get("largest relative difference")
     if isinstance(differences, Mapping) and differences:
         sizes = (f"{value:.2g} in {dtype}" for dtype, value in differences.items())
         facts.append(("largest relative difference", ", ".join(sizes)))
     return facts
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with a noun, whose first word is put into the plural unless it is 1."""
+    first, space, following = noun.partition(" of ")
+    return count(number, first) + space + following
+
+
+def _shapes(text: object) -> str:
+    """Return the shapes of the tensors of a call, as `1 x 4 and 8 x 8` for "[[1, 4], [8, 8]]"."""
+    shapes = re.findall(r"\[([\d, ]*)\]", str(text))
+    return " and ".join(shape.replace(", ", " x ") or "a number" for shape in shapes)

@@ -141,6 +141,4 @@ def _unmarked(line: str | None) -> tuple[Part, ...]:
 
 def _decoded_lines(text: bytes) -> list[str]:
     """Return the lines of UTF-8, without a byte order mark and line ends."""
-    return [
-        line.decode("utf-8", "replace").removeprefix("\ufeff") for line in text.splitlines()
-    ]
+    return [line.decode("utf-8", "replace").removeprefix("\ufeff") for line in text.splitlines()]
