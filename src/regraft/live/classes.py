@@ -30,15 +30,16 @@ def original_class(cls: type) -> type:
 
 
 def restore_class(cls: type) -> type:
-    """Return the class without rewritten methods, also where a library has put its own class above
-    a rewritten one."""
+    """Return the class without rewritten methods: the original of a rewritten class; for a class
+    that a library has derived from a rewritten one, a new class over the original; any other class
+    itself."""
     if ORIGINAL in vars(cls) or not any(ORIGINAL in vars(base) for base in cls.__mro__):
         return original_class(cls)
     return rebase_class(cls, tuple(restore_class(base) for base in cls.__bases__))
 
 
 def restore(model: Any) -> None:
-    """Give every module of the model its original class back."""
+    """Give every module of the model its original class back, in place."""
     for module in model.modules():
         cls = restore_class(type(module))
         if cls is not type(module):
@@ -46,7 +47,8 @@ def restore(model: Any) -> None:
 
 
 def rebase_class(cls: type, bases: tuple[type, ...]) -> type:
-    """Return a class with the namespace of `cls` over other bases."""
+    """Return a new class with the name and namespace of `cls` over other bases; a parametrized one
+    gets a `__deepcopy__` where no base has one."""
     namespace = {
         name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")
     }
@@ -62,8 +64,8 @@ def is_parametrized(cls: type) -> bool:
 
 
 def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
-    """Return the functions at the top level and the methods of the classes there that are defined
-    exactly once."""
+    """Return the functions at the top level of a file and the methods of the classes there, by
+    (class, name); those that are defined twice are left out."""
     node_by_name: dict[Name, ast.AST] = {}
     duplicates: set[Name] = set()
     for node in tree.body:
@@ -78,8 +80,8 @@ def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
 
 
 def changed_definitions(before: ast.Module, after: ast.Module) -> set[Name] | None:
-    """Return the functions and methods that differ; None if anything but these and the imports
-    differs."""
+    """Return the names of the functions and methods whose code differs; None if anything but their
+    bodies and the imports differs."""
     outlines = [ast.unparse(_without_bodies(tree)) for tree in (before, after)]
     if outlines[0] != outlines[1]:
         return None
@@ -92,7 +94,8 @@ def changed_definitions(before: ast.Module, after: ast.Module) -> set[Name] | No
 
 
 def _without_bodies(tree: ast.Module) -> ast.Module:
-    """Return a copy of the file without its imports and without the bodies of its functions."""
+    """Return a copy of the file without its imports, and with `pass` as the body of each function
+    and method."""
 
     class BodyStripper(ast.NodeTransformer):
         def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -191,7 +194,7 @@ class RewrittenMethods:
         }
 
     def _execute(self, body: list[ast.stmt]) -> None:
-        """Run statements of the rewritten file in the namespace."""
+        """Run statements in the namespace, under the `__future__` imports of the rewritten file."""
         exec(
             compile(
                 ast.Module([*self.future, *body], []), self.shown_name, "exec", dont_inherit=True
@@ -200,8 +203,8 @@ class RewrittenMethods:
         )
 
     def _methods(self, owner: str, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """Yield methods by name, decorated as in their class; `super()` in them is that of the
-        original class."""
+        """Yield the named methods of a class of the file by name, decorated as in their class,
+        which is executed anew with these alone; `super()` in them is that of the original class."""
         nodes = [
             node
             for (class_name, name), node in self.nodes.items()
@@ -223,17 +226,16 @@ class RewrittenMethods:
 
 
 def _show_in_tracebacks(name: str, source: str) -> None:
-    """Make tracebacks show the lines of a source under a file name."""
+    """Enter a source text in `linecache`, so that tracebacks show its lines under the file name
+    `name`."""
     lines = source.splitlines(keepends=True)
     linecache.cache[name] = (len(source), None, lines, name)
 
 
 def _copied_namespace(module: types.ModuleType) -> dict[str, Any]:
-    """Return a namespace with the names of a module, which is that of a new module.
-
+    """Return the namespace of a new module, entered in `sys.modules`, with all names of `module`.
     torch.compile looks global names up by their module's name, so the namespace needs a module of
-    its own.
-    """
+    its own."""
     namespace_module = types.ModuleType(f"{module.__name__}__regraft{next(_NUMBERS)}")
     namespace_module.__dict__.update({**vars(module), "__name__": namespace_module.__name__})
     sys.modules[namespace_module.__name__] = namespace_module
@@ -241,7 +243,8 @@ def _copied_namespace(module: types.ModuleType) -> dict[str, Any]:
 
 
 def _bind_super(function: types.FunctionType, cls: type) -> None:
-    """Make `super()` in a function that of a class."""
+    """Make `super()` in a function start at `cls`, by its closure's cell `__class__`; a function
+    without that cell stays."""
     cells = function.__closure__ or ()
     for variable, cell in zip(function.__code__.co_freevars, cells, strict=True):
         if variable == "__class__":
@@ -277,7 +280,8 @@ def _is_function(cell: types.CellType) -> bool:
 
 
 def subclass(cls: type, methods: Mapping[str, Any]) -> type:
-    """Return a class that stands for `cls` with other methods."""
+    """Return a new subclass of `cls` with these methods and the name of `cls`. Copies of its
+    instances keep the subclass; pickles of them have the original class and a notice."""
     namespace = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
@@ -333,14 +337,14 @@ def _reduce(self: Any, protocol: Any) -> Any:
 
 
 def _shallow_copy(self: Any) -> Any:
-    """Return a shallow copy with the instance's own, rewritten class."""
+    """Return a shallow copy of an instance, with the same rewritten class; used as `__copy__`."""
     state = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__
     cls: Any = type(self)
     return _restore_state(cls.__new__(cls), self.__dict__ if state is None else state)
 
 
 def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
-    """Return a deep copy with the instance's own, rewritten class."""
+    """Return a deep copy of an instance, with the same rewritten class; used as `__deepcopy__`."""
     cls: Any = type(self)
     copied = cls.__new__(cls)
     memo[id(self)] = copied

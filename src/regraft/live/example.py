@@ -1,5 +1,5 @@
-"""A living model and calls of it, for the process that verifies: a file, and drivers that load
-it."""
+"""A model in memory and calls of it, stored in a folder for the process that verifies, with drivers
+that load them."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Example:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def write_driver(self, name: str) -> str:
-        """Write the driver for a module of the model's classes, and return it as `verify` takes
-        it."""
+        """Write a file `NAME.py` into the folder, whose function `driver` loads the model for the
+        module `name`; return its reference `FILE:driver`, as `verify` takes it."""
         file = self.folder / f"{name}.py"
         path = [entry or str(Path.cwd()) for entry in sys.path]
         file.write_text(_DRIVER.format(path=path, file=_MODEL, name=name), encoding="utf-8")

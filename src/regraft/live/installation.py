@@ -13,11 +13,10 @@ Method = tuple[ModelFile, Name]  # a rewritten method: its file, and its class a
 
 
 def install(model: Any, files: Sequence[ModelFile], result: Optimization) -> None:
-    """Give the model's modules classes with the rewritten methods, where the modules run these
-    methods.
+    """Give each of the model's modules that runs a rewritten method a class with it, in place of
+    its own class. Add to `result` the changes, and the methods that cannot be installed.
 
     files   the files with rewritten methods
-    result  gets the changes, and the methods that cannot be installed
     """
     installer = _Installer(files, result)
     for module in model.modules():
@@ -40,7 +39,9 @@ class _Installer:
         self.counts: dict[tuple[str, Name], int] = {}
 
     def install_on(self, module: Any) -> None:
-        """Give a module the class with those rewritten methods that it runs, if any."""
+        """Set the class of a module to one with those rewritten methods that it runs, and count it;
+        do nothing if it runs none. A class that Python does not let a module change to is noted as
+        unchanged."""
         cls = type(module)
         methods = self._methods_of(module)
         if not methods:
@@ -59,14 +60,15 @@ class _Installer:
             self.counts[file.path, name] = self.counts.get((file.path, name), 0) + 1
 
     def changes(self) -> Iterator[Change]:
-        """Yield the changes that were installed, each with the number of its modules."""
+        """Yield a Change for each rewritten method that some module runs, with the number of these
+        modules."""
         by_path = {file.path: file for file in self.files}
         for (path, name), count in self.counts.items():
             yield Change(path, dotted_name(*name), by_path[path].rules.get(name, ()), count)
 
     def _methods_of(self, module: Any) -> dict[str, Method]:
-        """Return the rewritten methods that a module runs; note those that it has overridden for
-        itself."""
+        """Return the rewritten methods that a module runs, by name; methods that an attribute of
+        the module itself overrides are left out, and noted in `result`."""
         cls = type(module)
         if cls not in self.methods_by_class:
             self.methods_by_class[cls] = dict(self._rewritten_methods(cls))
@@ -81,7 +83,8 @@ class _Installer:
         return {name: method for name, method in methods.items() if name not in own_names}
 
     def _subclass(self, cls: type, methods: Mapping[str, Method]) -> type:
-        """Return the class that stands for `cls` with these methods, made once."""
+        """Return the class that stands for `cls` with these methods; equal requests get the same
+        class."""
         key = (cls, frozenset(methods))
         if key not in self.classes:
             rewritten = {
@@ -92,8 +95,8 @@ class _Installer:
         return self.classes[key]
 
     def _rewritten_methods(self, cls: type) -> Iterator[tuple[str, Method]]:
-        """Yield the rewritten methods that an instance of `cls` runs, by name; note the overridden
-        ones."""
+        """Yield the rewritten methods that an instance of `cls` runs, by name; note in `result`
+        those that a class before theirs overrides."""
         hidden: set[str] = set()
         for ancestor in cls.__mro__:
             for file in self.files:
@@ -110,8 +113,8 @@ class _Installer:
 
 
 def _names_rewritten_in(file: ModelFile, cls: type) -> Sequence[str]:
-    """Return the names of the methods of a class that a file rewrites; none for a class of another
-    file."""
+    """Return the names of the methods of a class that have a rewritten form in `file`; () for a
+    class of another file."""
     assert file.rewritten is not None
     if vars(file.module).get(cls.__name__) is not cls:
         return ()

@@ -103,8 +103,9 @@ def optimize(
 
 @contextlib.contextmanager
 def _progress_of(model: Any, wanted: bool | None) -> Iterator[Watch]:
-    """Give a function that notes which part of the work on a model is done; it is shown where it
-    is `wanted`, with None on a terminal."""
+    """Give, for a `with` block, the function to call with the part of the work that is being done:
+    one that shows it on stderr where `wanted` (None: where stderr is a terminal), else one that
+    does nothing."""
     if not (is_terminal(sys.stderr) if wanted is None else wanted):
         yield ignore
         return
@@ -114,8 +115,8 @@ def _progress_of(model: Any, wanted: bool | None) -> Iterator[Watch]:
 
 
 def _reasons(result: Optimization, rules: Sequence[CompiledRule]) -> str:
-    """Return why nothing was rewritten: the first places that stay as they are, else the lack of
-    rules or matches."""
+    """Return in one line why nothing was rewritten: the first three places that stay as they are
+    with their reasons, else that no rule is loaded or matches."""
     places = (f"{place.place}: {place.reason}" for place in result.unchanged[:3])
     reasons = "; ".join(dict.fromkeys(places))
     if reasons:
@@ -136,13 +137,14 @@ def rewrite(
     calls: list[Any] | None = None,
     watch: Watch = ignore,
 ) -> Optimization:
-    """Rewrite a model's methods by these rules, except in the definitions `without`, given by file
-    and name.
+    """Restore the model, then rewrite its methods in memory by these rules, and return what changed
+    and what did not. No file is touched.
 
-    project   the rules that are ignored in files, and what a proof must not lose
-    calls     calls of the model for the process that verifies; None where it is to build models of
-              its own
-    watch     is called with what is run
+    verify    rewrite only what running both versions of a file in a child process proves without
+    definitions, by file and name, that stay as they are where nothing is verified project   the
+    rules that are ignored in files, and what a proof must not lose calls     calls of the model for
+    the process that verifies; None where it is to build models of its own watch     is called with
+    what is run
     """
     restore(model)
     result = Optimization(model)
@@ -156,10 +158,9 @@ def rewrite(
 
 
 def _find_lock_file(lock: str | Path | bool | None, chosen: bool) -> Path | None:
-    """Return the lock file that chooses the rules, or None.
-
-    Raises ValueError where `lock` is True and there is no lock file.
-    """
+    """Return the lock file that chooses the rules: `lock` itself, or for None and True that of the
+    working directory or project; None for False, where there is none, and where `chosen` says that
+    rules are chosen otherwise. Raise ValueError where `lock` is True and there is none."""
     if lock is False or (lock is None and chosen):
         return None
     path = nearest(Path.cwd()) if lock is None or lock is True else Path(lock)
@@ -173,11 +174,11 @@ def _find_lock_file(lock: str | Path | bool | None, chosen: bool) -> Path | None
 def _load_rules(
     select: Sequence[str], ignore: Sequence[str], path: Path | None, model: Any
 ) -> tuple[CompiledRule, ...]:
-    """Load the rules that the lock file at `path`, or else `select` and `ignore`, choose.
-
-    Raises ValueError for a rule that does not load. Warns with DifferentConditions where the lock
-    file was measured with other versions or on another device.
-    """
+    """Return the compiled rules that the lock file at `path`, or for None `select` and `ignore`,
+    choose, without those that decorate definitions; without `select`, those that do not pay on the
+    model's device are withheld. Raise ValueError for a rule that does not load. Warn with
+    DifferentConditions where the lock file was measured with other versions or on another
+    device."""
     if path is None:
         rules, problems = load_rules(select, ignore)
     else:

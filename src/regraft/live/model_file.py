@@ -66,8 +66,8 @@ def model_files(model: Any) -> list[ModelFile]:
 
 
 def _user_module(cls: type) -> types.ModuleType | None:
-    """Return the module of a class; None for one of PyTorch, Regraft or Python, or none that is
-    imported."""
+    """Return the imported module of a class; None for a class of PyTorch, Regraft or Python, and
+    where its module is not imported."""
     if cls.__module__.partition(".")[0] in ("torch", "regraft", "builtins"):
         return None
     return sys.modules.get(cls.__module__)
@@ -90,7 +90,9 @@ class ModelFile:
     def rewrite(
         self, rules: Sequence[CompiledRule], settings: Settings, result: Optimization
     ) -> None:
-        """Rewrite the file, and add to `result` the places that stay as they are."""
+        """Rewrite the text of the file in memory, and store the methods to install in `rewritten`,
+        where there are any. Add to `result` the rules that apply and the places that stay as they
+        are, with their reasons. The file on disk is not changed."""
         settings.watch(Path(self.path).name)
         rules = rules_for(Path(self.path), tuple(rules), settings.project)
         report = check_file(Path(self.path), rules)
@@ -115,7 +117,8 @@ class ModelFile:
             self._define_methods(text, imports, present_names, result)
 
     def rewritten_method(self, name: Name) -> Any:
-        """Return the rewritten form of a method."""
+        """Return the function, or other attribute of a class, that takes the place of a method;
+        `rewritten` has to be set."""
         assert self.rewritten is not None
         return self.rewritten.methods[name[0]][name[1]]
 
@@ -136,10 +139,10 @@ class ModelFile:
         settings: Settings,
         result: Optimization,
     ) -> bytes:
-        """Return the text of the file after the rewrites, and note the rules of each definition.
-
-        Raise RuleDefect where a rewrite does not stand.
-        """
+        """Return the text of the file after the rewrites that are proved, or without `verify` after
+        all that are not excluded. Note the rules of each definition in `rules`, and in `result`
+        what verification left out. Raise RuleDefect where a rule's own rewrite does not parse or
+        does not come to an end."""
         if settings.verify:
             verify = self._verifier(settings, are_tested(rules))
             fix = proved_fix(report, rules, verify, wanted=self._concerns_model)
@@ -190,8 +193,8 @@ class ModelFile:
         )
 
     def _add_callers(self, tree: ast.Module, names: Collection[Name]) -> set[Name]:
-        """Return the definitions that call a changed function, and note the function's rules as
-        theirs."""
+        """Return the definitions that call a changed function, directly or not, and add the
+        function's rules to theirs in `rules`."""
         callers: set[Name] = set()
         for function in [name for owner, name in names if not owner]:
             function_callers = definitions_reaching(tree, {function})
@@ -200,7 +203,7 @@ class ModelFile:
         return callers
 
     def _add_rules(self, names: Collection[Name], rules: Sequence[str]) -> None:
-        """Add rules to those of the named definitions."""
+        """Add rules to those of the named definitions in `self.rules`, each once."""
         for name in names:
             self.rules[name] = tuple(dict.fromkeys((*self.rules.get(name, ()), *rules)))
 
@@ -232,7 +235,8 @@ class ModelFile:
         names: Collection[Name],
         result: Optimization,
     ) -> None:
-        """Define the named functions and methods as the rewritten text has them.
+        """Execute the named definitions of the rewritten text and store them in `rewritten`; where
+        that raises, note it in `result` instead.
 
         imports  the import statements that the original file does not have
         """
@@ -251,7 +255,11 @@ def _new_imports(before: ast.Module, after: ast.Module) -> list[ast.stmt]:
 
 
 def _code_objects(code: types.CodeType, prefix: str) -> Iterator[tuple[str, types.CodeType]]:
-    """Yield the code objects of functions and methods with their dotted names."""
+    """Yield the code objects of the functions, classes and methods in a module's code, with their
+    dotted names; of nested functions only those in a class or function at the top.
+
+    prefix: "" for a module's code, else the name of the class with a dot.
+    """
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield prefix + constant.co_name, constant

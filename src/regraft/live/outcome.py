@@ -55,7 +55,7 @@ class Optimization:
     unproved: set[Name] = field(default_factory=set)
 
     def add_unchanged(self, file: str, place: str, reason: str) -> None:
-        """Add a place that stays as it is."""
+        """Append to `unchanged` a place that stays as it is, with the reason."""
         self.unchanged.append(Unchanged(file, place, reason))
 
     @property

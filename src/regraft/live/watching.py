@@ -37,7 +37,8 @@ def watch(model: Any, *, most: int = 4) -> Iterator[list[Any]]:
     signatures: set[str] = set()
 
     def record(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Add a copy of a call to the list, if it is of other shapes than those there."""
+        """Append a copy of a call to `calls`, unless there are `most` already or one of the same
+        structure, shapes and types; warn where it cannot be copied."""
         if len(calls) >= most:
             return
         try:
@@ -57,10 +58,9 @@ def watch(model: Any, *, most: int = 4) -> Iterator[list[Any]]:
 
 
 def _copied_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return a call as a tuple, or with all arguments by name where some are.
-
-    Raises TypeError where an argument has no name, and what `copy.deepcopy` raises.
-    """
+    """Return a copy of a call: the tuple of its arguments, or a dictionary of all arguments by name
+    where some were passed by name. Raise TypeError where an argument cannot be passed by name, and
+    what `copy.deepcopy` raises."""
     if not kwargs:
         return map_leaves(args, _copied_leaf)
     bound = inspect.signature(model.forward).bind(*args, **kwargs)
@@ -85,13 +85,14 @@ def _copied_leaf(value: Any) -> Any:
 
 
 def _signature_of(arguments: Any) -> str:
-    """Return a text that is equal for arguments of the same structure, shapes and types, and the
-    same plain values."""
+    """Return a text that is equal for arguments of the same structure, tensor shapes, dtypes and
+    devices, plain values and types of other objects."""
     return repr(map_leaves(arguments, _described_leaf))
 
 
 def _described_leaf(value: Any) -> Any:
-    """Return the shape and type of a tensor, a plain value as it is, of others the type."""
+    """Return (shape, dtype, device) of a tensor, a number, string or None as it is, and of any
+    other value the type."""
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), str(value.dtype), str(value.device)
     is_plain = value is None or isinstance(value, bool | int | float | str)

@@ -22,8 +22,8 @@ def describe(node: Node) -> str:
 
 
 def is_same_value(left: Value, right: Value) -> bool:
-    """Return whether two values are certainly equal: one value, one constant, or one path to a
-    layer or global."""
+    """Return whether two values are certainly equal: they are one value, equal constants of one
+    type, or one path to a layer or a global."""
     if left is right:
         return True
     if left.const is not MISSING and right.const is not MISSING:
@@ -120,8 +120,8 @@ def argument_orders(
 
 
 def attribute_base(operand: Attr, value: Value) -> Value | None:
-    """Return the value of which `value` is the attribute that the operand names; None where it is
-    none."""
+    """Return `base` where `value` is the attribute `base.NAME` with the operand's name; None where
+    it is not."""
     attribute = value.attribute()
     if attribute is not None and attribute[1] == operand.name:
         return attribute[0]
@@ -149,11 +149,9 @@ _CHANGING: Mapping[str, Callable[[Node], bool]] = {
 def dimension_conditions(
     operand: Operand, name: str, args: Mapping[str, Value]
 ) -> tuple[Condition, ...] | None:
-    """Return the conditions under which an argument is the pattern's dimension, counted from
-    the other end.
-
-    Return None where the argument is no such dimension.
-    """
+    """Return the conditions under which an argument is the pattern's dimension counted from the
+    other end (`1` for `-1` of a matrix): none where the rank of the tensor is certain, else an
+    Assumes. Return None for an argument that is no such dimension."""
     if not name.startswith("dim") or not isinstance(operand, Const) or "input" not in args:
         return None
     input_rank = same_dimension(args["input"], operand.value, args[name].const)

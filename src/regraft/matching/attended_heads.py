@@ -1,4 +1,5 @@
-"""Repeated heads of keys and values that attention reads."""
+"""The condition of rules that postpone the repetition of heads of keys and values: who uses the
+repeated heads besides attention."""
 
 from __future__ import annotations
 
@@ -19,8 +20,12 @@ _VIEWS = frozenset({"transpose", "permute", "view", "reshape", "unsqueeze", "squ
 
 
 def objection(heads: Value, bodies: tuple[Body, ...]) -> str:
-    """Return why repeated heads are not to be postponed; "" where attention is given them as a key
-    or value beside others, and other uses of them are operations of PyTorch in branches."""
+    """Return why the repetition of `heads` must not be postponed; "" where it may: each use is
+    attention that takes them as its key or value, or an operation of PyTorch in a branch, nothing
+    changes them before, and the other of key and value is made of repeated heads, too.
+
+    bodies: the functions of the class, in which uses are looked up.
+    """
     reason = _use_objection(heads, bodies)
     if reason:
         return reason
@@ -37,7 +42,8 @@ def objection(heads: Value, bodies: tuple[Body, ...]) -> str:
 
 
 def _use_objection(heads: Value, bodies: tuple[Body, ...]) -> str:
-    """Return why heads are not to be postponed by their own uses."""
+    """Return why the uses of `heads` alone, without those of the value beside them, forbid to
+    postpone the repetition; "" where they allow it, and for heads that are postponed already."""
     if heads.node is not None and heads.node.op == "call":
         return ""  # they are postponed already
     uses = tuple(_uses(heads))
@@ -52,7 +58,8 @@ def _use_objection(heads: Value, bodies: tuple[Body, ...]) -> str:
 
 
 def _repeated_sources(value: Value) -> list[Value]:
-    """Return the values of repeated heads that a key or value is, or is a view of."""
+    """Return the values of repeated heads that `value`, a key or value of attention, is in some
+    branch, directly or transposed."""
     sources: list[Value] = []
     pending, visited = list(value.alternatives()), set(value.alternatives())
     while pending:
@@ -70,8 +77,8 @@ def _repeated_sources(value: Value) -> list[Value]:
 
 
 def _repeats(node: Node) -> bool:
-    """Return whether a node repeats heads: by itself, as the shape of what is expanded, or by the
-    op of Regraft."""
+    """Return whether a node repeats heads: `repeat_interleave`, a reshape of what is expanded, or
+    the op of Regraft."""
     if node.op in ("reshape", "flatten"):
         source = node.args["input"].node
         return source is not None and source.op == "expand"

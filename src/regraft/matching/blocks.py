@@ -75,7 +75,8 @@ def _fitting_runs(
     own_names: frozenset[str],
     suite: Sequence[ast.stmt],
 ) -> Iterator[tuple[tuple[ast.stmt, ...], BlockUnifier]]:
-    """Yield each run of statements of a suite that fits a pattern, with the comparison."""
+    """Yield each run of consecutive statements in a suite that fits a pattern, the first of the
+    patterns that does, with the unifier that has its bindings."""
     for start in range(len(suite)):
         for pattern in patterns:
             statements = tuple(suite[start : start + len(pattern.statements)])
@@ -93,7 +94,8 @@ class BlockUnifier(Unifier):
     """
 
     def fits(self, statements: Sequence[ast.stmt]) -> bool:
-        """Return whether statements are those of the pattern."""
+        """Return whether the statements are those of the pattern up to names; fills `renaming` and
+        `bindings` on the way."""
         if len(statements) != len(self.pattern.statements):
             return False
         pairs = zip(self.pattern.statements, statements, strict=True)
@@ -109,10 +111,9 @@ class BlockUnifier(Unifier):
         )
 
     def _bind(self, name: str, node: ast.expr) -> bool:
-        """Bind a variable to a name, an attribute or an element of a name, or a number.
-
-        Return whether that is possible and consistent.
-        """
+        """Bind a variable of the rule to an expression, if that is a name, an attribute or an
+        element of a name, or a number. Return whether it is, and the variable has no other
+        expression already."""
         return _is_operand(node) and ast.dump(self.bindings.setdefault(name, node)) == ast.dump(
             node
         )
@@ -176,8 +177,12 @@ def _reads_name(node: ast.AST, names: frozenset[str]) -> bool:
 
 
 def _reads(function: Function, own: set[int], names: frozenset[str]) -> Iterator[tuple[int, bool]]:
-    """Yield the line of each name of a function outside of statements that may have a value from
-    outside of its loop or comprehension, with whether it may be read at any time."""
+    """Yield, for each read of one of the names outside of the statements `own`, its line and
+    whether it may happen at any time (in a nested function, by `global` or `locals()`). Reads of
+    what an inner loop or comprehension binds itself are left out.
+
+    own: the identities of the statements.
+    """
     pending: list[tuple[ast.AST, frozenset[str], bool]] = [(function, names, False)]
     while pending:
         node, live, is_late = pending.pop()

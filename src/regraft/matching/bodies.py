@@ -52,7 +52,9 @@ class BodyMatch:
 
 
 def compile_body(rule_body: WholeBody) -> BodyPattern:
-    """Return the pattern of a rule's body; raise PatternProblem."""
+    """Return the pattern of a rule's body or block; raise PatternProblem where it is not Python,
+    has a `return` in the wrong place, or its kernel takes anything but its variables and
+    constants."""
     tree = _parse_body(rule_body)
     names = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Name)]
     local_names = frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
@@ -70,8 +72,9 @@ def compile_body(rule_body: WholeBody) -> BodyPattern:
 
 
 def _parse_body(rule_body: WholeBody) -> ast.Module:
-    """Return the syntax tree of a rule's body, which ends with `return`, or of its block; raise
-    PatternProblem."""
+    """Return the syntax tree of a rule's body or block, in which a variable `$x` is the name
+    `regraft_variable_x`. Raise PatternProblem for code that is not Python, a body that does not end
+    with `return`, and a block with `return`."""
     try:
         tree = ast.parse(rule_body.code.replace("$", VARIABLE))
     except SyntaxError as error:
@@ -192,8 +195,9 @@ class Unifier:
         return local_names.isdisjoint(starred) and self.global_roots.isdisjoint(starred)
 
     def unify(self, pattern_node: object, node: object) -> bool:
-        """Return whether two nodes, lists of nodes or constants are equal under the renaming and
-        the bindings."""
+        """Return whether two nodes, lists of nodes or constants are equal up to names. Adds the
+        names and variables that it meets to `renaming`, `bindings` and `global_roots`, also where
+        the answer is False."""
         if isinstance(pattern_node, ast.Name | ast.Attribute):
             return isinstance(node, ast.expr) and self._unify_path(pattern_node, node)
         if isinstance(pattern_node, ast.AST):
@@ -207,10 +211,9 @@ class Unifier:
         return type(pattern_node) is type(node) and pattern_node == node
 
     def _unify_path(self, pattern_node: ast.Name | ast.Attribute, node: ast.expr) -> bool:
-        """Return whether an expression is equal to a name or an attribute.
-
-        The name is a variable, a local name, or one of the file.
-        """
+        """Return whether an expression is equal to a name or an attribute of the pattern: a
+        variable, which is bound, a local name, which is renamed, or a name of the file, which has
+        to mean the same."""
         name = dotted_text(pattern_node)
         is_outer = root_of(pattern_node) not in self.pattern.local_names
         if name and is_outer and not name.startswith(VARIABLE):
@@ -222,17 +225,15 @@ class Unifier:
         return isinstance(node, ast.Name) and self.renaming.setdefault(name, node.id) == node.id
 
     def _unify_fields(self, pattern_node: ast.AST, node: object) -> bool:
-        """Return whether two nodes have the same type and equal fields."""
+        """Return whether two nodes have the same type and fields that unify."""
         return type(pattern_node) is type(node) and all(
             self.unify(getattr(pattern_node, field_name, None), getattr(node, field_name, None))
             for field_name in pattern_node._fields
         )
 
     def _bind(self, name: str, node: ast.expr) -> bool:
-        """Bind a variable to a parameter or an attribute of the instance.
-
-        Return whether that is possible and consistent.
-        """
+        """Bind a variable of the rule to an expression, if that is a parameter or an attribute of
+        the instance. Return whether it is, and the variable has no other expression already."""
         path = dotted_text(node)
         if path in self.parameters or path.startswith(
             f"{self.receiver}." if self.receiver else "?"
@@ -241,7 +242,8 @@ class Unifier:
         return False
 
     def _refers_to(self, node: ast.expr, name: str) -> bool:
-        """Return whether an expression of the body is the qualified name `name`."""
+        """Return whether an expression of the body means the qualified name `name` in its file;
+        notes its first part in `global_roots`."""
         root = root_of(node)
         self.global_roots.add(root)
         is_builtin = (

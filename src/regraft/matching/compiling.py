@@ -36,7 +36,9 @@ from regraft.structure.optable import Parameter, bind, table
 
 
 def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
-    """Return the alternatives of a rule, in the order of its text; raise PatternProblem."""
+    """Return the patterns of a rule, in the order of its text: for each `forward`, each choice of
+    layer types, each alternative (`alt`) and each spelling. Raise PatternProblem for a rule that
+    cannot be matched."""
     layers = tuple(_layer_patterns(rule))
     returned = _returned_input(rule)
     return tuple(
@@ -49,8 +51,9 @@ def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
 
 
 def _returned_input(rule: RuleSyntax) -> tuple[str, str, object] | None:
-    """Return the variables and the constant of the condition `returned_for`; None where the rule
-    has none."""
+    """Return (input, tested variable, constant) of the condition `returned_for` of a rule: the
+    kernel returns the input itself where the tested variable equals the constant. None where the
+    rule has no such condition."""
     for predicate in rule.where:
         if predicate.name == "returned_for":
             source, other, constant = predicate.args
@@ -62,15 +65,17 @@ def _returned_input(rule: RuleSyntax) -> tuple[str, str, object] | None:
 def _layer_choices(
     layers: Sequence[tuple[str, tuple[LayerPattern, ...]]], used: Collection[str]
 ) -> Iterator[Mapping[str, LayerPattern]]:
-    """Yield each choice of the layers' types; the type of a layer that is not in `used` is not
-    varied."""
+    """Yield each combination of the types that layers may have, as pattern by layer variable; a
+    layer that is not in `used` has only its first type."""
     choices = [types if name in used else types[:1] for name, types in layers]
     for types in itertools.product(*choices):
         yield dict(zip((name for name, _ in layers), types, strict=True))
 
 
 def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern, ...]]]:
-    """Yield each layer variable with the types that its layer may have."""
+    """Yield each layer variable with the patterns of the types that its layer may have, from the
+    `init` part of a rule; raise PatternProblem for an `init` that constructs layers or has other
+    nodes."""
     for transformation in rule.init:
         if transformation.target and not isinstance(transformation.target[0], Wildcard):
             raise_problem(
@@ -96,7 +101,11 @@ def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern,
 
 
 def _layer_pattern(apply: Apply, chosen: bool, at: Position | None) -> LayerPattern:
-    """Return the pattern of a layer's constructor; raise PatternProblem."""
+    """Return the pattern of a layer's constructor; raise PatternProblem for what is no layer of
+    torch.nn, and for arguments that do not fit.
+
+    chosen: whether the layer may be of several types.
+    """
     if not isinstance(apply.callee, Ref):
         raise_problem("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", at)
     if apply.callee.path == OWN_CLASS and not apply.args and not apply.keywords and not chosen:
@@ -183,7 +192,8 @@ def _compile_nodes(
 def _check_passed_whole(
     nodes: tuple[PatternNode, ...], passed_whole: frozenset[str], at: Position | None
 ) -> None:
-    """Raise PatternProblem where a layer of several types is not given to an op of Regraft."""
+    """Raise PatternProblem where a layer that may be of several types, or of a class of the file,
+    is not an argument of an op of Regraft."""
     for node in nodes:
         is_uncertain = node.chosen or node.name == OWN_CLASS
         if is_uncertain and node.layer not in passed_whole:
@@ -203,11 +213,9 @@ def _passed_operands(call: Apply) -> Iterator[Operand]:
 
 
 def _decorator(transformation: Transformation) -> Decorator | None:
-    """Return the decorator of a target, or None for a kernel call; raise PatternProblem.
-
-    The target is `@mark("name")($x, flag=1)`, and `@mark(_)` for the classes that call the marked
-    definition.
-    """
+    """Return the decorator of a target, or None for a kernel call; raise PatternProblem where it,
+    its arguments or the definition's parameters have another form. The target is `@mark("name")($x,
+    flag=1)`, and `@mark(_)` for the classes that call the marked definition."""
     decorator_node, *caller_nodes = (
         node for node in transformation.target if isinstance(node, Node)
     )
@@ -227,7 +235,8 @@ def _decorator(transformation: Transformation) -> Decorator | None:
 
 
 def _decorator_call(apply: Apply, at: Position | None) -> tuple[str, Apply]:
-    """Return the qualified name of a decorator, and its own call; raise PatternProblem."""
+    """Return the qualified name of a decorator `@name(...)($x)`, and the call `name(...)`; raise
+    PatternProblem for another form."""
     call = apply.callee
     if isinstance(call, Apply) and isinstance(call.callee, Ref) and not call.keywords:
         return call.callee.path, call
@@ -237,8 +246,8 @@ def _decorator_call(apply: Apply, at: Position | None) -> tuple[str, Apply]:
 
 
 def _decorator_parameters(apply: Apply) -> tuple[tuple[str, Const | None], ...] | None:
-    """Return the parameters of the marked definition with their defaults; None where they are no
-    variables and constants."""
+    """Return the parameters of the marked definition as (name, default), the default None where
+    there is none; return None where a parameter is no variable or a default no constant."""
     parameters: list[tuple[str, Const | None]] = []
     for variable in apply.args:
         if not isinstance(variable, Var):
@@ -252,8 +261,8 @@ def _decorator_parameters(apply: Apply) -> tuple[tuple[str, Const | None], ...] 
 
 
 def _caller_decorator(nodes: Sequence[Node], at: Position | None) -> str:
-    """Return the decorator of the classes that call the marked definition, "" for none; raise
-    PatternProblem."""
+    """Return the qualified name of the decorator of the classes that call the marked definition; ""
+    where there is none. Raise PatternProblem for another form than `@name(_)`."""
     paths = []
     for node in nodes:
         if (
@@ -272,8 +281,9 @@ def _kernel_target(
     transformation: Transformation, nodes: tuple[PatternNode, ...]
 ) -> tuple[Apply, tuple[str, ...], str, str]:
     """Return the kernel call, its output variables (those after its arrow, else the last node's
-    output), and the variables that its result takes: the number of the step by which it is indexed,
-    and the state with which it is called; "" for what it does not take."""
+    output), the variable of the step number by which its result is indexed, and the variable of the
+    state with which its result is called; "" for a variable that is absent. Raise PatternProblem
+    for another form of target."""
     target, *further_nodes = transformation.target
     if isinstance(target, Wildcard):
         raise_problem("`forward` needs a kernel call as its target", transformation.at)
@@ -297,10 +307,10 @@ def _kernel_target(
 def _result_of_step(
     target: Node, further_nodes: Sequence[Node | Wildcard], at: Position | None
 ) -> tuple[str, str, Node]:
-    """Return the variables that the result of a kernel takes, which is called before a loop, and
-    the node that does so: `kernel($x) -> $all`, then `$all[$index] -> $output`, or
-    `kernel($x) -> $next`, then `$next($index, $state) -> $output`. Raise PatternProblem for another
-    target."""
+    """Return (index, state, node) of a target whose kernel is called before a loop: the variables,
+    and the node that uses the kernel's result in a step. It is `kernel($x) -> $all`, then
+    `$all[$index] -> $output` (state ""), or `kernel($x) -> $next`, then `$next($index, $state) ->
+    $output`. Raise PatternProblem for another target."""
     node = further_nodes[0]
     if len(further_nodes) == 1 and isinstance(node, Node):
         apply = node.apply
@@ -319,8 +329,8 @@ def _result_of_step(
 
 
 def _are_outputs(outputs: tuple[str, ...], nodes: tuple[PatternNode, ...]) -> bool:
-    """Return whether variables are outputs of nodes in the order of these, that of the last node
-    among them."""
+    """Return whether each variable is an output of a node, in the order of the nodes, and the
+    output of the last node is among them."""
     produced = tuple(node.output for node in nodes if node.output in outputs)
     return produced == outputs and nodes[-1].output in outputs
 
@@ -331,7 +341,7 @@ def _check_connected(
     outputs: tuple[str, ...],
     at: Position | None,
 ) -> None:
-    """Raise PatternProblem where a node does not lead to an output."""
+    """Raise PatternProblem where the result of a node leads to none of the outputs."""
     reached: set[str] = set()
     pending = [producers[name] for name in outputs]
     while pending:

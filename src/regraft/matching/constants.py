@@ -64,8 +64,8 @@ def number_of(value: Value) -> float | None:
 
 
 def _computed_number(node: Node) -> float | None:
-    """Return the result of a node's arithmetic; None if an operand is unknown or the result is no
-    float."""
+    """Return the result of a node's arithmetic as a float; None for an operation that is no such
+    arithmetic, if an operand is unknown, and if it raises."""
     function = ARITHMETIC_FUNCTIONS.get(_operation_name(node))
     if function is None:
         return None
@@ -83,8 +83,8 @@ def _computed_number(node: Node) -> float | None:
 
 
 def _operation_name(node: Node) -> str:
-    """Return the name of a node's computation: an operator of two numbers by name, a function by
-    its spelling."""
+    """Return the name under which ARITHMETIC_FUNCTIONS may have a node's computation: `add` for `+`
+    and the like, the spelling of a call of Python, else the canonical operation."""
     if node.op == "py.binary":
         expr = node.inner or node.expr
         return _OPERATORS.get(type(expr.op), "") if isinstance(expr, ast.BinOp) else ""

@@ -61,8 +61,11 @@ def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
 def _signature_misfit(
     match: Match, decorator: Decorator, function: Function, *, method: bool
 ) -> str:
-    """Return why the parameters are not those of the layer by name, order and default; "" when they
-    are."""
+    """Return why the parameters of a function are not those of the decorated layer by name, order
+    and default, or are bound to other values in the match; "" where all fit.
+
+    method: whether the first parameter is the instance.
+    """
     arguments = function.args
     names = [parameter.arg for parameter in arguments.args][int(method) :]
     defaults: list[ast.expr | None] = [None] * (len(names) - len(arguments.defaults))
@@ -94,10 +97,8 @@ def _is_default(expected: Const | None, actual: ast.expr | None) -> bool:
 
 
 def _surplus(match: Match, function: Function) -> tuple[str, ast.AST] | None:
-    """Return what a function does besides the match, or returns besides its outputs, and the node.
-
-    None for nothing.
-    """
+    """Return what a function does besides the match, or returns besides its outputs, in words, with
+    the syntax node; None where it does nothing else."""
     for statement in function.body:
         is_plain = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return)
         if not is_plain and not (

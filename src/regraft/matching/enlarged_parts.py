@@ -1,4 +1,5 @@
-"""Parts of concatenations that are larger copies of a tensor."""
+"""Conditions of rules on concatenated tensors: whether a part is an enlarged copy of another
+tensor, and whether the concatenation alone uses it, unchanged."""
 
 from __future__ import annotations
 

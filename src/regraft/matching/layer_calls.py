@@ -20,12 +20,9 @@ def may_be_passed_whole(pattern: Pattern, pattern_node: PatternNode, node: Node)
 
 
 def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
-    """Return whether a call is one of a layer that an op of Regraft can look at when the model
-    runs.
-
-    The layer is of one of several types of `torch.nn`, that of the pattern among them, or is
-    replaced later. Where the rule names several types, the configuration may choose the layer, too.
-    """
+    """Return whether a call may turn out, when the model runs, to be that of the layer in a
+    pattern: its layer may be of several types of torch.nn, one of them the pattern's, or is
+    replaced later; if the rule names several types, also a layer that the configuration chooses."""
     if node.layer is None or node.args.keys() != {"0"}:
         return False
     certain_layers = [layer for layer in node.layer.layers if not layer.choice]
@@ -38,7 +35,8 @@ def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
 
 
 def has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
-    """Return whether a node's function, layer or operator is the one that the pattern names."""
+    """Return whether a node has the name of the pattern's node: the spelling of its function or
+    operator, or the type of its layer. True where the pattern names none."""
     if pattern_node.op != "call":
         return (
             not pattern_node.is_glue or not pattern_node.name or node.spelling == pattern_node.name
@@ -56,7 +54,8 @@ def has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
 
 
 def _is_own(layer: Layer) -> bool:
-    """Return whether a layer is of a class that PyTorch does not have."""
+    """Return whether a layer is certainly of a class that PyTorch does not have, such as a class of
+    the file."""
     return bool(layer.type) and not layer.choice and table().layer(layer.type) is None
 
 
@@ -73,8 +72,8 @@ def can_compute(node: Node, op: str) -> bool:
 
 
 def _can_choose(layer: Layer, op: str) -> bool:
-    """Return whether a table may give the operation, or a variant of it, for a key that it may be
-    asked for."""
+    """Return whether a layer that is looked up in a table by a key, such as an activation by its
+    name, may compute `op` for one of the keys that it may be asked for."""
     return any(may_compute(key.const, op) for key in layer.args["key"].alternatives())
 
 
@@ -102,7 +101,7 @@ def _bind_constructor(
 
 
 def names_layer(pattern_node: PatternNode) -> bool:
-    """Return whether a node of a pattern is the call of a layer of a certain type."""
+    """Return whether a node of a pattern is the call of a layer whose type the pattern names."""
     if not pattern_node.name or pattern_node.is_glue:
         return False
     return bool(pattern_node.layer) or pattern_node.op != "call" or pattern_node.name == OWN_CLASS
@@ -111,10 +110,9 @@ def names_layer(pattern_node: PatternNode) -> bool:
 def bind_layer(
     pattern: Pattern, pattern_node: PatternNode, node: Node, bindings: Mapping[str, Value]
 ) -> tuple[str, Mapping[str, Value]]:
-    """Check the type and the constructor's arguments of a layer, and bind the layer variable.
-
-    Return why the layer does not fit, "" where it does, and the bindings.
-    """
+    """Check the type and the constructor's arguments of a node's layer against the pattern. Return
+    (reason, bindings): "" and the bindings with the layer and its arguments, or why the layer does
+    not fit and the bindings so far."""
     if node.layer is None:
         return (
             f"expected a layer {pattern_node.name}, found a call of {describe(node)}",

@@ -41,15 +41,16 @@ def _may_be_number(value: Value) -> bool:
 
 
 def start_of(step: Node) -> int:
-    """Return the time before the statement that holds a loop whose steps a node numbers: the loop,
-    or a simple statement with a comprehension. What the loop goes over is computed later."""
+    """Return the time of the statement that holds a loop whose steps a node numbers (the `for`
+    itself, or the statement with a comprehension): values computed earlier exist before the
+    loop."""
     return step.statement.time
 
 
 def is_carried(value: Value, step: Value) -> bool:
-    """Return whether a value is what a loop carries from each step to the next one, where it is the
-    result `step`: in the first step it is that of before the loop. A tuple is carried where its
-    elements are those of the result."""
+    """Return whether `value` is what a loop carries to the next step where a step results in
+    `step`: in the first step it is the value from before the loop, later the result. A tuple is
+    carried where each element is the same element of the result."""
     elements = tuple_elements(value)
     if elements:
         return all(

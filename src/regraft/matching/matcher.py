@@ -45,8 +45,12 @@ State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 def find(
     pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
 ) -> Iterable[Match | NoMatch]:
-    """Return every match of the pattern in a body, and the nearest miss at each candidate root
-    without a match."""
+    """Return the results of a pattern in a body, lazily: for each node that may be its first output
+    the match, or the nearest miss. Empty where the body lacks an operation or call that the rule
+    requires.
+
+    where: the conditions of the rule.
+    """
     if not pattern.ops <= body.ops or not _has_calls(tuple(required_calls(pattern, where)), body):
         return ()
     return (
@@ -56,8 +60,11 @@ def find(
 
 
 def _has_calls(calls: Collection[tuple[str, str]], body: Body) -> bool:
-    """Return whether a body has these operations, each as a call of the name beside it; "" for
-    any."""
+    """Return whether a body has a node of each operation, and a call of the name beside it where
+    that is not "".
+
+    calls: (operation, name) of each.
+    """
     if not calls:
         return True
     spellings = [node.spelling for node in body.index.get("call", ())]
@@ -66,7 +73,8 @@ def _has_calls(calls: Collection[tuple[str, str]], body: Body) -> bool:
 
 
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
-    """Return the nodes of a body that the first output of a pattern may match."""
+    """Return the nodes of a body that the first output of a pattern may match: those of its
+    operation, and calls that may turn out at run time to compute it."""
     candidates = body.index.get(pattern.anchor.op, ())
     if pattern.anchor.op in RUN_TIME_TESTS:
         candidates = tuple(
@@ -80,7 +88,8 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
 
 
 class _Matcher:
-    """An attempt at one root; `miss` is the nearest miss so far."""
+    """The search for a match of a pattern whose first output is the node `root`; `miss` is the
+    nearest miss so far."""
 
     def __init__(
         self,
@@ -117,7 +126,9 @@ class _Matcher:
         return self.miss
 
     def _objection(self, match: Match) -> tuple[str, ast.AST] | None:
-        """Return why a match does not count, and the syntax node to blame; None where it does."""
+        """Return why a match does not count, with the syntax node to blame: it is unsound, a
+        condition of the rule is not met, or its definition must not be decorated. None where it
+        counts."""
         reason = unsoundness(match, self.module)
         if reason is not None:
             return reason
@@ -138,7 +149,8 @@ class _Matcher:
         )
 
     def _record_miss(self, depth: int, reason: str, at: ast.AST) -> None:
-        """Keep a miss if more nodes fitted than in the nearest one so far."""
+        """Store a miss in `self.miss` if more nodes fitted (`depth`) than in the nearest one so
+        far."""
         if depth > self.miss.depth:
             self.miss = NoMatch(self.body, self.root, depth, reason, at)
 
@@ -147,8 +159,11 @@ class _Matcher:
     def _match_outputs(
         self, outputs: tuple[str, ...], candidates: Sequence[Node], state: State
     ) -> Iterator[State]:
-        """Yield the states in which the outputs are matched, one after the other in order
-        of time."""
+        """Yield the states in which nodes match the given outputs and all that these are computed
+        from.
+
+        candidates: nodes for the first of the outputs; state: what is matched already.
+        """
         if not outputs:
             yield state
             return
@@ -189,7 +204,9 @@ class _Matcher:
         return node.op == pattern_node.op or may_be_passed_whole(self.pattern, pattern_node, node)
 
     def _match_node(self, pattern_node: PatternNode, node: Node, state: State) -> Iterator[State]:
-        """Yield the states in which a node of the pattern is matched by `node`."""
+        """Yield the states, extensions of `state`, in which `node` and the nodes that compute its
+        arguments match a node of the pattern; record a miss where the operation, the layer or an
+        argument differs."""
         bindings, nodes, tests = state
         if pattern_node.output in nodes:
             if nodes[pattern_node.output] is node:
@@ -279,7 +296,8 @@ class _Matcher:
     def _match_operand(
         self, operand: Operand, value: Value, state: State, node: Node
     ) -> Iterator[State]:
-        """Yield the states in which a value, an argument of `node`, matches an operand."""
+        """Yield the states in which a value, an argument of `node`, matches an operand: a wildcard,
+        a variable, an attribute, or a constant; record a miss where it does not."""
         bindings, nodes, tests = state
         if isinstance(operand, Wildcard):
             yield state
@@ -353,8 +371,9 @@ class _Matcher:
     def _match_skip(
         self, pattern_node: PatternNode, value: Value, state: State, user: Node
     ) -> Iterator[State]:
-        """Yield the states in which a value is reached through operations that `skip` names, the
-        most first."""
+        """Yield the states in which `value` is the result of a chain of operations that the
+        pattern's `skip` names, applied to what matches its operand: with all of the chain passed
+        over, then with one less, down to none."""
         bindings, nodes, tests = state
         steps, source = [], value
         while (

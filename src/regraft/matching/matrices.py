@@ -40,8 +40,8 @@ def _flattens_kernels(node: Node) -> bool:
 
 
 def _created_dimensions(value: Value | None) -> int | None:
-    """Return the number of dimensions of a tensor that a constructor creates by writing out its
-    sizes; None where it does not."""
+    """Return the number of dimensions of a tensor that a constructor creates with its sizes written
+    out, as in `nn.Parameter(torch.empty(n, m))`; None for another value."""
     while value is not None and value.node is not None and value.node.spelling in _PARAMETERS:
         sizes = _positional(value.node)
         if value.node.spelling == "torch.Tensor" or len(sizes) != 1:

@@ -1,4 +1,4 @@
-"""The nodes of a rule's source compiled for matching; nested operands become nodes of their own."""
+"""The nodes of a rule's source text as PatternNodes; nested operands become nodes of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from regraft.structure.optable import OPERATORS, POWERS, ROOTS, bind, table
 
 
 class NodeCompiler:
-    """A compiler that flattens nested operands into nodes with fresh variables."""
+    """A compiler of the nodes of a rule's source, which collects them in `nodes`, operands before
+    what uses them; a nested operand gets a new variable, such as `1'`."""
 
     def __init__(self, layers: Mapping[str, LayerPattern]) -> None:
         self.layers = layers
@@ -35,7 +36,9 @@ class NodeCompiler:
         self.fresh = 0
 
     def add_node(self, node: Node) -> None:
-        """Append a node of the rule's source, after the nodes of its operands."""
+        """Append the pattern of a node of the rule's source to `nodes`, after those of its
+        operands; raise PatternProblem where it has not one output variable, or cannot be
+        matched."""
         if len(node.outputs) != 1 or not isinstance(node.outputs[0], Var):
             raise_problem("each node needs one output variable: ... -> $x", node.at)
         if node.skip:
@@ -48,7 +51,9 @@ class NodeCompiler:
             )
 
     def add_skip(self, node: Node, output: str) -> None:
-        """Append the node of `skip`: operations that are passed over."""
+        """Append the node of `skip`, which passes over any number of the named operations; raise
+        PatternProblem where its operand is no variable, a name no tensor method, or its output that
+        of another node."""
         operand = self.flatten(node.apply.args[0], node.at)
         if not isinstance(operand, Var):
             raise_problem(
@@ -60,8 +65,9 @@ class NodeCompiler:
         self.nodes.append(PatternNode("skip", (("input", operand),), output, skip=ops))
 
     def bypass_parameter(self, node: PatternNode, at: Position | None) -> str:
-        """Return the first parameter whose operand another node makes; raise PatternProblem if
-        there is none."""
+        """Return the first parameter of an optional node whose operand another node computes: where
+        the optional node is missing, this operand is the output. Raise PatternProblem if there is
+        none."""
         outputs = {pattern_node.output for pattern_node in self.nodes}
         for name, operand in node.args:
             if isinstance(operand, Var) and operand.name in outputs:
@@ -73,7 +79,8 @@ class NodeCompiler:
         )
 
     def add_call(self, apply: Apply, output: str, at: Position | None) -> None:
-        """Append the node of a call or operator, after the nodes of its operands."""
+        """Append the node of a call or operator to `nodes`, after those of its operands; raise
+        PatternProblem where another node has this output, or nothing can be called so."""
         if any(node.output == output for node in self.nodes):
             raise_problem(f"${output} is the output of two nodes", at)
         args = tuple(self.flatten(argument, at) for argument in apply.args)
@@ -82,8 +89,9 @@ class NodeCompiler:
         self.nodes.append(pattern_node)
 
     def flatten(self, operand: Operand | Slice | None, at: Position | None) -> Operand:
-        """Return an operand without computations inside: each of these becomes a node of
-        its own."""
+        """Return an operand that contains no computation: a call, subscript, tuple or slice is
+        appended to `nodes`, and a new variable for its result returned. None becomes the constant
+        None."""
         if isinstance(operand, Attr):
             return Attr(self.flatten(operand.base, at), operand.name)
         if operand is None:
@@ -103,7 +111,8 @@ class NodeCompiler:
         return Var(self.nodes[-1].output)
 
     def glue_node(self, operand: Item | Group, output: str, at: Position | None) -> PatternNode:
-        """Return the node of a subscript or a tuple, which the structure has as nodes, too."""
+        """Return the node of a subscript (`py.item`) or a tuple (`py.tuple`); nodes of its operands
+        are appended to `nodes`."""
         if isinstance(operand, Item):
             args = (
                 ("base", self.flatten(operand.base, at)),
@@ -118,7 +127,8 @@ class NodeCompiler:
     def slice_node(
         self, parts: tuple[Operand, ...], output: str, at: Position | None
     ) -> PatternNode:
-        """Return the node of a slice with these parts: start, stop and perhaps a step."""
+        """Return the node of a slice with these parts, which are start, stop and perhaps a step;
+        nodes of the parts are appended to `nodes`."""
         operands = (*(self.flatten(part, at) for part in parts), Const(None))
         return PatternNode(
             "py.slice", tuple(zip(("start", "stop", "step"), operands, strict=False)), output
@@ -132,7 +142,9 @@ class NodeCompiler:
         output: str,
         at: Position | None,
     ) -> PatternNode:
-        """Return the node that a call of `callee` means; raise PatternProblem."""
+        """Return the node of a call of `callee`: an operator, a layer variable, a tensor method, or
+        a function or layer type by its qualified name. Raise PatternProblem for another callee, and
+        for arguments that do not fit."""
         if isinstance(callee, str):
             return _operator_node(callee, args, output, at)
         if isinstance(callee, Var):
@@ -156,7 +168,8 @@ class NodeCompiler:
         output: str,
         at: Position | None,
     ) -> PatternNode:
-        """Return the node of a call of a layer variable; raise PatternProblem."""
+        """Return the node of a call of a layer variable, with the layer's operation; raise
+        PatternProblem for a variable that `init` lacks, and for arguments that do not fit."""
         if variable not in self.layers:
             raise_problem(f"${variable} is called but `init` does not say which layer it is", at)
         layer = self.layers[variable]
@@ -199,7 +212,8 @@ def _operator_node(
 
 
 def _layer_operation(layer_type: str) -> tuple[str, tuple[str, ...]]:
-    """Return the operation that a call of a layer is, and the parameters that the call takes."""
+    """Return the canonical operation that a call of a layer type computes, with the parameters that
+    the call takes; ("call", ("0",)) for a type outside of the table."""
     torch_type = table().layer(layer_type)
     if torch_type is None or not torch_type.op:
         return "call", ("0",)  # the structure knows nothing of its parameters, either
@@ -207,7 +221,8 @@ def _layer_operation(layer_type: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _method_op(name: str, at: Position | None) -> str:
-    """Return the operation of a tensor method; raise PatternProblem where there is none."""
+    """Return the canonical operation of a tensor method; raise PatternProblem where there is
+    none."""
     op = table().method(name)
     if op is None:
         raise_problem(f"{name} is not a tensor method", at)
@@ -221,8 +236,9 @@ def _call_node(
     output: str,
     at: Position | None,
 ) -> PatternNode:
-    """Return the node of a call by a qualified name: a layer's type, an operation, or another
-    function."""
+    """Return the node of a call by a qualified name: a layer type, whose constructor's arguments
+    are left open, a canonical operation, or else a `call` of this name. Raise PatternProblem for
+    arguments that do not fit."""
     layer_type = table().layer(path)
     if layer_type is not None:
         if len(args) != 1 or keywords or layer_type.op is None or layer_type.several:
@@ -244,8 +260,8 @@ def _operation_node(
     output: str,
     at: Position | None,
 ) -> PatternNode:
-    """Return the node of a canonical operation, with its arguments by name; raise
-    PatternProblem."""
+    """Return the node of a canonical operation, with its arguments by name; casts such as `float()`
+    become `to`, and `square` becomes `pow`. Raise PatternProblem for arguments that do not fit."""
     if op in CASTS and len(args) == 1:
         op, args = "to", (*args, Ref(CASTS[op]))
     if op == "to" and len(args) == 2:

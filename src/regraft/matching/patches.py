@@ -1,4 +1,5 @@
-"""Tensors that the source divides into patches of the size of a kernel."""
+"""The condition of rules on tensors that the source divides into image patches of the size of a
+convolution's kernel."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _KERNEL_DIMENSIONS = {
 
 
 def is_of_patches(value: Value, layers: tuple[Layer, ...], structure: Structure) -> bool:
-    """Return whether `view` or `reshape` makes a tensor, apart from casts, whose sizes after the
-    second are those of the kernel of each of several convolutions."""
+    """Return whether a tensor is, apart from casts, the result of `view` or `reshape` with sizes of
+    which those from the third on are written as the kernel sizes of each of the convolutions."""
     sizes = _sizes(value)
     return (
         sizes is not None
@@ -37,7 +38,8 @@ def _sizes(value: Value) -> tuple[Value, ...] | None:
 
 
 def _is_kernel_size(sizes: tuple[Value, ...], layer: Layer, structure: Structure) -> bool:
-    """Return whether sizes are written as those of the kernel of a convolution."""
+    """Return whether sizes are written as the kernel size of a convolution: the same constants or
+    attributes, as many as it has dimensions."""
     kernel_size = layer.args.get("kernel_size")
     dimensions = _KERNEL_DIMENSIONS.get(layer.type)
     if kernel_size is None or dimensions != len(sizes):

@@ -154,15 +154,14 @@ class PatternProblem(Exception):
 
 
 def raise_problem(message: str, at: Position | None) -> NoReturn:
-    """Raise a PatternProblem."""
+    """Raise a PatternProblem with a message about a place in the rule's text."""
     raise PatternProblem(message, at)
 
 
 def alternatives(transformation: Transformation) -> Iterator[Transformation]:
-    """Yield a transformation with each choice of its `alt` nodes.
-
-    The kernel call leaves out keyword arguments whose variables a choice does not bind.
-    """
+    """Yield the transformation without `alt` nodes in each combination of their alternatives, in
+    order. From the target, keyword arguments are left out whose variables the combination does not
+    bind."""
     choices = [_choices(node) for node in transformation.source]
     if all(len(nodes) == 1 for nodes in choices):
         yield transformation
@@ -182,7 +181,8 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
 
 
 def _choices(node: Node | Wildcard) -> list[Node | Wildcard]:
-    """Return the node with each of its alternatives alone."""
+    """Return copies of a node with one of its alternatives each; the node itself where it has
+    none."""
     if isinstance(node, Wildcard) or not node.alternatives:
         return [node]
     return [
@@ -209,7 +209,7 @@ def nodes_of(fragment: Fragment) -> Iterator[Node]:
 
 
 def output_variables(node: Node) -> Iterator[str]:
-    """Return the variables of a node's outputs."""
+    """Return the names of the variables in a node's outputs."""
     return (name for output in node.outputs for name in variables(output))
 
 
@@ -225,7 +225,8 @@ _LEAVES = (Const, Ref, Wildcard, NoneType)
 
 
 def variables(operand: Operand | Slice | None) -> tuple[str, ...]:
-    """Return the names of the variables in an operand, in order."""
+    """Return the names of the variables in an operand, at any depth, in order; a name may come
+    twice."""
     if isinstance(operand, Var):
         return (operand.name,)
     if isinstance(operand, _LEAVES):

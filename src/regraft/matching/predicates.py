@@ -66,7 +66,8 @@ class Scope:
 def unmet_reason(
     predicate: Predicate, bindings: Mapping[str, Value], structure: Structure, module: Module
 ) -> str:
-    """Return why the condition does not hold; "" when it does."""
+    """Return why a condition of a rule does not hold for a match's bindings; "" where it does.
+    Raise KeyError for a condition that PREDICATES lacks."""
     return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure, module))
 
 
@@ -80,8 +81,8 @@ def _used_once(args: Arguments, scope: Scope) -> str:
 
 
 def _called_once(args: Arguments, scope: Scope) -> str:
-    """Require that the function calls each layer at one place; variables of other alternatives are
-    not bound."""
+    """Require that the function calls each layer at one place; variables that are not bound, as in
+    another alternative, are passed over."""
     for operand in args:
         value = scope.value(operand)
         calls = [use for use in value.uses if use.layer is value] if value is not None else []
@@ -105,10 +106,9 @@ def _distinct(args: Arguments, scope: Scope) -> str:
 
 
 def _comparable_widths(args: Arguments, scope: Scope) -> str:
-    """Require that no layer's output is much wider than another's, as far as numbers and names say.
-
-    One product of layers that differ so much would be as wide as the widest, and save nothing.
-    """
+    """Require that no layer's output is much wider than another's, by their `out_features`: numbers
+    more than 16 times as large, or names such as `vocab_size` for some of them only. One product of
+    such layers would be as wide as the widest, and save nothing."""
     widths = {}
     for operand in args:
         value = scope.value(operand)
@@ -142,9 +142,9 @@ def _describing_names(value: Value) -> str:
 
 
 def _vocabulary(args: Arguments, scope: Scope) -> str:
-    """Require that the value is, apart from its shape, the output of a Linear layer that is as wide
-    as a vocabulary: by the names of its width, by its number, or because an embedding has as many
-    rows."""
+    """Require that the value is, apart from its shape, in some branch the output of a Linear layer
+    that is as wide as a vocabulary: by the names of its width, by its number, or because an
+    embedding has as many rows."""
     value = scope.value(args[0])
     pending = list(value.alternatives()) if value is not None else []
     visited = set(pending)
@@ -163,7 +163,8 @@ def _vocabulary(args: Arguments, scope: Scope) -> str:
 
 
 def _is_vocabulary_wide(layer: Layer, structure: Structure) -> bool:
-    """Return whether a layer has an output for each word of a vocabulary."""
+    """Return whether the output of a layer is as wide as a vocabulary: at least 8,192, a width with
+    a name such as `vocab_size`, or the number of rows of an embedding of the class."""
     width = layer.args.get("out_features")
     if width is None:
         return False
@@ -187,7 +188,7 @@ def _constant(args: Arguments, scope: Scope) -> str:
 
 
 def _equals(args: Arguments, scope: Scope) -> str:
-    """Require that the value is the constant or name of the second argument."""
+    """Require that the value is certainly the constant or the name that the second argument is."""
     value = scope.value(args[0])
     return (
         ""
@@ -292,7 +293,10 @@ def _feeds(args: Arguments, scope: Scope) -> str:
 
 def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
     """Require that two tensors are broadcast against each other, by dimensions of size one that the
-    source gives them."""
+    source gives them.
+
+    expanded: passed on to `are_crossed`; whether `expand` may give them, too.
+    """
     first, second = scope.value(args[0]), scope.value(args[1])
     if first is not None and second is not None and are_crossed(first, second, expanded=expanded):
         return ""
@@ -446,7 +450,7 @@ def _needs_elements(use: Node) -> bool:
 
 
 def _variable_text(operand: Operand) -> str:
-    """Return a variable with its `$`, and another operand in words."""
+    """Return a variable with its `$`, another operand as in messages, for reasons."""
     return f"${operand.name}" if isinstance(operand, Var) else operand_text(operand)
 
 
@@ -463,7 +467,8 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
 
 
 def _carried(args: Arguments, scope: Scope) -> str:
-    """Require that a loop carries the first value from step to step, where it is the second."""
+    """Require that the first value is what the loop carries to a step from the one before, where it
+    was the second value."""
     state, result = scope.value(args[0]), scope.value(args[1])
     if state is None or result is None or is_carried(state, result):
         return ""
@@ -483,8 +488,8 @@ def _first_only(args: Arguments, scope: Scope) -> str:
 
 
 def _takes_first(item: Node) -> bool:
-    """Return whether a subscript takes the first element of a tuple, or another one that nothing
-    uses."""
+    """Return whether a subscript takes the first element of a tuple, or an element that nothing
+    uses; True for the parts of a tuple that is unpacked."""
     if "base" not in item.args:
         return (
             True  # of a tuple that was unpacked: what uses the element uses that of the unpacking
@@ -548,8 +553,8 @@ def _attended_heads(args: Arguments, scope: Scope) -> str:
 
 
 def _returned_for(args: Arguments, scope: Scope) -> str:
-    """Require nothing: the condition says what the kernel returns, for functions that return the
-    same on another path."""
+    """Return "": the condition is no test of a match, but says for which constant the kernel
+    returns its input (`compile_rule` reads it)."""
     return ""
 
 

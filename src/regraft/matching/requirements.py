@@ -1,4 +1,5 @@
-"""The parts without which a body cannot meet the conditions of a rule."""
+"""The operations, calls and layers without which no match in a body can meet the conditions of a
+rule."""
 
 from __future__ import annotations
 
@@ -38,6 +39,7 @@ def required_operations(where: tuple[Predicate, ...]) -> tuple[str, ...]:
 def _look_up(
     requirements: Mapping[str, tuple[str, ...]], where: tuple[Predicate, ...]
 ) -> tuple[str, ...]:
-    """Return the requirements of the conditions, each once."""
+    """Return the entries of `requirements` for the names of the conditions, each entry once, in
+    order."""
     names = (name for predicate in where for name in requirements.get(predicate.name, ()))
     return tuple(dict.fromkeys(names))

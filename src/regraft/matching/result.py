@@ -33,7 +33,8 @@ class Test:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holds:
-    """A condition of the source itself that only the running program can decide."""
+    """A guard of the source, such as `mask is not None`, that only the running program can
+    decide."""
 
     guard: Guard
 
@@ -61,11 +62,10 @@ Condition = Test | Holds | Assumes | Skips
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """A pattern found in a body.
+    """A place where the pattern of a rule matches a body.
 
-    bindings  the values that the pattern's variables stand for
-    nodes     the nodes that the match covers, in order of time
-    tests     the conditions that must hold at run time
+    bindings  the values that the pattern's variables stand for nodes     the nodes that the match
+    covers, in order of time tests     the conditions that must hold at run time
     """
 
     pattern: Pattern

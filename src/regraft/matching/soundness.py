@@ -1,4 +1,5 @@
-"""The conditions that hold for every rule: where the kernel may replace a match."""
+"""The checks of a match that hold for every rule: whether nothing else needs what the kernel
+replaces."""
 
 from __future__ import annotations
 
@@ -18,13 +19,10 @@ from regraft.structure.module import Module
 
 
 def with_conditions(match: Match) -> Match:
-    """Return the match with a condition for each use of an inner value elsewhere that only some
-    branch makes.
-
-    It is for matches that need a condition anyway, or whose other uses all are under
-    conditions: the original code stays as the other branch. Return the match unchanged where a
-    use is not under a condition.
-    """
+    """Return the match with further conditions (`Holds`): for each use of an inner value outside of
+    the match, the negation of what that use stands under, so that the original code stays as the
+    other branch. Return the match unchanged where there is no such use, and where one runs wherever
+    the kernel would."""
     matched, tests = set(match.nodes), list(match.tests)
     base = match.fast
     for node in match.nodes:
@@ -69,8 +67,8 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
 
 
 def _forbidding_uses(match: Match, node: Node) -> tuple[Node, ...]:
-    """Return the uses of an inner value that forbid the match, with those by the match
-    itself."""
+    """Return the nodes that use the result of an inner node where the kernel would run, matched
+    ones included; where the match is conditional, reads of shapes and the like are left out."""
     if match.condition is not guards.TRUE:
         base = match.fast
         return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
@@ -79,11 +77,8 @@ def _forbidding_uses(match: Match, node: Node) -> tuple[Node, ...]:
 
 
 def _override_reason(match: Match, module: Module) -> tuple[str, ast.AST] | None:
-    """Return a reason and a node where a subclass that inherits the method builds another
-    layer, else None.
-
-    The subclass would get the kernel, too.
-    """
+    """Return a reason and the node of a layer where a subclass in the file inherits the method but
+    builds this layer with another type, since it would get the kernel, too; else None."""
     cls = match.structure.cls
     if cls is None:
         return None
@@ -104,8 +99,8 @@ def _override_reason(match: Match, module: Module) -> tuple[str, ast.AST] | None
 def unmet_condition(
     predicate: Predicate, match: Match, module: Module
 ) -> tuple[str, ast.AST] | None:
-    """Return why a condition does not hold, and the root; None where it holds or its variables
-    are unbound."""
+    """Return why a condition of the rule does not hold for the match, with the root's expression;
+    None where it holds, or none of its variables is bound."""
     names = [name for operand in predicate.args for name in variables(operand)]
     if names and match.bindings.keys().isdisjoint(names):
         return None  # it speaks of another alternative, or of a node that is not there

@@ -27,7 +27,9 @@ def spellings(nodes: Nodes) -> Iterator[Nodes]:
 
 
 def _roots(before: Nodes, root: PatternNode, after: Nodes) -> Iterator[Nodes]:
-    """Yield nodes with the reciprocal root `root` in each spelling; its user is in `after`."""
+    """Yield the nodes `before`, `root`, `after` in each spelling of `root`, a reciprocal root: as
+    it is, as a quotient by the square root in the product of `after` that uses it, and as `1 /
+    sqrt`."""
     yield (*before, root, *after)
     square_root = replace(root, op="sqrt")
     yield (*before, square_root, *(_divided(node, root.output) for node in after))
@@ -38,7 +40,7 @@ def _roots(before: Nodes, root: PatternNode, after: Nodes) -> Iterator[Nodes]:
 
 
 def _divided(node: PatternNode, root: str) -> PatternNode:
-    """Return the node, as a quotient by `root` where it is a product with it."""
+    """Return a product with the variable `root` as a quotient by it; any other node as it is."""
     operands = [operand for _, operand in node.args]
     if node.op != "mul" or Var(root) not in operands:
         return node

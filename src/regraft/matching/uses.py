@@ -86,7 +86,8 @@ def only_reads_shapes(use: Node, matched: Collection[Node]) -> bool:
 
 
 def writes_privately(node: Node) -> bool:
-    """Return whether an in-place operation writes into a tensor that only the pattern sees."""
+    """Return whether an in-place operation writes into a new tensor that nothing else but reads of
+    its shape and the like uses."""
     target = node.args.get("input")
     if (
         target is None

@@ -44,7 +44,8 @@ def rewrite_body(
     assert isinstance(apply.callee, Ref)
 
     def text(operand: Operand) -> str:
-        """Return the source of the value bound to a variable, or the `repr` of a constant."""
+        """Return the source text of the expression that a variable stands for, or the `repr` of a
+        constant."""
         return (
             source.segment(match.bindings[operand.name])
             if isinstance(operand, Var)

@@ -92,8 +92,13 @@ class MatchChecks:
         return Withheld(reason, getattr(node.expr, "lineno", node.statement.node.lineno))
 
     def _check_places(self, root: ast.expr, node: Node) -> None:
-        """Raise Withheld where the place of a node, whose expression is `root`, its layers, a
-        comment, a later write into its result or the file's imports forbid the rewrite."""
+        """Raise Withheld where a node cannot be replaced at its place: a call is matched in part,
+        it stands in an f-string or beside `:=`, `yield` or `await`, a comment is inside, its result
+        is changed in place later, the kernel leaves a layer out that may have hooks, TorchScript
+        compiles the function, or the file cannot import the kernel.
+
+        root  the expression of the node, whose text is checked for comments
+        """
         self._check_compound()
         self._check_enclosing_expressions(root, node)
         for elided in self._elided_layer_nodes():
@@ -207,8 +212,9 @@ class MatchChecks:
             )
 
     def _returns_input_else(self, value: Value) -> bool:
-        """Return whether a function returns the output of the root, or the input that the kernel
-        returns, too, where the function does."""
+        """Return whether `value`, the result of an inlined function, is the output of the root in
+        some branch, and in every other one the input that the kernel returns under the same
+        condition (`returned_for` of the rule). False where the rule has no such condition."""
         returned, bindings = self.match.pattern.returned, self.match.bindings
         if returned is None or not value.options:
             return False
@@ -250,17 +256,14 @@ class MatchChecks:
         ]
 
     def _check_comments(self, span: Span, node: Node) -> None:
-        """Raise Withheld, at the line of `node`, where a comment touches the span."""
+        """Raise Withheld, with the line of `node`, where a comment of the file touches the span."""
         if any(span.touches(comment) for comment in self.source.comments_near(span)):
             raise self._withholding("a comment stands inside the code that would change", node)
 
     def _check_effects(self) -> None:
-        """Raise Withheld where an unmatched node that runs between the first matched one and the
-        root may have effects.
-
-        Inner nodes move to the root's place: what stands in between must neither change nor show
-        what they compute.
-        """
+        """Raise Withheld where an unmatched node with an effect runs between the first matched node
+        and the root. Inner nodes move to the root's place: what stands in between must neither
+        change nor show what they compute."""
         first = min(node.time for node in self.match.nodes)
         for node in self.match.between(first, self.root.time):
             if node.effect:
@@ -291,6 +294,7 @@ def _has_as_target(node: Node, value: Value) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _special_parts(statement: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the f-strings, `:=`, `yield` and `await` in a statement, outer ones first."""
+    """Return the f-strings, `:=`, `yield` and `await` in a statement, outer ones first; cached for
+    the last 64 statements."""
     kinds = (ast.JoinedStr, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
     return tuple(part for part in ast.walk(statement) if isinstance(part, kinds))

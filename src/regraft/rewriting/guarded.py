@@ -96,8 +96,9 @@ class GuardedRewriter(RangeRewriter):
     # what the fast branch leaves out
 
     def _is_versioned(self) -> bool:
-        """Return whether an earlier rewrite already left the range as the other branch of an `if`
-        whose first branch calls the same kernel."""
+        """Return whether an earlier rewrite already made the range an alternative of the same
+        kernel: it is in the `else` of an `if` whose body calls the kernel, or after an `if` whose
+        body calls the kernel and returns."""
         kernel = self.match.pattern.kernel
         first = self._range_statements[0]
         for outer in ast.walk(self.match.body.node):
@@ -120,9 +121,9 @@ class GuardedRewriter(RangeRewriter):
         return any(kernel in (callee, own_op(callee)) for callee in callees)
 
     def _check_skipped(self) -> None:
-        """Raise Withheld where leaving out the range, with only the kernel run, would lose
-        something: an effect that the conditions do not exclude, or a value or name that is used
-        later."""
+        """Raise Withheld where something is lost if only the kernel runs and the range does not: an
+        effect, a value or a name that is used later, a call of a method that a subclass may
+        override, or a `return` or the like."""
         self._check_values()
         self._check_names()
         self._check_methods()
@@ -242,10 +243,11 @@ class GuardedRewriter(RangeRewriter):
     # conditions
 
     def _conditions(self, renderer: Renderer) -> list[str]:
-        """Return the texts of the conditions that the `if` before the range tests, those on modules
-        first; raise Withheld for one that cannot be tested there.
+        """Return the conditions of the `if` before the range as source texts, each once: tests of
+        layers by an op, then the guards of the source. Raise Withheld for a guard that cannot be
+        tested there.
 
-        renderer: writes the modules and functions, and notes the names to import.
+        renderer: writes the layers and functions, and notes the names to import.
         """
         texts = [
             f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})"
@@ -260,7 +262,7 @@ class GuardedRewriter(RangeRewriter):
 
     def _check_testable(self, guard: Guard) -> None:
         """Raise Withheld where a test in a guard, such as `x is None`, may have another result
-        before the range than in its place."""
+        before the range than in its place (`_is_testable`)."""
         for atom in guards.atoms(guard):
             if not self._is_testable(atom):
                 raise self._withholding(

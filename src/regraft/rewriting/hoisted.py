@@ -33,8 +33,10 @@ class HoistedRewriter(HoistingChecks):
         return self._patch_of(root)
 
     def _patch_of(self, root: ast.expr) -> Patch:
-        """Return the patch that replaces the root's expression; raise Withheld where it is not
-        safe."""
+        """Return the patch with two edits: a line before the loop that assigns the kernel call to a
+        new name, and a subscript of this name in the place of the root's expression. Where an
+        assignment before the loop already has the same call, its name is used, and no line is
+        added. Raise Withheld where it is not safe."""
         self._check_places(root, self.root)
         number = self.match.bindings[self.match.pattern.index]
         step = self._outermost_step(number)
@@ -65,17 +67,19 @@ class HoistedRewriter(HoistingChecks):
         return Patch(self.match, "hoist", tuple(edits), extent, frozenset(before.used))
 
     def _wanted_name(self, before: Renderer) -> str:
-        """Return the name for the kernel's result, which may be taken."""
+        """Return the preferred name for the kernel's result, after the first tensor that the loop
+        takes slices of: `x_slices`. It may be in use already."""
         return f"{before.value(self._looped_values()[0])}_slices"
 
     def _step_text(self, name: str, renderer: Renderer) -> str:
-        """Return the text that takes the place of the root's expression, where `name` has the
-        kernel's result."""
+        """Return the text that takes the place of the root's expression: the subscript of `name`,
+        which has the kernel's result, by the index of the match."""
         return f"{name}[{renderer.value(self.match.bindings[self.match.pattern.index])}]"
 
     def _check_loop(self, loop: ast.stmt, step: Node) -> None:
-        """Raise Withheld where the slices that are taken before the loop may differ from those that
-        its steps take."""
+        """Raise Withheld where slices that are taken before the loop may differ from those of its
+        steps in values, gradients or autograd mode, or where a slice is kept, or a sliced tensor
+        may be unbound or changed."""
         self._check_gradients(loop, step)
         self._check_modes(loop)
         self._check_uses(step)
@@ -84,8 +88,8 @@ class HoistedRewriter(HoistingChecks):
             self._check_unchanged(operand, start_of(step), step.statement.end + 1)
 
     def _line_start(self, loop: ast.stmt) -> int:
-        """Return where the line of the loop starts; raise Withheld where it continues another line,
-        or another statement is on it."""
+        """Return the byte offset at which the line of the loop starts; raise Withheld where the
+        line continues another, or another statement is on it."""
         place = self.source.line_starts[loop.lineno - 1]
         is_continued = self.source.text[:place].rstrip(b"\r\n").endswith(b"\\")
         if is_continued or self.source.text[place : self.source.span(loop).start].strip():
@@ -123,8 +127,11 @@ class HoistedRewriter(HoistingChecks):
         raise self._withholding("the kernel cannot be called before this loop", self.root)
 
     def _name_of_result(self, loop: ast.stmt, call: str) -> str | None:
-        """Return the name that has the kernel's result already: it is assigned directly before the
-        loop, or before a `for` statement around it. Return None where there is none."""
+        """Return the name to which statements before the loop, or before a `for` around it, have
+        assigned the same kernel call with the same, unchanged tensors; None where there is none.
+
+        call  the text of the kernel call
+        """
         function = self.match.body.node
         around = [
             node
@@ -154,8 +161,8 @@ class HoistedRewriter(HoistingChecks):
         )
 
     def _still_fits(self, call: Node, loop: ast.stmt) -> bool:
-        """Return whether an earlier call of the kernel is given the tensor of the match, and the
-        loop behind the call changes neither the tensor nor the mode of autograd."""
+        """Return whether an earlier call of the kernel takes the tensors of the match, and the loop
+        after the call changes neither these nor the mode of autograd."""
         operands = self._looped_values()
         if not set(operands).issubset(call.args.values()):
             return False
@@ -168,7 +175,8 @@ class HoistedRewriter(HoistingChecks):
         return True
 
     def _free_name(self, name: str) -> str:
-        """Return a name, with a number where it means something in the file."""
+        """Return the name, or the first of `name_2`, `name_3`, ... that is a name of nothing in the
+        file."""
         used = {
             getattr(node, attribute, None)
             for node in ast.walk(self.source.tree)
@@ -178,6 +186,6 @@ class HoistedRewriter(HoistingChecks):
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """Yield a name, then the name with numbers from 2 on."""
+    """Yield a name, then `name_2`, `name_3` and so on without end."""
     yield name
     yield from (f"{name}_{number}" for number in itertools.count(2))

@@ -1,5 +1,5 @@
-"""The checks of a match in a loop whose kernel is called before the loop: what makes the slices of
-a tensor others than those that the loop takes."""
+"""Checks of a match in a loop whose kernel is called before the loop: whether the slices that the
+kernel takes there are certainly those that the loop would take."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class HoistingChecks(StatementRewriter):
     before the loop."""
 
     def _looped_values(self) -> tuple[Value, ...]:
-        """Return the values that the kernel is given, without constants and layers: the tensors of
-        which the loop takes slices, and what is the same in all of its steps."""
+        """Return the values that the kernel takes as arguments, each once, without layers and
+        constants: the tensors of which the loop takes slices, and what is the same in all of its
+        steps."""
         names = [
             operand.name
             for operand in self.match.pattern.target.args
@@ -55,8 +56,11 @@ class HoistingChecks(StatementRewriter):
         return tuple(value for value in values if value.origin != "const")
 
     def _check_effects_before(self, step: Node) -> None:
-        """Raise Withheld where another part of the statement with a comprehension, which runs
-        before it, may have effects."""
+        """Raise Withheld where a node with an effect runs in the statement of a comprehension
+        before the comprehension does.
+
+        step  the node that numbers the steps of the comprehension
+        """
         source = step.args["source"].node
         end = source.time if source is not None else step.time
         for node in self.match.between(start_of(step), end):
@@ -64,8 +68,9 @@ class HoistingChecks(StatementRewriter):
                 raise self._withholding("a call before the loop may have effects", node)
 
     def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
-        """Raise Withheld where no gradients are recorded, which alone the kernel makes faster, and
-        where the steps of the loop compute gradients: those of one slice each."""
+        """Raise Withheld where the loop is under `no_grad` or `inference_mode` (the kernel makes
+        only the backward pass faster), where its steps compute gradients, and where a sliced value
+        is an array of NumPy."""
         function = self.match.body.node
         contexts = list(function.decorator_list)
         for outer in ast.walk(function):
@@ -87,8 +92,9 @@ class HoistingChecks(StatementRewriter):
                 raise self._withholding("the loop computes gradients in its steps", node)
 
     def _check_modes(self, loop: ast.stmt) -> None:
-        """Raise Withheld where the loop may change the mode of autograd: a slice that is taken
-        without gradients in a step has some before the loop."""
+        """Raise Withheld where the loop contains `yield` or `await`, sets the autograd mode, or
+        takes the slice inside a `with`: a slice that a step takes without gradients would have some
+        before the loop."""
         for node in ast.walk(loop):
             if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
                 raise Withheld("other code runs between the steps of the loop", node.lineno)
@@ -123,7 +129,8 @@ class HoistingChecks(StatementRewriter):
                     pending.append(use.output)
 
     def _check_bound(self, value: Value, loop: ast.stmt) -> None:
-        """Raise Withheld where the name of the tensor may have no value before the loop."""
+        """Raise Withheld where, in a branch that may lead to the loop, the value of the tensor's
+        name is unknown: the name may be unbound there."""
         pending, visited = [(self.match.body.entered[loop], value)], {value}
         while pending:
             guard, current = pending.pop()
@@ -139,7 +146,8 @@ class HoistingChecks(StatementRewriter):
                 pending.append((option_guard, option))
 
     def _check_rebinding(self, name: str) -> None:
-        """Raise Withheld where another function may bind the name of the tensor during the loop."""
+        """Raise Withheld where any function of the file declares the name `global` or `nonlocal`,
+        and so may bind it during the loop."""
         for node in ast.walk(self.source.tree):
             if isinstance(node, ast.Nonlocal | ast.Global) and name in node.names:
                 raise Withheld(f"another function may bind {name}", node.lineno)
@@ -164,8 +172,9 @@ def _displays(node: Node) -> bool:
 
 
 def keeps(use: Node, value: Value) -> bool:
-    """Return whether a node returns or stores a value, or calls a method by which a list keeps its
-    argument."""
+    """Return whether a node keeps a value beyond its step: it returns or stores it, sets it as an
+    element of a list or dictionary, adds a list with it to another, or calls a method such as
+    `append`."""
     if use.op == "py.setitem":  # of a list or a dictionary; a tensor copies what is set
         base, index = use.args["base"], use.args["index"]
         has_dimensions = index.node is not None and index.node.op == "py.tuple"
@@ -211,14 +220,16 @@ def _names_in(node: ast.AST) -> set[str]:
 
 
 def _is_call_for_effect(node: Node) -> bool:
-    """Return whether a node is a statement that only calls something, whose result is not used."""
+    """Return whether a node is a statement that only calls something and drops the result; `print`,
+    `repr` and `str` do not count."""
     statement = node.statement.node
     is_statement = isinstance(statement, ast.Expr) and statement.value is node.expr
     return node.op == "call" and is_statement and node.spelling not in _SHOWING
 
 
 def written_values(writer: Node) -> Iterator[Value]:
-    """Yield the value that a node writes into, and those of which it is a part or a view."""
+    """Yield the value that a node in place writes into, its first argument, and all values of which
+    that may be a view, a part or a branch."""
     value = next(iter(writer.args.values()), None)
     visited: set[Value] = set()
     pending = [value] if value is not None else []

@@ -254,8 +254,8 @@ class MultipleOutputRewriter(Rewriter):
         return [first or names[0], *names[1:]]
 
     def _used_names(self) -> set[str]:
-        """Return the names that new ones have to differ from: those of the function, the file and
-        Python's builtins."""
+        """Return the names that a new name must differ from: those of the function, those that the
+        file binds, and Python's builtins."""
         ast_nodes = ast.walk(self.match.body.node)
         names = {ast_node.id for ast_node in ast_nodes if isinstance(ast_node, ast.Name)}
         names |= set(self.match.body.log)

@@ -17,8 +17,12 @@ _PURE_CALLS = frozenset({"enumerate", "len", "range", "reversed"})
 
 
 def second_reads(state: Value, result: Value) -> Iterator[Node]:
-    """Yield the nodes that may read the second element of a state: all that use it, or a pair with
-    it, but for what takes an element of the pair, and for the next step."""
+    """Yield the nodes that may read the second element of a state, which is a pair: every use of
+    the element, or of a whole pair with it. A subscript that takes an element of the pair, the next
+    step of the loop, and an assignment of a name to another name are not yielded.
+
+    state, result: the pair that a step takes, and the pair that it computes.
+    """
     visited: set[Value] = set()
     pending: list[tuple[Value, bool]] = [(result, True)]
     while pending:
@@ -46,7 +50,8 @@ def _names_value(use: Node) -> bool:
 
 
 def runs_other_code(node: Node) -> bool:
-    """Return whether a node calls what is no operation of PyTorch, nor appends to a list."""
+    """Return whether a node calls a function that is neither an operation of PyTorch, nor `append`
+    or `insert`, nor one of Python's such as `len` and `range`."""
     if node.op not in ("call", "py.call"):
         return False
     callee = node.args.get("callee")
@@ -56,8 +61,9 @@ def runs_other_code(node: Node) -> bool:
 
 
 def changes_other_memory(node: Node, x: Value) -> bool:
-    """Return whether a node may write into the memory of a tensor, or change what its function did
-    not make: a parameter of a layer, say, or an argument, which may be a view of another one."""
+    """Return whether a node may write into memory that the tensor `x` shares, or that the function
+    did not make (a parameter, a global, an attribute), or stores an attribute of something else
+    than `self`."""
     if node.op == "py.store":
         return "base" in node.args or "." in node.spelling.removeprefix("self.")
     if not writes(node):

@@ -66,7 +66,9 @@ class RecurrenceRewriter(HoistedRewriter):
     """A maker of the patch of a recurrence: `h = next_h(t, h)` for `h = a[:, t] * h + b[:, t]`."""
 
     def patch(self) -> Patch:
-        """Return the patch; the file is not changed. Raises Withheld where it is not safe."""
+        """Return the patch of three kinds of edits: a line before the loop assigns the function
+        that gives the next state, the root's expression becomes a call of it, and statements of
+        inner nodes are deleted. Raise Withheld where that is not safe."""
         root = self.root.expr
         if not isinstance(root, ast.BinOp | ast.Call) or self.root.inner is not None:
             raise self._withholding("the step is inside a call of another function", self.root)
@@ -89,18 +91,21 @@ class RecurrenceRewriter(HoistedRewriter):
         return replace(patch, edits=tuple(edits))
 
     def _is_within(self, node: Node, span: Span) -> bool:
-        """Return whether the expression of a node stands inside the replaced text."""
+        """Return whether a node belongs to the root's statement and its expression lies in `span`,
+        the replaced text."""
         if node.statement is not self.root.statement or not isinstance(node.expr, ast.expr):
             return False
         inner = self.source.span(node.expr)
         return span.start <= inner.start and inner.end <= span.end
 
     def _wanted_name(self, before: Renderer) -> str:
-        """Return the name for the function that gives the next state, which may be taken."""
+        """Return the preferred name for the function that gives the next state, after the state:
+        `next_h`. It may be in use already."""
         return f"next_{target_name(self.root.statement.node) or 'state'}"
 
     def _step_text(self, name: str, renderer: Renderer) -> str:
-        """Return the call that gives the next state."""
+        """Return the call `name(index, state)`, which gives the next state, in which `name` is the
+        kernel's result."""
         bindings, pattern = self.match.bindings, self.match.pattern
         renderer = replace(renderer, deleted=self._inner.deleted)
         index = renderer.value(bindings[pattern.index])
@@ -111,8 +116,9 @@ class RecurrenceRewriter(HoistedRewriter):
         return None
 
     def _check_loop(self, loop: ast.stmt, step: Node) -> None:
-        """Raise Withheld where the steps ahead may not be those of the loop, and where the function
-        reads the `data` of any tensor: no later step sees what is written into that."""
+        """Raise Withheld where the kernel, which computes all steps before the loop runs them, may
+        compute others than the loop: besides the checks of slices, where the layer may be replaced,
+        a cell state is read, or the function reads the attribute `data` of anything."""
         super()._check_loop(loop, step)
         self._check_layers()
         if self._is_pair:
@@ -127,8 +133,9 @@ class RecurrenceRewriter(HoistedRewriter):
         return self.root.output.kind == "tuple"
 
     def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
-        """Raise Withheld where the steps of the loop compute gradients, and where none are
-        recorded, unless the kernel is that of a layer, which is faster without gradients, too."""
+        """Raise Withheld where the steps of the loop compute gradients. For a kernel without a
+        layer also raise it where no gradients are recorded: only the backward pass would be
+        faster."""
         if not self.match.pattern.layers:
             super()._check_gradients(loop, step)
         self._check_differentiation(step)
@@ -165,7 +172,8 @@ class RecurrenceRewriter(HoistedRewriter):
                 raise self._withholding("the cell state may be read before the last step", use)
 
     def _check_messages(self) -> None:
-        """Raise Withheld where the message of an assertion reads the state: no value shows that."""
+        """Raise Withheld where the message of an `assert` names the state: a message is no use in
+        the value graph, so that other checks miss it."""
         names = self._names_of_states()
         for node in ast.walk(self.match.body.node):
             message = node.msg if isinstance(node, ast.Assert) else None
@@ -183,9 +191,9 @@ class RecurrenceRewriter(HoistedRewriter):
         return not is_caught and goes_through_all(loop, step, x, indices)
 
     def _check_modes(self, loop: ast.stmt) -> None:
-        """Raise Withheld where the loop may change the mode of autograd, where it waits for what
-        writes into its tensors, since slices of later steps are read before that, and where it may
-        read the state by its name."""
+        """Raise Withheld where the loop may change the autograd mode, waits for another thread or
+        process that may write into its tensors (the kernel reads all slices before), or calls
+        `eval`, `locals` or the like, which may read the state by its name."""
         super()._check_modes(loop)
         for node in ast.walk(loop):
             if isinstance(node, ast.Attribute) and node.attr in _WAITING:
@@ -194,9 +202,10 @@ class RecurrenceRewriter(HoistedRewriter):
                 raise Withheld(f"{node.id} may read the state by its name", node.lineno)
 
     def _check_uses(self, step: Node) -> None:
-        """Raise Withheld where the loop may show the gradient of a state other than the last one,
-        which a backward pass over all steps does not compute: states have to pass through
-        operations of PyTorch, or into a list that becomes a tensor."""
+        """Raise Withheld where the loop may store a state or show its gradient, which the kernel
+        does not compute for each step, or writes into it in place, or a nested function reads it,
+        or the function shares memory with other libraries. Uses by operations of PyTorch, and a
+        list that becomes a tensor, are allowed."""
         carried = self._carried_values()
         self._check_nested_functions(self._names_of_states())
         self._check_memory()
@@ -243,8 +252,9 @@ class RecurrenceRewriter(HoistedRewriter):
         return joins
 
     def _check_unchanged(self, value: Value, start: int, end: int) -> None:
-        """Raise Withheld where the loop may write into a tensor, or gives it to a function that may
-        do so by its memory, which no later step sees."""
+        """Raise Withheld where between the times `start` and `end` something may write into the
+        tensor or a view of it: an operation in place, a call of an unknown function, or
+        `detach`."""
         super()._check_unchanged(value, start, end)
         visited, pending = {value}, [value]
         while pending:
@@ -260,8 +270,8 @@ class RecurrenceRewriter(HoistedRewriter):
                     pending.append(use.output)
 
     def _check_memory(self) -> None:
-        """Raise Withheld where the function may share the memory of tensors with other libraries,
-        whose writes no later step sees."""
+        """Raise Withheld where the function uses a name such as `numpy` or `data_ptr`, by which
+        other libraries may share the memory of tensors."""
         for node in ast.walk(self.match.body.node):
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             if name in _MEMORY:
@@ -280,12 +290,13 @@ class RecurrenceRewriter(HoistedRewriter):
 
 
 def _mentions(tree: ast.AST, names: Collection[str]) -> bool:
-    """Return whether one of several names stands in a part of a syntax tree."""
+    """Return whether one of the names is read or bound in a part of a syntax tree."""
     return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree))
 
 
 def _may_share(use: Node) -> bool:
-    """Return whether the result of a node may be its argument, a view of it or a display of it."""
+    """Return whether the result of a node may share memory with its argument, as a view does, or
+    hold it, as a tuple does. True for calls of functions of PyTorch and einops."""
     if use.op == "call":
         module, _, name = use.spelling.rpartition(".")
         is_pure = not name.startswith("_") and not name.endswith("_") and name != "save"
@@ -367,7 +378,8 @@ def _copies(use: Node) -> bool:
 
 
 def _reads_list(use: Node) -> bool:
-    """Return whether a node joins the elements of a list into a tensor, adds one or counts them."""
+    """Return whether a node uses a list without passing its elements on one by one: it joins them
+    into a tensor, appends, inserts, reverses, counts or tests."""
     if use.op == "py.attr":
         return use.spelling in ("append", "insert", "reverse")
     if use.op == "py.call":

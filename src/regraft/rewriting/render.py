@@ -316,7 +316,7 @@ class Renderer:
 
     @staticmethod
     def _is_written(value: Value) -> bool:
-        """Return whether a value comes from an attribute in the source: in `x.type_as(y)` the dtype
+        """Return whether an attribute in the source computes a value: in `x.type_as(y)` the dtype
         `y.dtype` is read but not written out."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
 
@@ -405,8 +405,8 @@ class Renderer:
         return self.imports.source.segment(node.expr)
 
     def _can_change_attributes(self, first: int, last: int) -> bool:
-        """Return whether an unmatched call or store with an effect, that may run, stands between
-        the times `first` and `last`."""
+        """Return whether an unmatched call or store with an effect, which can run where the call
+        does, stands between the times `first` and `last`."""
         return any(
             node.effect and node.op in ("call", "py.store") and self.can_run(node)
             for node in self.match.between(first, last)

@@ -39,8 +39,8 @@ def is_inside_sequential(match: Match) -> bool:
 
 
 def _is_asked_by_op(condition: Condition) -> bool:
-    """Return whether a condition of a match needs no test of its own: it is on a module of a type
-    of `torch.nn`, which the op itself looks at."""
+    """Return whether the op `sequential` itself tests a condition of a match when the model runs:
+    the condition is a Test of a layer that may be of a type of torch.nn."""
     return isinstance(condition, Test) and any(
         table().layer(layer.type) is not None for layer in condition.subject.layers
     )

@@ -332,8 +332,9 @@ class Rewriter(StatementRewriter):
         return lines
 
     def _kernel_statement(self, statement: ast.stmt, span: Span, call: str, indent: str) -> str:
-        """Return the line of a statement in which `call` replaces the text of `span`, with the
-        indentation `indent`; raise Withheld where the rest of the statement spans several lines."""
+        """Return the line of a statement in which `call` takes the place of the text of `span`,
+        with the indentation `indent`; raise Withheld where the rest of the statement spans several
+        lines."""
         return self._statement_line(self.source.span(statement), span, call, indent)
 
     def _statement_line(self, statement_span: Span, inner: Span, text: str, indent: str) -> str:

@@ -82,13 +82,10 @@ class StatementRewriter(MatchChecks):
         return all(any(value is expr for expr in expressions) for value in values)
 
     def _reduced_value(self, statement: Statement) -> Value | None:
-        """Return the value to which a statement is reduced: the input of the pattern whose
-        expression contains all that the statement computes besides matched nodes.
-
-        Return None where the statement can be deleted: it computes only matched nodes and nodes
-        that only these use, or the kernel call can repeat the text of the inputs. Raise Withheld
-        where it computes more.
-        """
+        """Return the value of the inner expression that remains of a statement which computes more
+        than matched nodes: an input of the pattern that contains all of the rest. Return None where
+        nothing has to remain, because only matched nodes use the rest, or the kernel call can
+        repeat its text. Raise Withheld where no single input contains it."""
         unmatched_nodes = [
             node
             for node in self.match.body.nodes

@@ -156,8 +156,9 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate max() or min() of tensors, also in a list, as `reduce_sequence` does; None for other
-    operands."""
+    """Evaluate max() or min(): of operands of which one is a tensor by `select_extreme`, of a list
+    of tensors by `reduce_list`; None for other operands, with which the host runs the function.
+    Raises Unsplittable for numbers of several types."""
     if any(isinstance(operand, (TensorValue, EitherValue)) for operand in call.operands):
         return select_extreme(state, call.node, call.function_name, call.operands)
     return reduce_sequence(state, call)
@@ -217,8 +218,8 @@ def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a built-in whose result the type of a tensor decides, not its values, as a constant;
-    None without a tensor."""
+    """Evaluate a built-in whose result the type of a tensor decides, not its values, such as
+    hasattr(): a constant; None where no operand is a tensor."""
     return state.static(run_code(state, call.node, call.code).example) if call.tensors else None
 
 

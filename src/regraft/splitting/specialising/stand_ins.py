@@ -74,7 +74,8 @@ def holds_stand_in(state: Specialisation, example: Any) -> bool:
 
 
 def holds_local_function(state: Specialisation, example: Any) -> bool:
-    """Return whether `example` is a function or an object that the network makes, or holds one."""
+    """Return whether `example` is a local function or the stand-in of an object that forward makes,
+    or a list, tuple, dictionary or bound method that holds one."""
     if holds_stand_in(state, example):
         return True
     if isinstance(example, (tuple, list)):

@@ -270,8 +270,9 @@ def take_missing_element(state: Specialisation, code: ast.expr, base: Value, exa
 
 
 def index_elements(state: Specialisation, node: ast.AST, sequence: Value) -> list[Value] | None:
-    """Return the elements of a list of the host, one by one, which are noted as pending; None for
-    anything but a list, and if its length is not known."""
+    """Return the elements of a list of the host, one by one; the list is first assigned to a new
+    name, and the elements are noted as pending. None for anything but a list, and for one whose
+    length is not known."""
     if not isinstance(sequence.example, list) or not has_definite_length(
         state, sequence := bind_fresh(state, sequence)
     ):
