@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
-from regraft.splitting.checking.check import difference  # noqa: E402
+from regraft.splitting.checking.decision_check import difference  # noqa: E402
 from split import batches, illformed, language, networks, single  # noqa: E402
 
 
@@ -174,7 +174,7 @@ def test_aotinductor_takes_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_check_finds_samples_that_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regraft.splitting.compiling.batch, "mixes", lambda *_: False)
+    monkeypatch.setattr(regraft.splitting.compiling.batch_regions, "mixes", lambda *_: False)
     with pytest.raises(Unsplittable, match="a sample in a batch differs from the original alone"):
         batched(batches.Centres)
 

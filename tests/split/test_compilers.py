@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
-from regraft.splitting.checking.check import difference  # noqa: E402
+from regraft.splitting.checking.decision_check import difference  # noqa: E402
 from regraft.splitting.compiling.compilers import NAMES, compiler_named  # noqa: E402
 from split import language, networks, sizes  # noqa: E402
 

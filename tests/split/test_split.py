@@ -21,7 +21,7 @@ pytest.importorskip("onnxruntime")
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
 from regraft.splitting.checking import rounding  # noqa: E402
-from regraft.splitting.checking.check import difference  # noqa: E402
+from regraft.splitting.checking.decision_check import difference  # noqa: E402
 from regraft.splitting.checking.rounding import is_rounding  # noqa: E402
 from split import (  # noqa: E402
     attributes,

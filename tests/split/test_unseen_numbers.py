@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
-from regraft.splitting.checking.check import difference  # noqa: E402
+from regraft.splitting.checking.decision_check import difference  # noqa: E402
 
 
 class Network(nn.Module):

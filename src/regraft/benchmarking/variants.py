@@ -12,7 +12,7 @@ from regraft.benchmarking.proof import Examination
 from regraft.benchmarking.sdpa import with_sdpa
 from regraft.configuration import Settings as Project
 from regraft.live import NotPicklable, Optimization, rewrite
-from regraft.live.classes import Name
+from regraft.live.rewritten_classes import Name
 from regraft.scanning import CompiledRule
 
 Rules = frozenset[str]

@@ -1,9 +1,9 @@
 """Rewriting a model in memory: the same instances with the rewritten methods of their classes."""
 
-from regraft.live.classes import restore
-from regraft.live.example import NotPicklable
 from regraft.live.model import DifferentConditions, NothingOptimized, optimize, rewrite
 from regraft.live.outcome import Change, Optimization, Unchanged
+from regraft.live.rewritten_classes import restore
+from regraft.live.stored_model import NotPicklable
 from regraft.live.watching import CallNotRecorded, watch
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from regraft.live.classes import Name, is_parametrized, rebase_class, subclass
 from regraft.live.model_file import ModelFile
 from regraft.live.outcome import Change, Optimization, dotted_name
+from regraft.live.rewritten_classes import Name, is_parametrized, rebase_class, subclass
 
 Method = tuple[ModelFile, Name]  # a rewritten method: its file, and its class and name
 

@@ -15,15 +15,15 @@ from torch import nn
 
 from regraft.configuration import Settings as Project
 from regraft.fix import Verify, base_name, definition, proved_fix
-from regraft.live.classes import (
+from regraft.live.outcome import Optimization, Unchanged, dotted_name
+from regraft.live.rewritten_classes import (
     Name,
     RewrittenMethods,
     changed_definitions,
     definitions_reaching,
     functions_of,
 )
-from regraft.live.example import Example
-from regraft.live.outcome import Optimization, Unchanged, dotted_name
+from regraft.live.stored_model import Example
 from regraft.report.terminal import Watch
 from regraft.scanning import CompiledRule, FileReport, Finding, RuleDefect, check_file, rewrite_file
 from regraft.scanning.rules import are_tested

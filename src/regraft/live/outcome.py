@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regraft.live.classes import Name, restore
+from regraft.live.rewritten_classes import Name, restore
 
 
 @dataclass(frozen=True, slots=True)

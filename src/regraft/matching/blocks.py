@@ -1,8 +1,8 @@
 """The search for runs of statements that are the block of a rule, up to names.
 
-A block is what a body is (see bodies.py), at any place of a function. Names that the block binds
-are not read after it. A variable stands for a name, an attribute or an element of a name, or a
-number, which the block does not bind anew.
+A block is what a body is (see whole_bodies.py), at any place of a function. Names that the block
+binds are not read after it. A variable stands for a name, an attribute or an element of a name, or
+a number, which the block does not bind anew.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from regraft.matching.bodies import (
+from regraft.matching.whole_bodies import (
     VARIABLE,
     BodyMatch,
     BodyPattern,

@@ -20,7 +20,7 @@ from regraft.matching.arguments import (
     unmentioned_argument,
 )
 from regraft.matching.constants import is_certainly, operand_text
-from regraft.matching.definitions import misfit
+from regraft.matching.decorated_definitions import misfit
 from regraft.matching.layer_calls import (
     bind_layer,
     can_be_layer,

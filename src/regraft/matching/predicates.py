@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from regraft.dsl.syntax import Const, Operand, Predicate, Var
 from regraft.matching import attended_heads
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
+from regraft.matching.convolution_patches import is_of_patches
 from regraft.matching.enlarged_parts import (
     is_enlarged,
     is_exposed,
     is_part_of,
     may_be_last_dimension,
 )
-from regraft.matching.loops import is_before, is_carried, step_nodes
+from regraft.matching.loop_values import is_before, is_carried, step_nodes
 from regraft.matching.matrices import is_column_product, may_be_matrix
-from regraft.matching.patches import is_of_patches
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards

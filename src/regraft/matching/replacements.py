@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ast
 
-from regraft.matching.bodies import BodyMatch
 from regraft.matching.result import Match
+from regraft.matching.whole_bodies import BodyMatch
 from regraft.source.names import walk
 from regraft.structure.model import Replacement
 from regraft.structure.module import Module

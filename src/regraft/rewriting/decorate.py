@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from regraft.matching.definitions import Definition, definition
+from regraft.matching.decorated_definitions import Definition, definition
 from regraft.matching.pattern import Decorator
 from regraft.matching.result import Match
 from regraft.rewriting.render import Withheld

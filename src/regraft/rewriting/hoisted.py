@@ -7,7 +7,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from regraft.matching.loops import is_before, start_of, step_nodes
+from regraft.matching.loop_values import is_before, start_of, step_nodes
 from regraft.rewriting.hoisting_checks import HoistingChecks
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch

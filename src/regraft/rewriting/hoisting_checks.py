@@ -7,9 +7,9 @@ import ast
 from collections.abc import Iterator
 
 from regraft.dsl.syntax import Var
-from regraft.matching.loops import start_of
+from regraft.matching.loop_values import start_of
 from regraft.matching.uses import METADATA
-from regraft.rewriting.checks import SHARING_OPS
+from regraft.rewriting.match_checks import SHARING_OPS
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.statement_edits import StatementRewriter
 from regraft.structure import guards

@@ -7,11 +7,11 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
-from regraft.matching.loops import start_of, tuple_elements
+from regraft.matching.loop_values import start_of, tuple_elements
 from regraft.matching.uses import METADATA, is_branching
-from regraft.rewriting.checks import SHARING_OPS
 from regraft.rewriting.hoisted import HoistedRewriter
 from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps, written_values
+from regraft.rewriting.match_checks import SHARING_OPS
 from regraft.rewriting.pair_states import (
     changes_other_memory,
     goes_through_all,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from regraft.matching.result import Condition, Match, Test
-from regraft.rewriting.checks import MatchChecks
+from regraft.rewriting.match_checks import MatchChecks
 from regraft.rewriting.single_output import Patch
 from regraft.source.layout import Layout, indentation
 from regraft.source.text import Edit

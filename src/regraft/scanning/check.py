@@ -11,10 +11,10 @@ from pathlib import Path
 from tokenize import TokenError
 
 from regraft.matching.blocks import find_blocks
-from regraft.matching.bodies import find_bodies
 from regraft.matching.matcher import find
 from regraft.matching.replacements import body_replacement, match_replacement
 from regraft.matching.result import Match, NoMatch
+from regraft.matching.whole_bodies import find_bodies
 from regraft.rules import Rule
 from regraft.scanning.findings import (
     FileReport,

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from regraft.matching.bodies import BodyMatch
-from regraft.matching.definitions import definition
+from regraft.matching.decorated_definitions import definition
 from regraft.matching.result import Match
-from regraft.rewriting.bodies import rewrite_body
+from regraft.matching.whole_bodies import BodyMatch
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.rewrite import Mode, Patch, rewrite
+from regraft.rewriting.whole_bodies import rewrite_body
 from regraft.rules import Rule
 from regraft.rules.loading import is_selected
 from regraft.rules.worth import Worth

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from regraft.matching.bodies import BodyPattern, compile_body
 from regraft.matching.compiling import compile_rule
 from regraft.matching.pattern import (
     OWN_CLASS,
@@ -15,6 +14,7 @@ from regraft.matching.pattern import (
     PatternProblem,
 )
 from regraft.matching.requirements import required_calls, required_classes, required_operations
+from regraft.matching.whole_bodies import BodyPattern, compile_body
 from regraft.rules import Rule, RuleProblem
 from regraft.rules.requirements import missing_requirements
 from regraft.rules.worth import Target, Worth, worth_of

@@ -13,8 +13,7 @@ from torch import nn
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.preconditions import text_of_parameter
-from regraft.splitting.program.codes import WRAPPER_SUFFIX, holds_tensor
-from regraft.splitting.program.templates import (
+from regraft.splitting.program.argument_templates import (
     Template,
     constant_text,
     leaf_names,
@@ -24,6 +23,7 @@ from regraft.splitting.program.templates import (
     template_expression,
     unsupported_message,
 )
+from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, holds_tensor
 
 
 def unpack_arguments(

@@ -10,10 +10,10 @@ import torch
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.nested_arguments import Packed, unpack_arguments
-from regraft.splitting.observing.scratch import Attribute
+from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
 from regraft.splitting.program.residual import Region, Step
-from regraft.splitting.program.results import Classes
+from regraft.splitting.program.result_classes import Classes
 from regraft.splitting.sampling.explore import RegionModule
 
 

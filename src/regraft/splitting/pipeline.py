@@ -14,21 +14,21 @@ from typing import Any
 import torch
 
 from regraft.report.terminal import Watch, ignore
-from regraft.splitting.checking.check import check, unseen_side_errors
-from regraft.splitting.checking.comparison import CheckResult, Original
-from regraft.splitting.compiling.batch import has_samples
-from regraft.splitting.compiling.compilers import Compiler, compiler_named
-from regraft.splitting.compiling.network import (
+from regraft.splitting.checking.decision_check import check, unseen_side_errors
+from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.compiling.batch_regions import has_samples
+from regraft.splitting.compiling.compiled_network import (
     CompiledNetwork,
     compile_network,
     count_models,
     reasons_of_islands,
 )
-from regraft.splitting.emitting.directory import SplitModel
+from regraft.splitting.compiling.compilers import Compiler, compiler_named
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
 from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.report import Report
+from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
@@ -44,8 +44,8 @@ from regraft.splitting.program.residual import (
     number_sides,
 )
 from regraft.splitting.sampling.collect import collect_samples
+from regraft.splitting.sampling.decision_recorder import Recorder
 from regraft.splitting.sampling.explore import Explorer
-from regraft.splitting.sampling.record import Recorder
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 
 

@@ -12,11 +12,11 @@ import torch
 
 from regraft.splitting.checking.difference import difference
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.observing.probe import observe_effects
-from regraft.splitting.observing.scratch import Attribute, record_stores
-from regraft.splitting.observing.state import State
+from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
+from regraft.splitting.observing.call_observation import observe_effects
+from regraft.splitting.observing.module_state import State
 from regraft.splitting.program.literals import literal
-from regraft.splitting.sampling.record import to_numpy
+from regraft.splitting.sampling.decision_recorder import to_numpy
 
 _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and other properties
 

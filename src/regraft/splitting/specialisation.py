@@ -10,11 +10,14 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unrunnable
-from regraft.splitting.observing.scratch import Attribute, record_stores, run_without
+from regraft.splitting.observing.assigned_attributes import Attribute, record_stores, run_without
 from regraft.splitting.program.records import Mutable
 from regraft.splitting.program.residual import Step, all_steps
-from regraft.splitting.program.results import Classes, describe_class
-from regraft.splitting.specialising.network import specialise_network, start_specialisation
+from regraft.splitting.program.result_classes import Classes, describe_class
+from regraft.splitting.specialising.network_specialisation import (
+    specialise_network,
+    start_specialisation,
+)
 from regraft.splitting.specialising.state import Specialisation
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on

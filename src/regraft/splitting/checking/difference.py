@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike, describe_mismatch
-from regraft.splitting.program.results import contents, is_same_kind
+from regraft.splitting.program.result_classes import contents, is_same_kind
 
 # number formats in which torch.allclose decides as torch.testing does
 FORMATS = (torch.float32, torch.float64, torch.int64, torch.bool, torch.int32, torch.float16)

@@ -15,10 +15,9 @@ import onnx
 import onnxruntime
 import torch
 
-from regraft.splitting.compiling import means
 from regraft.splitting.compiling.artifacts import rename
-from regraft.splitting.compiling.replacements import replaced_functions
-from regraft.splitting.compiling.samples import (
+from regraft.splitting.compiling.onnx_means import replace_open_means
+from regraft.splitting.compiling.region_comparison import (
     Slower,
     Uncompilable,
     compare,
@@ -28,9 +27,10 @@ from regraft.splitting.compiling.samples import (
 )
 from regraft.splitting.compiling.size_limits import Sample, varying_axes
 from regraft.splitting.compiling.symbolic_run import without_fast_path
+from regraft.splitting.compiling.tracing_replacements import replaced_functions
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.decision_recorder import to_numpy
 from regraft.splitting.sampling.explore import RegionModule
-from regraft.splitting.sampling.record import to_numpy
 
 try:
     from torch.onnx._internal.torchscript_exporter import symbolic_helper
@@ -53,12 +53,12 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
     is, and Slower where torch is faster and `region.measured` is True.
     """
     try:
-        return verify(region, module, means.replace_open_means(trace_region(region, module)))
+        return verify(region, module, replace_open_means(trace_region(region, module)))
     except Slower:
         raise
     except Uncompilable as problem:
         try:
-            return verify(region, module, means.replace_open_means(export_region(region, module)))
+            return verify(region, module, replace_open_means(export_region(region, module)))
         except Uncompilable:
             raise problem from None
 

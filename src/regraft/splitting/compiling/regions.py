@@ -10,7 +10,7 @@ import torch
 
 from regraft.splitting.compiling.artifacts import Artifacts, digest
 from regraft.splitting.compiling.compilers import Compiler
-from regraft.splitting.compiling.samples import (
+from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
     compare_values,
     first_line,

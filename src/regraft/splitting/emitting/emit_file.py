@@ -6,9 +6,9 @@ import dataclasses
 
 import onnx
 
-from regraft.splitting.checking.comparison import CheckResult, Original
-from regraft.splitting.checking.file import check_file
-from regraft.splitting.compiling.network import CompiledNetwork
+from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.single_file_check import check_file
+from regraft.splitting.compiling.compiled_network import CompiledNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.protocol import Emitter
 from regraft.splitting.emitting.report import Report

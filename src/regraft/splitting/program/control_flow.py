@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from regraft.splitting.program.comprehensions import expand_comprehension
-from regraft.splitting.program.uses import mark_asked, mark_uses
+from regraft.splitting.program.use_marks import mark_asked, mark_uses
 
 __all__ = [
     "WithoutLeavingElses",

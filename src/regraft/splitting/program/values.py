@@ -98,7 +98,8 @@ class HostValue(VaryingValue):
     """A Python value that the host, the residual program's Python code, computes at run time.
 
     constant: no input decides it, here. among: the constants of which it is one, if these are known
-    (possible.py). truth: it is the truth of what may be a tensor in the original (`a and b`).
+    (possible_constants.py). truth: it is the truth of what may be a tensor in the original (`a and
+    b`).
     """
 
     constant: bool = field(default=False, kw_only=True)

@@ -29,7 +29,7 @@ from regraft.splitting.program.residual import (
     all_steps,
     raises,
 )
-from regraft.splitting.program.results import Classes, make_classes
+from regraft.splitting.program.result_classes import Classes, make_classes
 from regraft.splitting.program.statements import (
     Assign,
     Break,

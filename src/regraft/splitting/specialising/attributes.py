@@ -6,14 +6,14 @@ import ast
 
 import torch
 
-from regraft.splitting.program.codes import is_named_result, method_call
+from regraft.splitting.program.residual_expressions import is_named_result, method_call
 from regraft.splitting.program.values import HostValue, RecordValue, TensorValue, Value
-from regraft.splitting.specialising.either import require_tensor
+from regraft.splitting.specialising.code_running import run_operation
+from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.elements import get_element, get_shape
-from regraft.splitting.specialising.fields import read_field
-from regraft.splitting.specialising.objects import read_object_attribute
-from regraft.splitting.specialising.places import is_scratch, read_scratch
-from regraft.splitting.specialising.running import run_operation
+from regraft.splitting.specialising.object_changes import is_scratch, read_scratch
+from regraft.splitting.specialising.object_methods import read_object_attribute
+from regraft.splitting.specialising.record_fields import read_field
 from regraft.splitting.specialising.stand_ins import (
     BOUND_TYPES,
     holds_local_function,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from regraft.splitting.program.codes import method_call
-from regraft.splitting.program.possible import TRUTHS, narrow, possible_constants
+from regraft.splitting.program.possible_constants import TRUTHS, narrow, possible_constants
 from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
+from regraft.splitting.program.residual_expressions import method_call
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import (
     EitherValue,
@@ -22,10 +22,10 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
 )
-from regraft.splitting.specialising.either import bind_alternative, find_tested_constant
-from regraft.splitting.specialising.joins import merge_paths
-from regraft.splitting.specialising.lists import has_definite_length
-from regraft.splitting.specialising.running import is_constant_tensor
+from regraft.splitting.specialising.code_running import is_constant_tensor
+from regraft.splitting.specialising.either_values import bind_alternative, find_tested_constant
+from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import is_stand_in, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import ReadInside
-from regraft.splitting.program.codes import MUTATORS, is_display, is_torch
 from regraft.splitting.program.records import is_namedtuple, is_record
+from regraft.splitting.program.residual_expressions import MUTATORS, is_display, is_torch
 from regraft.splitting.program.values import (
     EitherValue,
     RecordValue,
@@ -26,14 +26,11 @@ from regraft.splitting.program.values import (
     has_kind,
 )
 from regraft.splitting.specialising.attributes import read_attribute
-from regraft.splitting.specialising.builtin import call_builtin, call_math
-from regraft.splitting.specialising.either import require_tensor
-from regraft.splitting.specialising.fields import (
-    find_record_method,
-    make_record,
-    replace_fields,
-)
+from regraft.splitting.specialising.builtin_calls import call_builtin, call_math
+from regraft.splitting.specialising.code_running import run_code, run_operation
+from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.inlining import inline
+from regraft.splitting.specialising.lasting_effects import changes_outside
 from regraft.splitting.specialising.local_functions import (
     as_definition,
     body_nodes,
@@ -41,9 +38,12 @@ from regraft.splitting.specialising.local_functions import (
 )
 from regraft.splitting.specialising.methods import READING_METHODS, call_method, evaluate_arguments
 from regraft.splitting.specialising.object_calls import call_on_object
-from regraft.splitting.specialising.objects import construct
-from regraft.splitting.specialising.outside import changes_outside
-from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.object_methods import construct
+from regraft.splitting.specialising.record_fields import (
+    find_record_method,
+    make_record,
+    replace_fields,
+)
 from regraft.splitting.specialising.stand_ins import (
     can_construct,
     holds_local_function,

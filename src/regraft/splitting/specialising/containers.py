@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.control_flow import mark_uses
+from regraft.splitting.program.residual_expressions import is_static_object, name
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -17,12 +17,12 @@ from regraft.splitting.program.values import (
     convert_to_host,
     has_kind,
 )
+from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.dictionaries import list_items
-from regraft.splitting.specialising.displays import write_new_dictionary
 from regraft.splitting.specialising.elements import make_tuple
-from regraft.splitting.specialising.fields import operate_on_records
-from regraft.splitting.specialising.places import set_place
-from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.host_displays import write_new_dictionary
+from regraft.splitting.specialising.object_changes import set_place
+from regraft.splitting.specialising.record_fields import operate_on_records
 from regraft.splitting.specialising.stand_ins import (
     holds_stand_in,
     make_object,

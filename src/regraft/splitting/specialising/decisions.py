@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from regraft.splitting.program.codes import MUTATORS, name
 from regraft.splitting.program.control_flow import expand_comprehension
-from regraft.splitting.program.possible import TRUTHS, is_truth
+from regraft.splitting.program.possible_constants import TRUTHS, is_truth
 from regraft.splitting.program.residual import Step, TensorStep
+from regraft.splitting.program.residual_expressions import MUTATORS, name
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import (
     HostValue,

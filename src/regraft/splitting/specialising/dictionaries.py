@@ -8,7 +8,7 @@ from typing import Any
 
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import make_tuple
-from regraft.splitting.specialising.places import remove_place, set_place
+from regraft.splitting.specialising.object_changes import remove_place, set_place
 from regraft.splitting.specialising.stand_ins import (
     get_item_keys,
     get_places,

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import (
+from regraft.splitting.program.literals import literal
+from regraft.splitting.program.records import is_record
+from regraft.splitting.program.residual import HostStep, TensorStep
+from regraft.splitting.program.residual_expressions import (
     holds_tensor,
     is_named_result,
     is_static_object,
     name,
 )
-from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import is_record
-from regraft.splitting.program.residual import HostStep, TensorStep
 from regraft.splitting.program.statements import Assign, Unpack
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
@@ -30,7 +30,7 @@ from regraft.splitting.program.values import (
     list_parts,
     make_value,
 )
-from regraft.splitting.specialising.running import run_code
+from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in
 from regraft.splitting.specialising.state import Specialisation
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Evaluate
 from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
+from regraft.splitting.specialising.code_running import read_number, run_code
 from regraft.splitting.specialising.containers import (
     evaluate_list,
     evaluate_slice,
@@ -33,7 +34,6 @@ from regraft.splitting.specialising.decisions import (
 )
 from regraft.splitting.specialising.indexing import evaluate_subscript
 from regraft.splitting.specialising.operators import evaluate_operator
-from regraft.splitting.specialising.running import read_number, run_code
 from regraft.splitting.specialising.state import Frame, Specialisation
 
 

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.codes import is_static_object, name
 from regraft.splitting.program.control_flow import (
     changed_names,
 )
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves
+from regraft.splitting.program.residual_expressions import is_static_object, name
 from regraft.splitting.program.statements import Assign, assigned_names
 from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
@@ -26,15 +26,15 @@ from regraft.splitting.program.values import (
     get_alternative,
 )
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
-from regraft.splitting.specialising.either import fits_either, is_equal_constant
+from regraft.splitting.specialising.either_values import fits_either, is_equal_constant
 from regraft.splitting.specialising.elements import (
     get_part_name,
     has_part_names,
     rebuild_value,
 )
-from regraft.splitting.specialising.joins import is_variable, join_partial, merge_paths
-from regraft.splitting.specialising.lists import is_ragged, note_ragged
-from regraft.splitting.specialising.meet import unify
+from regraft.splitting.specialising.host_lists import is_ragged, note_ragged
+from regraft.splitting.specialising.object_unification import unify
+from regraft.splitting.specialising.path_joins import is_variable, join_partial, merge_paths
 from regraft.splitting.specialising.stand_ins import forget_dead_objects
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import is_integer_scalar, literal_range, name
-from regraft.splitting.program.possible import possible_constants
+from regraft.splitting.program.possible_constants import possible_constants
 from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.residual_expressions import is_integer_scalar, literal_range, name
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -20,11 +20,11 @@ from regraft.splitting.program.values import (
     convert_to_host,
 )
 from regraft.splitting.program.worlds import lengthen
-from regraft.splitting.specialising.either import require_tensor
+from regraft.splitting.specialising.code_running import run_code, run_operation
+from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
-from regraft.splitting.specialising.lists import has_definite_length
-from regraft.splitting.specialising.objects import invoke
-from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.object_methods import invoke
 from regraft.splitting.specialising.stand_ins import (
     find_special_method,
     holds_stand_in,

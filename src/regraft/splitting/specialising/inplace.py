@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import is_static_object, tensors_in
 from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.residual_expressions import is_static_object, tensors_in
 from regraft.splitting.program.statements import StoreItem, read_names
 from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
+from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import has_part_names
+from regraft.splitting.specialising.host_lists import check_change, check_no_list_read
 from regraft.splitting.specialising.indexing import convert_lists
-from regraft.splitting.specialising.lists import check_change, check_no_list_read
-from regraft.splitting.specialising.objects import invoke
-from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.object_methods import invoke
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import read_slice_bound, store_name

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unrunnable, Unsplittable
-from regraft.splitting.program.codes import name
 from regraft.splitting.program.control_flow import (
     first_body,
     peel_for,
@@ -18,6 +17,7 @@ from regraft.splitting.program.control_flow import (
     without_else,
 )
 from regraft.splitting.program.residual import HostStep, Loop, leaves
+from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
 from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.values import (
@@ -38,7 +38,7 @@ from regraft.splitting.specialising.fixpoint import (
     forget_constants,
     list_assigned_names,
 )
-from regraft.splitting.specialising.joins import merge_paths
+from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
 from regraft.splitting.specialising.variables import bind_fresh, store_name
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from regraft.splitting.program.codes import MUTATORS, is_static_object, method_call
-from regraft.splitting.program.possible import TRUTHS
+from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.residual import HostStep
+from regraft.splitting.program.residual_expressions import MUTATORS, is_static_object, method_call
 from regraft.splitting.program.statements import Evaluate
 from regraft.splitting.program.values import (
     ComputedValue,
@@ -19,20 +19,20 @@ from regraft.splitting.program.values import (
     Value,
     convert_to_host,
 )
-from regraft.splitting.specialising.dictionaries import list_items
-from regraft.splitting.specialising.displays import write_codes, write_new_dictionary
-from regraft.splitting.specialising.elements import get_element
-from regraft.splitting.specialising.lists import (
-    check_change,
-    check_no_list_read,
-    is_ragged,
-    note_ragged,
-)
-from regraft.splitting.specialising.running import (
+from regraft.splitting.specialising.code_running import (
     is_constant_tensor,
     read_in_worlds,
     run_code,
     run_operation,
+)
+from regraft.splitting.specialising.dictionaries import list_items
+from regraft.splitting.specialising.elements import get_element
+from regraft.splitting.specialising.host_displays import write_codes, write_new_dictionary
+from regraft.splitting.specialising.host_lists import (
+    check_change,
+    check_no_list_read,
+    is_ragged,
+    note_ragged,
 )
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import (

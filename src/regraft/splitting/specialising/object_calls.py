@@ -14,14 +14,14 @@ import torch
 from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.values import StaticValue, Value, are_static
 from regraft.splitting.specialising.dictionaries import update_dictionary
-from regraft.splitting.specialising.fields import call_builtin_on_record, replace_fields
-from regraft.splitting.specialising.objects import invoke, read_object_attribute
-from regraft.splitting.specialising.places import (
+from regraft.splitting.specialising.object_changes import (
     is_scratch,
     read_scratch,
     set_attribute,
     store_scratch,
 )
+from regraft.splitting.specialising.object_methods import invoke, read_object_attribute
+from regraft.splitting.specialising.record_fields import call_builtin_on_record, replace_fields
 from regraft.splitting.specialising.stand_ins import (
     BOUND_TYPES,
     find_special_method,

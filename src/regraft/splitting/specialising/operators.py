@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import method_call
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.possible import TRUTHS, outcomes, possible_constants
+from regraft.splitting.program.possible_constants import TRUTHS, outcomes, possible_constants
+from regraft.splitting.program.residual_expressions import method_call
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -26,10 +26,10 @@ from regraft.splitting.program.values import (
     has_kind,
 )
 from regraft.splitting.specialising.branches import evaluate_truth
-from regraft.splitting.specialising.either import require_tensors, test_for_none
+from regraft.splitting.specialising.code_running import run_code, run_operation
+from regraft.splitting.specialising.either_values import require_tensors, test_for_none
 from regraft.splitting.specialising.elements import list_element_codes
-from regraft.splitting.specialising.fields import operate_on_records
-from regraft.splitting.specialising.running import run_code, run_operation
+from regraft.splitting.specialising.record_fields import operate_on_records
 from regraft.splitting.specialising.stand_ins import (
     get_places,
     is_dict_stand_in,

@@ -7,8 +7,8 @@ import builtins
 
 import torch
 
-from regraft.splitting.program.codes import name
 from regraft.splitting.program.control_flow import mark_uses
+from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -18,11 +18,11 @@ from regraft.splitting.program.values import (
     are_static,
 )
 from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.code_running import (
+    run_operation,
+)
 from regraft.splitting.specialising.elements import (
     take_elements,
-)
-from regraft.splitting.specialising.running import (
-    run_operation,
 )
 from regraft.splitting.specialising.state import Specialisation
 

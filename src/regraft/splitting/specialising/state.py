@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import torch
 
 from regraft.splitting.errors import Unsplittable, refuse
-from regraft.splitting.observing.scratch import Attribute
-from regraft.splitting.program.codes import WRAPPER_SUFFIX, access, name
+from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves
+from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, access, name
 from regraft.splitting.program.statements import Assign, read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (

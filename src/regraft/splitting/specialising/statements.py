@@ -10,9 +10,14 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import holds_tensor, is_static_object, leaf_expressions, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step
+from regraft.splitting.program.residual_expressions import (
+    holds_tensor,
+    is_static_object,
+    leaf_expressions,
+    name,
+)
 from regraft.splitting.program.statements import (
     Check,
     Evaluate,
@@ -33,8 +38,9 @@ from regraft.splitting.program.values import (
 from regraft.splitting.specialising.assign import store
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
-from regraft.splitting.specialising.displays import write_display
-from regraft.splitting.specialising.either import get_constant, write_constant_test
+from regraft.splitting.specialising.code_running import read_number
+from regraft.splitting.specialising.either_values import get_constant, write_constant_test
+from regraft.splitting.specialising.host_displays import write_display
 from regraft.splitting.specialising.indexing import Choice
 from regraft.splitting.specialising.inplace import (
     change_in_place,
@@ -42,15 +48,14 @@ from regraft.splitting.specialising.inplace import (
     find_holder,
     replace_aliases,
 )
-from regraft.splitting.specialising.joins import merge_paths
 from regraft.splitting.specialising.loops import (
     execute_break,
     execute_continue,
     execute_for,
     execute_while,
 )
-from regraft.splitting.specialising.objects import invoke
-from regraft.splitting.specialising.running import read_number
+from regraft.splitting.specialising.object_methods import invoke
+from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Cases, Specialisation
 from regraft.splitting.specialising.variables import bind_fresh, store_name

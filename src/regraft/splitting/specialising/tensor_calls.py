@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.observing.probe import observe
-from regraft.splitting.program.codes import (
+from regraft.splitting.observing.call_observation import observe
+from regraft.splitting.program.literals import literal
+from regraft.splitting.program.residual_expressions import (
     holds_number,
     is_display,
     is_single_integer,
     method_call,
     name,
 )
-from regraft.splitting.program.literals import literal
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
@@ -31,16 +31,16 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.branches import evaluate_truth
-from regraft.splitting.specialising.elements import get_element, get_shape, list_element_codes
-from regraft.splitting.specialising.indexing import convert_list
-from regraft.splitting.specialising.lists import has_definite_length
-from regraft.splitting.specialising.places import undo_stores
-from regraft.splitting.specialising.running import (
+from regraft.splitting.specialising.code_running import (
     depends_on_sizes,
     list_constant_tensors,
     run_code,
     run_operation,
 )
+from regraft.splitting.specialising.elements import get_element, get_shape, list_element_codes
+from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.indexing import convert_list
+from regraft.splitting.specialising.object_changes import undo_stores
 from regraft.splitting.specialising.stand_ins import holds_local_function
 from regraft.splitting.specialising.state import NotRun, Specialisation
 from regraft.splitting.specialising.variables import read_slice_bound

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import (
+from regraft.splitting.program.literals import literal
+from regraft.splitting.program.records import fields_of, is_record
+from regraft.splitting.program.residual import HostStep, TensorStep
+from regraft.splitting.program.residual_expressions import (
     holds_tensor,
     is_named_result,
     is_single_integer,
     name,
 )
-from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import fields_of, is_record
-from regraft.splitting.program.residual import HostStep, TensorStep
 from regraft.splitting.program.statements import Assign, assigned_names, read_names
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -30,6 +30,7 @@ from regraft.splitting.program.values import (
     convert_to_host,
     make_value,
 )
+from regraft.splitting.specialising.code_running import is_constant_tensor, read_number, run_code
 from regraft.splitting.specialising.elements import (
     dissolve,
     get_element,
@@ -37,8 +38,7 @@ from regraft.splitting.specialising.elements import (
     rebuild_value,
     take_apart,
 )
-from regraft.splitting.specialising.lists import has_definite_length
-from regraft.splitting.specialising.running import is_constant_tensor, read_number, run_code
+from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.state import Specialisation
 
 # the parts of an expression that a region can compute from shapes

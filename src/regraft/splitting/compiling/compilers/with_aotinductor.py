@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from regraft.splitting.compiling.artifacts import Artifacts, digest
-from regraft.splitting.compiling.compilers.package import EXPORTED, PACKAGED, package
+from regraft.splitting.compiling.compilers.aotinductor_packages import EXPORTED, PACKAGED, package
 from regraft.splitting.compiling.compilers.protocol import Compiler
-from regraft.splitting.compiling.samples import (
+from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
     compare,
     first_line,

@@ -15,11 +15,11 @@ import openvino
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
 from regraft.splitting.compiling.onnx import to_onnx
-from regraft.splitting.compiling.samples import Uncompilable, compare, first_line
+from regraft.splitting.compiling.region_comparison import Uncompilable, compare, first_line
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.decision_recorder import to_numpy
 from regraft.splitting.sampling.explore import RegionModule
-from regraft.splitting.sampling.record import to_numpy
 
 COMPILE_OPTIONS = {
     "INFERENCE_PRECISION_HINT": "f32",

@@ -8,7 +8,7 @@ import builtins
 from regraft.splitting.emitting.single import numbers
 from regraft.splitting.emitting.single.elements import Elements, changed_items
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     add_sequence,
     is_list,

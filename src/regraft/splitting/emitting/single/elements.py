@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regraft.splitting.emitting.single import numbers
 from regraft.splitting.emitting.single.graph import Graph, element_type
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     add_sequence,
     name_of,

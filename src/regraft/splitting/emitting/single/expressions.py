@@ -7,7 +7,7 @@ from typing import Any
 
 from regraft.splitting.emitting.single import numbers
 from regraft.splitting.emitting.single.calls import Calls
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     name_of,
 )

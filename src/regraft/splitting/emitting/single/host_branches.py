@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import ast
 
-from regraft.splitting.emitting.single.exits import RESULT, Outcome
+from regraft.splitting.emitting.single.block_exits import RESULT, Outcome
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.liveness import exit_ways
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     express,
     has_unnamed_leaves,
     unify,
 )
-from regraft.splitting.emitting.single.liveness import exit_ways
 from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Number, leaves
 from regraft.splitting.program.residual import Step
 

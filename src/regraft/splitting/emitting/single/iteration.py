@@ -5,7 +5,7 @@ from __future__ import annotations
 from regraft.splitting.emitting.single import numbers
 from regraft.splitting.emitting.single.elements import Elements
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     express,
     fill_template,

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from regraft.splitting.emitting.single.graph import Graph, element_type
-from regraft.splitting.emitting.single.join import Inexpressible, name_of
+from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 from regraft.splitting.emitting.single.values import (
     SAFE_BOUND,
     Const,

@@ -16,9 +16,9 @@ from onnx import helper
 from regraft.splitting.compiling.onnx import open_session
 from regraft.splitting.emitting.report import FORMAT, check_format
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.inline import Regions
-from regraft.splitting.emitting.single.join import name_of
-from regraft.splitting.emitting.single.lower import Lowering
+from regraft.splitting.emitting.single.path_types import name_of
+from regraft.splitting.emitting.single.region_inlining import Regions
+from regraft.splitting.emitting.single.step_lowering import Lowering
 from regraft.splitting.emitting.single.values import (
     Const,
     Items,
@@ -33,8 +33,8 @@ from regraft.splitting.emitting.single.values import (
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.network import Program
-from regraft.splitting.program.results import Classes, make_classes
-from regraft.splitting.sampling.record import to_numpy, to_torch
+from regraft.splitting.program.result_classes import Classes, make_classes
+from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
 
 MAX_FILE_BYTES = 2**31 - 2**20  # the limit of Protocol Buffers
 MAX_NESTING = 30  # graphs within graphs that Protocol Buffers read

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.observing.scratch import (
+from regraft.splitting.observing.assigned_attributes import (
     NewAttribute,
     is_plain,
     is_reassigned,
@@ -18,7 +18,7 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import StaticValue, Value, lists_in
 from regraft.splitting.specialising.elements import get_element
-from regraft.splitting.specialising.lists import check_change
+from regraft.splitting.specialising.host_lists import check_change
 from regraft.splitting.specialising.stand_ins import (
     Place,
     get_item_keys,

@@ -10,7 +10,7 @@ import onnx
 
 from regraft.splitting.compiling.onnx import OPSET
 from regraft.splitting.emitting.single.graph import Graph, Node, dtype_of
-from regraft.splitting.emitting.single.join import Inexpressible, name_of
+from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 from regraft.splitting.emitting.single.values import (
     Names,
     Number,

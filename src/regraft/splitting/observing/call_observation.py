@@ -12,8 +12,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regraft.splitting.observing.failing import fails_by_sizes, fails_by_values
-from regraft.splitting.program.codes import tensors_in
+from regraft.splitting.observing.fallible_operations import fails_by_sizes, fails_by_values
+from regraft.splitting.program.residual_expressions import tensors_in
 from regraft.splitting.program.worlds import first_shape, sized_by_data
 
 # a tensor that Python made in the call

@@ -10,7 +10,7 @@ from regraft.splitting.program.records import init_owner, write_init
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.dictionaries import call_native
 from regraft.splitting.specialising.inlining import inline
-from regraft.splitting.specialising.places import check_not_private
+from regraft.splitting.specialising.object_changes import check_not_private
 from regraft.splitting.specialising.stand_ins import (
     METHOD_TYPES,
     find_special_method,

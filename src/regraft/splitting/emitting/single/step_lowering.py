@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from regraft.splitting.emitting.single.exits import (
+from regraft.splitting.emitting.single.block_exits import (
     EXIT_CODE,
     EXIT_CODES,
     RESULT,
@@ -28,16 +28,16 @@ from regraft.splitting.emitting.single.host_branches import (
     join_types,
     sort_integer_arms,
 )
-from regraft.splitting.emitting.single.inline import Regions
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.liveness import exit_ways, live_names
+from regraft.splitting.emitting.single.loop_lowering import add_loop, check_iterated
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     check_aliases,
     fill_template,
     find_aliases,
     name_of,
 )
-from regraft.splitting.emitting.single.liveness import exit_ways, live_names
-from regraft.splitting.emitting.single.loops import add_loop, check_iterated
+from regraft.splitting.emitting.single.region_inlining import Regions
 from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Value
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 
 from regraft.splitting.compiling.compilers import Compiler
-from regraft.splitting.emitting.host import Writer, host_head, host_module
+from regraft.splitting.emitting.host_text import Writer, host_head, host_module
 from regraft.splitting.network import Program
 
 LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from regraft.splitting.program.codes import is_static_literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, append_before_exit
+from regraft.splitting.program.residual_expressions import is_static_literal
 from regraft.splitting.program.statements import Assign, read_names, rename
 from regraft.splitting.program.values import (
     LostValue,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 
 from regraft.dsl.syntax import Operand, Ref, Var
-from regraft.matching.bodies import BodyMatch
+from regraft.matching.whole_bodies import BodyMatch
 from regraft.rewriting.render import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indentation

@@ -6,10 +6,10 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import is_static_literal, name
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.possible import constants_of_all
+from regraft.splitting.program.possible_constants import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
+from regraft.splitting.program.residual_expressions import is_static_literal, name
 from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
 from regraft.splitting.program.values import (
@@ -24,10 +24,10 @@ from regraft.splitting.program.values import (
     get_alternative,
     is_truth_of_operand,
 )
-from regraft.splitting.specialising.either import is_equal_constant, mixes_none
+from regraft.splitting.specialising.either_values import is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
-from regraft.splitting.specialising.lists import note_partly_aliased, note_ragged
-from regraft.splitting.specialising.meet import unify
+from regraft.splitting.specialising.host_lists import note_partly_aliased, note_ragged
+from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.state import Specialisation
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from regraft.splitting.emitting.single import numbers
-from regraft.splitting.emitting.single.exits import (
+from regraft.splitting.emitting.single.block_exits import (
     EXIT_CODE,
     EXIT_CODES,
     ITERATED,
@@ -20,7 +20,8 @@ from regraft.splitting.emitting.single.exits import (
 from regraft.splitting.emitting.single.expressions import Expressions
 from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.iteration import element_of_iteration, prepare_iterable
-from regraft.splitting.emitting.single.join import (
+from regraft.splitting.emitting.single.liveness import Needs, exit_ways, live_at_head
+from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     check_aliases,
     express,
@@ -29,7 +30,6 @@ from regraft.splitting.emitting.single.join import (
     name_of,
     unify,
 )
-from regraft.splitting.emitting.single.liveness import Needs, exit_ways, live_at_head
 from regraft.splitting.emitting.single.values import (
     SAFE_BOUND,
     UNDEFINED,

@@ -13,7 +13,7 @@ from typing import Any
 from regraft.splitting.compiling.artifacts import digest
 from regraft.splitting.emitting.report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
-from regraft.splitting.sampling.record import to_numpy, to_torch
+from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
 
 
 class SplitModel:

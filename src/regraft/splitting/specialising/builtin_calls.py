@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import holds_tensor, method_call, name
-from regraft.splitting.program.possible import TRUTHS, possible_constants
+from regraft.splitting.program.possible_constants import TRUTHS, possible_constants
+from regraft.splitting.program.residual_expressions import holds_tensor, method_call, name
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -22,6 +22,13 @@ from regraft.splitting.program.values import (
     convert_to_host,
     is_truth_of_operand,
 )
+from regraft.splitting.specialising.code_running import (
+    is_constant_tensor,
+    read_in_worlds,
+    read_number,
+    run_code,
+    run_operation,
+)
 from regraft.splitting.specialising.elements import (
     get_element,
     get_shape,
@@ -30,16 +37,9 @@ from regraft.splitting.specialising.elements import (
     make_tuple,
     take_elements,
 )
+from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
-from regraft.splitting.specialising.lists import has_definite_length
 from regraft.splitting.specialising.reductions import has_mixed_types, reduce_list, select_extreme
-from regraft.splitting.specialising.running import (
-    is_constant_tensor,
-    read_in_worlds,
-    read_number,
-    run_code,
-    run_operation,
-)
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import index_elements, read_slice_bound
 

@@ -1,9 +1,9 @@
 """A program for a process of its own, which makes packages of AOTInductor from archives of
 torch.export.
 
-`python -m regraft.splitting.compiling.compilers.package exported_0.pt2 ...` writes `region_0.pt2`
-beside each archive. An archive that cannot be compiled is skipped; the process that waits compiles
-it again to learn the reason.
+`python -m regraft.splitting.compiling.compilers.aotinductor_packages exported_0.pt2 ...` writes
+`region_0.pt2` beside each archive. An archive that cannot be compiled is skipped; the process that
+waits compiles it again to learn the reason.
 """
 
 from __future__ import annotations

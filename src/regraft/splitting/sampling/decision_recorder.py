@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regraft.execution.nested import map_leaves
 from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
-from regraft.splitting.program.results import convert_fields
+from regraft.splitting.program.result_classes import convert_fields
 from regraft.splitting.sampling.explore import Explorer
 
 MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared

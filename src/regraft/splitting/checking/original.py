@@ -10,7 +10,7 @@ import torch
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import BEYOND_LIMITS, Step
-from regraft.splitting.sampling.record import Recorder, TooLong
+from regraft.splitting.sampling.decision_recorder import Recorder, TooLong
 
 MAX_ROUNDED = 10  # inputs whose results may differ by as much as rounding changes the original's
 

@@ -9,9 +9,9 @@ import dataclasses
 import inspect
 from typing import Any
 
-from regraft.splitting.program.codes import holds_tensor
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.records import FIXED, fields_of, is_namedtuple, only_stores_arguments
+from regraft.splitting.program.residual_expressions import holds_tensor
 from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
@@ -21,7 +21,7 @@ from regraft.splitting.specialising.elements import (
     make_tuple,
 )
 from regraft.splitting.specialising.inlining import inline
-from regraft.splitting.specialising.objects import construct, read_object_attribute
+from regraft.splitting.specialising.object_methods import construct, read_object_attribute
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import store_name

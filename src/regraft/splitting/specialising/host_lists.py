@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from regraft.splitting.program.codes import holds_number
+from regraft.splitting.program.residual_expressions import holds_number
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import HostValue, Names, Value, list_lengths, lists_in
 from regraft.splitting.specialising.state import Specialisation

@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.observing.scratch import Attribute
-from regraft.splitting.program.codes import WRAPPER_SUFFIX, name
+from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, leaves
+from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, name
 from regraft.splitting.program.statements import Return
 from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
 from regraft.splitting.specialising.methods import evaluate_arguments
-from regraft.splitting.specialising.places import mark_caller_containers
+from regraft.splitting.specialising.object_changes import mark_caller_containers
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.statements import execute_by_type
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import ReadInside, Unrunnable, Unsplittable
-from regraft.splitting.observing.probe import Observed, observe
-from regraft.splitting.program.codes import (
+from regraft.splitting.observing.call_observation import Observed, observe
+from regraft.splitting.program.residual_expressions import (
     holds_tensor,
     is_read_number,
     method_call,
@@ -34,7 +34,7 @@ from regraft.splitting.program.values import (
     lists_in,
 )
 from regraft.splitting.program.worlds import Longer
-from regraft.splitting.specialising.lists import length_depends, note_ragged
+from regraft.splitting.specialising.host_lists import length_depends, note_ragged
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import NotRun, Specialisation
 

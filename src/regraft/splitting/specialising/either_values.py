@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.codes import method_call, name
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
+from regraft.splitting.program.residual_expressions import method_call, name
 from regraft.splitting.program.statements import Assign, raise_message
 from regraft.splitting.program.type_patterns import open_dimensions, same_type
 from regraft.splitting.program.values import (

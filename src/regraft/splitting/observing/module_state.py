@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from regraft.splitting.observing.scratch import Attribute
+from regraft.splitting.observing.assigned_attributes import Attribute
 
 MAX_DEPTH = 6  # levels of objects within objects that are looked at
 

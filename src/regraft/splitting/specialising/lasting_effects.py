@@ -10,7 +10,7 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
-from regraft.splitting.program.codes import MUTATORS
+from regraft.splitting.program.residual_expressions import MUTATORS
 from regraft.splitting.specialising.local_functions import own_names
 
 

@@ -6,8 +6,8 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from regraft.splitting.program.codes import is_static_object, name
-from regraft.splitting.program.results import RESERVED_NAMES, form_of
+from regraft.splitting.program.residual_expressions import is_static_object, name
+from regraft.splitting.program.result_classes import RESERVED_NAMES, form_of
 from regraft.splitting.program.values import (
     HostValue,
     LostValue,

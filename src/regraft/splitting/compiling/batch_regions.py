@@ -18,12 +18,12 @@ import torch
 from regraft.splitting.checking.difference import difference
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.compiling.region_comparison import Uncompilable
 from regraft.splitting.compiling.regions import compile_region, signature
-from regraft.splitting.compiling.samples import Uncompilable
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import Program
-from regraft.splitting.observing.probe import observe
+from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.residual import Region
 from regraft.splitting.program.statements import (
     Assign,

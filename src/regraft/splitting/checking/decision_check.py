@@ -6,18 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 from regraft.report.terminal import Watch, ignore
-from regraft.splitting.checking.comparison import (
+from regraft.splitting.checking.difference import difference, first_difference
+from regraft.splitting.checking.original import (
     MAX_ROUNDED,
     CheckResult,
     Original,
     attempt,
     is_beyond_limits,
 )
-from regraft.splitting.checking.difference import difference, first_difference
 from regraft.splitting.checking.rounding import is_rounding
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Side, sides_at_infinity
-from regraft.splitting.sampling.record import TooLong
+from regraft.splitting.sampling.decision_recorder import TooLong
 from regraft.splitting.sampling.varied_calls import CHECKED, MAX_PERTURBED, vary_calls
 
 __all__ = ["check", "difference", "unseen_side_errors"]
