@@ -7,7 +7,7 @@ import pytest
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.matching.compiling import compile_rule
-from regraft.matching.matcher import find
+from regraft.matching.matcher import find_matches
 from regraft.matching.result import Match
 from regraft.rules import load_rules
 from regraft.scanning import check_source, compile_rules
@@ -40,7 +40,7 @@ def matches(constant: str, written: str) -> bool:
         attempt
         for structure in module.structures()
         for body in structure.bodies
-        for attempt in find(pattern, (), module, structure, body)
+        for attempt in find_matches(pattern, (), module, structure, body)
     )
     return any(isinstance(attempt, Match) for attempt in attempts)
 

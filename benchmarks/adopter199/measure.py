@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regraft.matching.matcher import find
+from regraft.matching.matcher import find_matches
 from regraft.scanning import CompiledRule
 from regraft.source.text import SourceError, read
 from regraft.structure import Module, Structure
@@ -55,6 +55,6 @@ def _matching(rule: CompiledRule, module: Module, structure: Structure) -> float
     started = time.process_time()
     for body in structure.bodies:
         for pattern in rule.patterns:
-            for _ in find(pattern, rule.rule.syntax.where, module, structure, body):
+            for _ in find_matches(pattern, rule.rule.syntax.where, module, structure, body):
                 pass
     return time.process_time() - started

@@ -32,8 +32,8 @@ def untimed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Take no sub-network for slower than torch, unless the test is `timed`: each takes 20 ms to
     time, and on a busy machine some would stay eager."""
     if "timed" not in request.fixturenames:
-        samples = pytest.importorskip("regraft.splitting.compiling.region_comparison")
-        monkeypatch.setattr(samples, "check_speed", lambda *_: None)
+        comparison = pytest.importorskip("regraft.splitting.compiling.region_comparison")
+        monkeypatch.setattr(comparison, "check_speed", lambda *_: None)
 
 
 @pytest.fixture

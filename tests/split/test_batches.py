@@ -174,7 +174,8 @@ def test_aotinductor_takes_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_check_finds_samples_that_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regraft.splitting.compiling.batch_regions, "mixes", lambda *_: False)
+    batch_regions = regraft.splitting.compiling.batch_regions
+    monkeypatch.setattr(batch_regions, "mixes_samples", lambda *_: False)
     with pytest.raises(Unsplittable, match="a sample in a batch differs from the original alone"):
         batched(batches.Centres)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from regraft.live.model_file import ModelFile
 from regraft.live.outcome import Change, Optimization, dotted_name
-from regraft.live.rewritten_classes import Name, is_parametrized, rebase_class, subclass
+from regraft.live.rewritten_classes import Name, is_parametrized, make_subclass, rebase_class
 
 Method = tuple[ModelFile, Name]  # a rewritten method: its file, and its class and name
 
@@ -48,7 +48,7 @@ class _Installer:
             return
         # PyTorch takes this class off by its base, so it stays the outermost
         parametrized = is_parametrized(cls)
-        rewritten_cls = self._subclass(cls.__bases__[0] if parametrized else cls, methods)
+        rewritten_cls = self._class_with_methods(cls.__bases__[0] if parametrized else cls, methods)
         try:
             module.__class__ = (
                 rebase_class(cls, (rewritten_cls,)) if parametrized else rewritten_cls
@@ -82,7 +82,7 @@ class _Installer:
             )
         return {name: method for name, method in methods.items() if name not in own_names}
 
-    def _subclass(self, cls: type, methods: Mapping[str, Method]) -> type:
+    def _class_with_methods(self, cls: type, methods: Mapping[str, Method]) -> type:
         """Return the class that stands for `cls` with these methods; equal requests get the same
         class."""
         key = (cls, frozenset(methods))
@@ -91,7 +91,7 @@ class _Installer:
                 name: file.rewritten_method(full_name)
                 for name, (file, full_name) in methods.items()
             }
-            self.classes[key] = subclass(cls, rewritten)
+            self.classes[key] = make_subclass(cls, rewritten)
         return self.classes[key]
 
     def _rewritten_methods(self, cls: type) -> Iterator[tuple[str, Method]]:

@@ -112,7 +112,7 @@ class ModelFile:
             result.add_unchanged(self.path, "", "more than functions would have to change")
         elif names:
             names |= self._add_callers(after, names)
-            present_names = self._unreplaced(report, names, result.unchanged)
+            present_names = self._unreplaced_definitions(report, names, result.unchanged)
             imports = _new_imports(before, after)
             self._define_methods(text, imports, present_names, result)
 
@@ -207,7 +207,7 @@ class ModelFile:
         for name in names:
             self.rules[name] = tuple(dict.fromkeys((*self.rules.get(name, ()), *rules)))
 
-    def _unreplaced(
+    def _unreplaced_definitions(
         self, report: FileReport, names: Collection[Name], unchanged: list[Unchanged]
     ) -> set[Name]:
         """Return the functions, and the methods of the model's classes, that the module still has

@@ -67,9 +67,11 @@ class Optimization:
         return self
 
     def __exit__(self, *problem: object) -> None:
+        """Give the model its original classes back."""
         restore(self.model)
 
     def __str__(self) -> str:
+        """Return the changes and the places that stay as they are, one a line below a summary."""
         lines = [
             f"{type(self.model).__name__}: {len(self.changes)} methods rewritten,"
             f" {len(self.unchanged)} places left"

@@ -99,12 +99,14 @@ def _without_bodies(tree: ast.Module) -> ast.Module:
 
     class BodyStripper(ast.NodeTransformer):
         def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+            """Return the function with `pass` as its body."""
             node.body = [ast.Pass()]
             return node
 
         visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
 
         def visit_Import(self, node: ast.Import) -> None:
+            """Return None, which removes the import."""
             return None
 
         visit_ImportFrom = visit_Import  # type: ignore[assignment]
@@ -172,6 +174,8 @@ class RewrittenMethods:
         imports: Collection[ast.stmt],
         methods: Collection[Name],
     ) -> None:
+        """Execute the new imports and the definitions in a copy of the module's namespace, and
+        collect the rewritten methods by class and name."""
         self.shown_name = f"<regraft {file}>"
         _show_in_tracebacks(self.shown_name, text.decode())
         self.globals = _copied_namespace(module)
@@ -263,7 +267,7 @@ def functions_of(method: object) -> Iterator[types.FunctionType]:
         if isinstance(candidate, types.FunctionType):
             yield candidate
             pending += [
-                cell.cell_contents for cell in candidate.__closure__ or () if _is_function(cell)
+                cell.cell_contents for cell in candidate.__closure__ or () if _holds_function(cell)
             ]
         pending += [
             getattr(candidate, name, None)
@@ -271,7 +275,7 @@ def functions_of(method: object) -> Iterator[types.FunctionType]:
         ]
 
 
-def _is_function(cell: types.CellType) -> bool:
+def _holds_function(cell: types.CellType) -> bool:
     """Return whether a closure's cell holds a plain function; an empty cell holds none."""
     try:
         return isinstance(cell.cell_contents, types.FunctionType)
@@ -279,7 +283,7 @@ def _is_function(cell: types.CellType) -> bool:
         return False
 
 
-def subclass(cls: type, methods: Mapping[str, Any]) -> type:
+def make_subclass(cls: type, methods: Mapping[str, Any]) -> type:
     """Return a new subclass of `cls` with these methods and the name of `cls`. Copies of its
     instances keep the subclass; pickles of them have the original class and a notice."""
     namespace = {
@@ -307,6 +311,7 @@ class _Notice:
     )
 
     def __reduce__(self) -> Any:
+        """Return what the pickle calls when it is loaded: `warnings.warn` with the text."""
         return warnings.warn, (self.TEXT, UserWarning)
 
 

@@ -63,6 +63,7 @@ class Example:
     """
 
     def __init__(self, model: Any, calls: list[Any]) -> None:
+        """Write model and calls into a folder of the cache that is named by their content."""
         self.is_needed = False
         root = (cache_directory() or Path(".cache", "regraft").absolute()) / "models"
         root.mkdir(parents=True, exist_ok=True)
@@ -80,6 +81,7 @@ class Example:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Delete the folder, unless `is_needed` is set."""
         if not self.is_needed:
             shutil.rmtree(self.folder, ignore_errors=True)
 

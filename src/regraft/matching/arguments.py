@@ -14,7 +14,7 @@ from regraft.structure.optable import INTERCHANGEABLE, table
 from regraft.structure.rank import same_dimension
 
 
-def describe(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """Return a name of a node for messages: its layer, its spelling, or its operation."""
     if node.layer is not None and node.layer.name:
         return node.layer.name
@@ -86,13 +86,15 @@ def unmentioned_argument(pattern_node: PatternNode, node: Node, args: Mapping[st
     """
     mentioned = {name for name, _ in pattern_node.args}
     if pattern_node.is_glue:
-        return "" if mentioned == args.keys() else f"{describe(node)} has another number of parts"
+        return (
+            "" if mentioned == args.keys() else f"{describe_node(node)} has another number of parts"
+        )
     for name, value in args.items():
         if name in mentioned or name in node.defaults or name.isdigit():
             continue
         default = _default_of(pattern_node.op, name)
         if value.const is MISSING or value.const != default:
-            return f"{describe(node)} also has {name}"
+            return f"{describe_node(node)} also has {name}"
     return ""
 
 

@@ -19,7 +19,7 @@ _PAUSES = (ast.Yield, ast.YieldFrom, ast.Await)
 _VIEWS = frozenset({"transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "to"})
 
 
-def objection(heads: Value, bodies: tuple[Body, ...]) -> str:
+def postponing_objection(heads: Value, bodies: tuple[Body, ...]) -> str:
     """Return why the repetition of `heads` must not be postponed; "" where it may: each use is
     attention that takes them as its key or value, or an operation of PyTorch in a branch, nothing
     changes them before, and the other of key and value is made of repeated heads, too.

@@ -28,7 +28,7 @@ def definition(match: Match) -> Definition:
     return match.structure.cls or match.body.node
 
 
-def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
+def marking_objection(match: Match, module: Module) -> tuple[str, ast.AST] | None:
     """Return why the definition around a match of a decorator's pattern is not to be marked, and
     the node to blame.
 
@@ -55,7 +55,7 @@ def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
                 sub,
             )
     reason = _signature_misfit(match, decorator, function, method=cls is not None)
-    return (reason, function) if reason else _surplus(match, function)
+    return (reason, function) if reason else _work_besides_match(match, function)
 
 
 def _signature_misfit(
@@ -96,7 +96,7 @@ def _is_default(expected: Const | None, actual: ast.expr | None) -> bool:
     return isinstance(actual, ast.Constant) and Const(actual.value) == expected  # type: ignore[arg-type]
 
 
-def _surplus(match: Match, function: Function) -> tuple[str, ast.AST] | None:
+def _work_besides_match(match: Match, function: Function) -> tuple[str, ast.AST] | None:
     """Return what a function does besides the match, or returns besides its outputs, in words, with
     the syntax node; None where it does nothing else."""
     for statement in function.body:

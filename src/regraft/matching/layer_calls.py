@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from regraft.dsl.syntax import Var, Wildcard
-from regraft.matching.arguments import describe, is_same_value
+from regraft.matching.arguments import describe_node, is_same_value
 from regraft.matching.constants import is_certainly
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
 from regraft.structure.activations import may_compute
@@ -34,7 +34,7 @@ def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
     return len(certain_layers) > 1 and pattern_node.name in types
 
 
-def has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
+def has_name_of_pattern(node: Node, pattern_node: PatternNode) -> bool:
     """Return whether a node has the name of the pattern's node: the spelling of its function or
     operator, or the type of its layer. True where the pattern names none."""
     if pattern_node.op != "call":
@@ -46,14 +46,14 @@ def has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
         return (
             node.layer is not None
             and node.args.keys() == {"0"}
-            and all(map(_is_own, node.layer.layers))
+            and all(map(_is_of_own_class, node.layer.layers))
         )
     return node.spelling == name or (
         node.layer is not None and any(layer.type == name for layer in node.layer.layers)
     )
 
 
-def _is_own(layer: Layer) -> bool:
+def _is_of_own_class(layer: Layer) -> bool:
     """Return whether a layer is certainly of a class that PyTorch does not have, such as a class of
     the file."""
     return bool(layer.type) and not layer.choice and table().layer(layer.type) is None
@@ -115,7 +115,7 @@ def bind_layer(
     not fit and the bindings so far."""
     if node.layer is None:
         return (
-            f"expected a layer {pattern_node.name}, found a call of {describe(node)}",
+            f"expected a layer {pattern_node.name}, found a call of {describe_node(node)}",
             bindings,
         )
     types = {layer.type for layer in node.layer.layers}

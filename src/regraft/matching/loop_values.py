@@ -40,7 +40,7 @@ def _may_be_number(value: Value) -> bool:
     return value.kind not in ("tensor", "tuple", "module") and not is_result
 
 
-def start_of(step: Node) -> int:
+def time_before_loop(step: Node) -> int:
     """Return the time of the statement that holds a loop whose steps a node numbers (the `for`
     itself, or the statement with a comprehension): values computed earlier exist before the
     loop."""
@@ -83,4 +83,4 @@ def is_element(value: Value, whole: Value, number: int) -> bool:
 def is_before(value: Value, step: Node) -> bool:
     """Return whether a value is computed before the statement of a loop, and is the same in all of
     its steps."""
-    return value.origin == "const" or value.born < start_of(step)
+    return value.origin == "const" or value.born < time_before_loop(step)

@@ -10,7 +10,7 @@ from regraft.matching.arguments import (
     argument_orders,
     attribute_base,
     default_arguments,
-    describe,
+    describe_node,
     dimension_conditions,
     is_outdated,
     is_same_value,
@@ -20,12 +20,12 @@ from regraft.matching.arguments import (
     unmentioned_argument,
 )
 from regraft.matching.constants import is_certainly, operand_text
-from regraft.matching.decorated_definitions import misfit
+from regraft.matching.decorated_definitions import marking_objection
 from regraft.matching.layer_calls import (
     bind_layer,
     can_be_layer,
     can_compute,
-    has_wanted_name,
+    has_name_of_pattern,
     may_be_passed_whole,
     names_layer,
 )
@@ -42,7 +42,7 @@ from regraft.structure.module import Module
 State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 
 
-def find(
+def find_matches(
     pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
 ) -> Iterable[Match | NoMatch]:
     """Return the results of a pattern in a body, lazily: for each node that may be its first output
@@ -136,7 +136,7 @@ class _Matcher:
             reason = unmet_condition(predicate, match, self.module)
             if reason is not None:
                 return reason
-        return misfit(match, self.module)
+        return marking_objection(match, self.module)
 
     def _as_match(
         self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Condition, ...]
@@ -215,12 +215,14 @@ class _Matcher:
         is_private_write = node.op == f"{pattern_node.op}_" and writes_privately(node)
         reading = self._read_as(pattern_node, node, is_private_write)
         if reading is None:
-            reason = f"expected {pattern_node.op}, found {describe(node)}"
+            reason = f"expected {pattern_node.op}, found {describe_node(node)}"
             self._record_miss(len(nodes), reason, node.expr)
             return
         args, new_tests = reading
         if node.op != "call" and not is_private_write and changes_input(node.op, node.args):
-            self._record_miss(len(nodes), f"{describe(node)} changes its input in place", node.expr)
+            self._record_miss(
+                len(nodes), f"{describe_node(node)} changes its input in place", node.expr
+            )
             return
         reason, bindings = self._bind_settings(pattern_node, node, args, bindings)
         if reason:
@@ -238,7 +240,7 @@ class _Matcher:
         """Return the arguments of a node as those of the pattern's operation, and the tests that
         tell when the model runs that it is this operation; None where it is another one."""
         has_op = node.op == pattern_node.op or is_private_write
-        if has_op and has_wanted_name(node, pattern_node):
+        if has_op and has_name_of_pattern(node, pattern_node):
             return node.args, ()
         if may_be_passed_whole(self.pattern, pattern_node, node):
             return {"input": node.args["0"]}, ()
@@ -281,7 +283,9 @@ class _Matcher:
             return
         (name, operand), *later_operands = operands
         if name not in args:
-            self._record_miss(len(state[1]), f"{describe(node)} has no argument {name}", node.expr)
+            self._record_miss(
+                len(state[1]), f"{describe_node(node)} has no argument {name}", node.expr
+            )
             return
         conditions = dimension_conditions(operand, name, args)
         if conditions is not None:
@@ -319,10 +323,14 @@ class _Matcher:
             base = attribute_base(operand, value)
             if base is None:
                 self._record_miss(
-                    len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr
+                    len(nodes),
+                    f"an argument of {describe_node(node)} is not .{operand.name}",
+                    node.expr,
                 )
             elif is_outdated(value, node, self.body):
-                reason = f"the {operand.name} that {describe(node)} takes may have changed since"
+                reason = (
+                    f"the {operand.name} that {describe_node(node)} takes may have changed since"
+                )
                 self._record_miss(len(nodes), reason, node.expr)
             else:
                 yield from self._match_operand(operand.base, base, state, node)
@@ -331,7 +339,7 @@ class _Matcher:
         else:
             self._record_miss(
                 len(nodes),
-                f"an argument of {describe(node)} is not {operand_text(operand)}",
+                f"an argument of {describe_node(node)} is not {operand_text(operand)}",
                 node.expr,
             )
 
@@ -359,7 +367,7 @@ class _Matcher:
                 if value.origin == "phi"
                 else "is not computed here"
             )
-            self._record_miss(len(nodes), f"the input of {describe(user)} {reason}", user.expr)
+            self._record_miss(len(nodes), f"the input of {describe_node(user)} {reason}", user.expr)
         else:
             yield from self._match_node(pattern_node, value.node, state)
         if pattern_node.bypass:

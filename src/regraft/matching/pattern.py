@@ -162,7 +162,7 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
     """Yield the transformation without `alt` nodes in each combination of their alternatives, in
     order. From the target, keyword arguments are left out whose variables the combination does not
     bind."""
-    choices = [_choices(node) for node in transformation.source]
+    choices = [_single_alternatives(node) for node in transformation.source]
     if all(len(nodes) == 1 for nodes in choices):
         yield transformation
         return
@@ -180,7 +180,7 @@ def alternatives(transformation: Transformation) -> Iterator[Transformation]:
         )
 
 
-def _choices(node: Node | Wildcard) -> list[Node | Wildcard]:
+def _single_alternatives(node: Node | Wildcard) -> list[Node | Wildcard]:
     """Return copies of a node with one of its alternatives each; the node itself where it has
     none."""
     if isinstance(node, Wildcard) or not node.alternatives:

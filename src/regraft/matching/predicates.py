@@ -548,7 +548,7 @@ def _attended_heads(args: Arguments, scope: Scope) -> str:
     heads = scope.value(args[0])
     if heads is None:
         return ""
-    reason = attended_heads.objection(heads, scope.structure.bodies)
+    reason = attended_heads.postponing_objection(heads, scope.structure.bodies)
     return f"{_variable_text(args[0])} {reason}" if reason else ""
 
 

@@ -1,5 +1,5 @@
-"""Matches that are not what they look like, because the file replaces a function, class or method
-that they run."""
+"""Tests whether a match depends on a function, class or method that the file replaces, so that the
+source does not mean what it says."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import ast
 from dataclasses import replace
 
 from regraft.dsl.syntax import Predicate
-from regraft.matching.arguments import describe
+from regraft.matching.arguments import describe_node
 from regraft.matching.pattern import variables
 from regraft.matching.predicates import unmet_reason
 from regraft.matching.result import Holds, Match
@@ -58,7 +58,7 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
         for use in _forbidding_uses(match, node):
             if use not in matched and not only_reads_shapes(use, matched):
                 line = getattr(use.expr, "lineno", use.statement.node.lineno)
-                return f"the result of {describe(node)} is also used at line {line}", use.expr
+                return f"the result of {describe_node(node)} is also used at line {line}", use.expr
     if any(node.loop != match.root.loop for node in match.nodes):
         return "the nodes are not in the same loop", match.root.expr
     if not guards.satisfiable(guards.merge_readings(match.guard)):

@@ -30,13 +30,13 @@ def decorate(match: Match, imports: Imports) -> Patch:
         f'"{argument.value}"' if isinstance(argument.value, str) else repr(argument.value)
         for argument in decorator.arguments
     )
-    edits = [_line_above(marked, f"@{imports.spell(decorator.path)}({arguments})", imports)]
+    edits = [_insert_line_above(marked, f"@{imports.spell(decorator.path)}({arguments})", imports)]
     uses = {decorator.path}
     is_called = isinstance(marked, Function) and bool(decorator.callers)
-    callers = tuple(_callers(marked, decorator, imports)) if is_called else ()
+    callers = tuple(_calling_classes(marked, decorator, imports)) if is_called else ()
     for cls in callers:
         edits.append(
-            _line_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports)
+            _insert_line_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports)
         )
         uses.add(decorator.callers)
     spans = [imports.source.span(marked), *(edit.span for edit in edits)]
@@ -78,7 +78,9 @@ def _check_never_a_value(function: str, tree: ast.Module) -> None:
             )
 
 
-def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
+def _calling_classes(
+    marked: Definition, decorator: Decorator, imports: Imports
+) -> Iterator[ast.ClassDef]:
     """Yield the classes at the top of the file in which the marked function is called by its name;
     raise Withheld for one that stands above the function."""
     for cls in imports.source.tree.body:
@@ -92,7 +94,7 @@ def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iter
         yield cls
 
 
-def _line_above(node: Definition, text: str, imports: Imports) -> Edit:
+def _insert_line_above(node: Definition, text: str, imports: Imports) -> Edit:
     """Return the edit that inserts `text` as a line directly above `def` or `class`, below other
     decorators, with the same indentation."""
     source = imports.source

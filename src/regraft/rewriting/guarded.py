@@ -278,7 +278,7 @@ class GuardedRewriter(RangeRewriter):
             return False
         ast_nodes = list(ast.walk(expression))
         names = [ast_node for ast_node in ast_nodes if isinstance(ast_node, ast.Name)]
-        if not all(map(_is_recognisable, ast_nodes)):
+        if not all(map(_is_simple_part, ast_nodes)):
             return False
         if not all(self._is_stable(name, atom.time) for name in names):
             return False
@@ -324,7 +324,7 @@ class GuardedRewriter(RangeRewriter):
         )
 
 
-def _is_recognisable(ast_node: ast.AST) -> bool:
+def _is_simple_part(ast_node: ast.AST) -> bool:
     """Return whether a syntax node of a test may be tested before the range: a name, attribute,
     constant, unary operator or comparison that is not chained."""
     is_chained = isinstance(ast_node, ast.Compare) and (

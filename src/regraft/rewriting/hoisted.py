@@ -7,7 +7,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from regraft.matching.loop_values import is_before, start_of, step_nodes
+from regraft.matching.loop_values import is_before, step_nodes, time_before_loop
 from regraft.rewriting.hoisting_checks import HoistingChecks
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
@@ -30,9 +30,9 @@ class HoistedRewriter(HoistingChecks):
         root = self.root.expr
         if not isinstance(root, ast.Subscript | ast.Call) or self.root.inner is not None:
             raise self._withholding("the step is inside a call of another function", self.root)
-        return self._patch_of(root)
+        return self._hoisting_patch(root)
 
-    def _patch_of(self, root: ast.expr) -> Patch:
+    def _hoisting_patch(self, root: ast.expr) -> Patch:
         """Return the patch with two edits: a line before the loop that assigns the kernel call to a
         new name, and a subscript of this name in the place of the root's expression. Where an
         assignment before the loop already has the same call, its name is used, and no line is
@@ -43,7 +43,7 @@ class HoistedRewriter(HoistingChecks):
         loop = self._loop_statement(step)
         self._check_loop(loop, step)
         span = self.source.span(root)
-        before = Renderer(self.match, self.imports, span, (), {}, time=start_of(step))
+        before = Renderer(self.match, self.imports, span, (), {}, time=time_before_loop(step))
         for operand in self._looped_values():
             if not before.value(operand).isidentifier():
                 raise self._withholding("the tensor of the loop has no name of its own", self.root)
@@ -53,10 +53,10 @@ class HoistedRewriter(HoistingChecks):
         line_length = len(self.source.text[place:].split(b"\n", 1)[0])
         layout = Layout(self.source, Span(place, place + line_length), indent)
         call = before.call(self.match.pattern.target, layout.call)
-        name = self._name_of_result(loop, call)
+        name = self._existing_result_name(loop, call)
         edits = []
         if name is None:
-            name = self._free_name(self._wanted_name(before))
+            name = self._free_name(self._preferred_name(before))
             line = f"{indent}{name} = {call}{self.source.newline}"
             edits.append(Edit(Span(place, place), line))
         edits.append(
@@ -66,7 +66,7 @@ class HoistedRewriter(HoistingChecks):
         extent = Span(place, self.source.span(loop).end)
         return Patch(self.match, "hoist", tuple(edits), extent, frozenset(before.used))
 
-    def _wanted_name(self, before: Renderer) -> str:
+    def _preferred_name(self, before: Renderer) -> str:
         """Return the preferred name for the kernel's result, after the first tensor that the loop
         takes slices of: `x_slices`. It may be in use already."""
         return f"{before.value(self._looped_values()[0])}_slices"
@@ -85,7 +85,7 @@ class HoistedRewriter(HoistingChecks):
         self._check_uses(step)
         for operand in self._looped_values():
             self._check_bound(operand, loop)
-            self._check_unchanged(operand, start_of(step), step.statement.end + 1)
+            self._check_unchanged(operand, time_before_loop(step), step.statement.end + 1)
 
     def _line_start(self, loop: ast.stmt) -> int:
         """Return the byte offset at which the line of the loop starts; raise Withheld where the
@@ -126,7 +126,7 @@ class HoistedRewriter(HoistingChecks):
             return statement
         raise self._withholding("the kernel cannot be called before this loop", self.root)
 
-    def _name_of_result(self, loop: ast.stmt, call: str) -> str | None:
+    def _existing_result_name(self, loop: ast.stmt, call: str) -> str | None:
         """Return the name to which statements before the loop, or before a `for` around it, have
         assigned the same kernel call with the same, unchanged tensors; None where there is none.
 
@@ -148,7 +148,7 @@ class HoistedRewriter(HoistingChecks):
                     break
                 is_bound = self.match.body.reaching(name, self.root.time) is node.output
                 is_same = ast.dump(node.expr) == ast.dump(wanted)
-                if is_same and is_bound and self._still_fits(node, place):
+                if is_same and is_bound and self._is_call_reusable(node, place):
                     return name
         return None
 
@@ -160,7 +160,7 @@ class HoistedRewriter(HoistingChecks):
             (node for node in calls if node.expr is expr and own_op(node.spelling) == kernel), None
         )
 
-    def _still_fits(self, call: Node, loop: ast.stmt) -> bool:
+    def _is_call_reusable(self, call: Node, loop: ast.stmt) -> bool:
         """Return whether an earlier call of the kernel takes the tensors of the match, and the loop
         after the call changes neither these nor the mode of autograd."""
         operands = self._looped_values()

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from regraft.dsl.syntax import Var
-from regraft.matching.loop_values import start_of
+from regraft.matching.loop_values import time_before_loop
 from regraft.matching.uses import METADATA
 from regraft.rewriting.match_checks import SHARING_OPS
 from regraft.rewriting.render import Withheld
@@ -63,7 +63,7 @@ class HoistingChecks(StatementRewriter):
         """
         source = step.args["source"].node
         end = source.time if source is not None else step.time
-        for node in self.match.between(start_of(step), end):
+        for node in self.match.between(time_before_loop(step), end):
             if node.effect:
                 raise self._withholding("a call before the loop may have effects", node)
 
@@ -77,7 +77,7 @@ class HoistingChecks(StatementRewriter):
             if isinstance(outer, ast.With) and any(inner is loop for inner in ast.walk(outer)):
                 contexts += [item.context_expr for item in outer.items]
         for context in contexts:
-            if _names_in(context) & _WITHOUT_GRADIENTS:
+            if _last_name_parts(context) & _WITHOUT_GRADIENTS:
                 raise Withheld("no gradients are recorded here", context.lineno)
         self._check_differentiation(step)
         for value in self._looped_values():
@@ -101,7 +101,7 @@ class HoistingChecks(StatementRewriter):
             is_context = isinstance(node, ast.With | ast.AsyncWith) and any(
                 inner is self.root.expr for inner in ast.walk(node)
             )
-            if is_context or _name_of(node) in _MODES:
+            if is_context or _last_name_part(node) in _MODES:
                 line = getattr(node, "lineno", loop.lineno)
                 raise Withheld("the loop may change the mode in which the slice is taken", line)
 
@@ -119,11 +119,11 @@ class HoistingChecks(StatementRewriter):
         while pending:
             value = pending.pop()
             for use in value.every_use():
-                if keeps(use, value):
+                if keeps_value(use, value):
                     raise self._withholding("the slice itself is returned or stored", use)
                 if use.spelling.rpartition(".")[2] in _GRADIENT_ATTRIBUTES:
                     raise self._withholding("the gradient of the slice is looked at", use)
-                is_same = use.op in SHARING_OPS or _displays(use)
+                is_same = use.op in SHARING_OPS or _makes_container(use)
                 if is_same and use.output not in visited:
                     visited.add(use.output)
                     pending.append(use.output)
@@ -166,12 +166,12 @@ class HoistingChecks(StatementRewriter):
                 raise self._withholding("a call in the loop may change the tensor in place", use)
 
 
-def _displays(node: Node) -> bool:
+def _makes_container(node: Node) -> bool:
     """Return whether a node makes a tuple, list or dictionary of its arguments."""
     return node.op in _DISPLAYS or (node.op == "py.call" and node.spelling in _CONTAINERS)
 
 
-def keeps(use: Node, value: Value) -> bool:
+def keeps_value(use: Node, value: Value) -> bool:
     """Return whether a node keeps a value beyond its step: it returns or stores it, sets it as an
     element of a list or dictionary, adds a list with it to another, or calls a method such as
     `append`."""
@@ -180,7 +180,7 @@ def keeps(use: Node, value: Value) -> bool:
         has_dimensions = index.node is not None and index.node.op == "py.tuple"
         is_tensor = base.kind == "tensor" or has_dimensions
         return use.args.get("value") is value and not is_tensor and not is_made_by_torch(base)
-    is_list = value.node is not None and _displays(value.node)
+    is_list = value.node is not None and _makes_container(value.node)
     if use.op in _KEEPING or (is_list and use.op == "py.binary"):
         return True
     callee = use.args.get("callee")
@@ -209,14 +209,14 @@ def _takes_no_gradient(use: Node, value: Value) -> bool:
     return use.args.get("index") is value
 
 
-def _name_of(node: ast.AST) -> str:
+def _last_name_part(node: ast.AST) -> str:
     """Return the last part of a name; "" for a node that is none."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _names_in(node: ast.AST) -> set[str]:
+def _last_name_parts(node: ast.AST) -> set[str]:
     """Return the last parts of the names in an expression."""
-    return {_name_of(inner) for inner in ast.walk(node)}
+    return {_last_name_part(inner) for inner in ast.walk(node)}
 
 
 def _is_call_for_effect(node: Node) -> bool:
@@ -240,7 +240,7 @@ def written_values(writer: Node) -> Iterator[Value]:
         visited.add(current)
         yield current
         pending += [option for _, option in current.options]
-        if current.node is not None and not _makes_memory(current.node):
+        if current.node is not None and not _makes_new_memory(current.node):
             pending += list(current.node.args.values())[:1]
 
 
@@ -252,7 +252,7 @@ def possible_sources(value: Value) -> set[Value]:
         current = pending.pop()
         node = current.node
         following = [option for _, option in current.options]
-        if node is not None and not _makes_memory(node):
+        if node is not None and not _makes_new_memory(node):
             args = list(node.args.values())
             lists = [arg for arg in args if arg.node and isinstance(arg.node.expr, ast.List)]
             is_repetition = isinstance(node.expr, ast.BinOp) and isinstance(node.expr.op, ast.Mult)
@@ -262,7 +262,7 @@ def possible_sources(value: Value) -> set[Value]:
     return {source for source in sources if source.origin != "const"}
 
 
-def _makes_memory(node: Node) -> bool:
+def _makes_new_memory(node: Node) -> bool:
     """Return whether the result of a node shares no memory with its arguments."""
     if node.op == "py.attr":
         return node.spelling in METADATA

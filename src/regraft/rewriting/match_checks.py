@@ -205,13 +205,13 @@ class MatchChecks:
             node for node in body.nodes if node.expr is expr and node not in self.matched
         ]
         is_inner = self.root not in matched_nodes and value.node in self.matched
-        is_complete = is_inner or self.root.output is value or self._returns_input_else(value)
+        is_complete = is_inner or self.root.output is value or self._returns_output_or_input(value)
         if not is_complete or any(map(self._has_work, unmatched_nodes)):
             raise self._withholding(
                 f"{name} computes more than the rule covers, or a part of it", matched_nodes[0]
             )
 
-    def _returns_input_else(self, value: Value) -> bool:
+    def _returns_output_or_input(self, value: Value) -> bool:
         """Return whether `value`, the result of an inlined function, is the output of the root in
         some branch, and in every other one the input that the kernel returns under the same
         condition (`returned_for` of the rule). False where the rule has no such condition."""

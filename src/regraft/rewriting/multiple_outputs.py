@@ -140,7 +140,7 @@ class MultipleOutputRewriter(Rewriter):
         delete the others."""
         return [
             Edit(self.source.span(statements[0].node), line),
-            *(self._deletion(statement) for statement in statements[1:]),
+            *(self._deletion_edit(statement) for statement in statements[1:]),
         ]
 
     def _edits_in_place(self, place: _CallPlace, names: Sequence[str], line: str) -> list[Edit]:

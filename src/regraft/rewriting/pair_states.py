@@ -16,7 +16,7 @@ _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # `except*` came with Python
 _PURE_CALLS = frozenset({"enumerate", "len", "range", "reversed"})
 
 
-def second_reads(state: Value, result: Value) -> Iterator[Node]:
+def second_element_readers(state: Value, result: Value) -> Iterator[Node]:
     """Yield the nodes that may read the second element of a state, which is a pair: every use of
     the element, or of a whole pair with it. A subscript that takes an element of the pair, the next
     step of the loop, and an assignment of a name to another name are not yielded.
@@ -38,11 +38,11 @@ def second_reads(state: Value, result: Value) -> Iterator[Node]:
             number = index.const if index is not None else None
             if use.output is state or number == 1:
                 pending.append((use.output, number is None))
-            elif number != 0 and not _names_value(use):
+            elif number != 0 and not _only_renames(use):
                 yield use
 
 
-def _names_value(use: Node) -> bool:
+def _only_renames(use: Node) -> bool:
     """Return whether a node is an assignment of a name to another name."""
     statement = use.statement.node
     is_name = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
@@ -102,11 +102,11 @@ def goes_through_all(loop: ast.stmt, step: Node, x: Value, indices: Sequence[Val
         return False
     if any(isinstance(node, ast.Break | ast.Return | ast.Raise) for node in ast.walk(loop)):
         return False
-    dim = _dimension(source.args["0"], x) if len(source.args) == 1 else -1
+    dim = _dimension_of_size(source.args["0"], x) if len(source.args) == 1 else -1
     return 0 <= dim < len(indices) and indices[dim] is step.output
 
 
-def _dimension(size: Value, x: Value) -> int:
+def _dimension_of_size(size: Value, x: Value) -> int:
     """Return the dimension of which a value is the size in the shape of a tensor; -1 for another
     value."""
     if size.node is None or size.node.op != "py.item":

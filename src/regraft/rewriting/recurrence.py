@@ -7,17 +7,17 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
-from regraft.matching.loop_values import start_of, tuple_elements
+from regraft.matching.loop_values import time_before_loop, tuple_elements
 from regraft.matching.uses import METADATA, is_branching
 from regraft.rewriting.hoisted import HoistedRewriter
-from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps, written_values
+from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value, written_values
 from regraft.rewriting.match_checks import SHARING_OPS
 from regraft.rewriting.pair_states import (
     changes_other_memory,
     goes_through_all,
     may_be_caught,
     runs_other_code,
-    second_reads,
+    second_element_readers,
 )
 from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
@@ -86,7 +86,7 @@ class RecurrenceRewriter(HoistedRewriter):
         self._inner = self._plan()
         if self._inner.reduced:
             raise self._withholding("an inner step is part of another statement", self.root)
-        patch = self._patch_of(root)
+        patch = self._hoisting_patch(root)
         edits = sorted((*patch.edits, *self._statement_edits(self._inner)))
         return replace(patch, edits=tuple(edits))
 
@@ -98,7 +98,7 @@ class RecurrenceRewriter(HoistedRewriter):
         inner = self.source.span(node.expr)
         return span.start <= inner.start and inner.end <= span.end
 
-    def _wanted_name(self, before: Renderer) -> str:
+    def _preferred_name(self, before: Renderer) -> str:
         """Return the preferred name for the function that gives the next state, after the state:
         `next_h`. It may be in use already."""
         return f"next_{target_name(self.root.statement.node) or 'state'}"
@@ -111,7 +111,7 @@ class RecurrenceRewriter(HoistedRewriter):
         index = renderer.value(bindings[pattern.index])
         return f"{name}({index}, {renderer.value(bindings[pattern.carried])})"
 
-    def _name_of_result(self, loop: ast.stmt, call: str) -> str | None:
+    def _existing_result_name(self, loop: ast.stmt, call: str) -> str | None:
         """Return None: each recurrence has a kernel of its own, which follows one state."""
         return None
 
@@ -167,7 +167,7 @@ class RecurrenceRewriter(HoistedRewriter):
             if start < node.time <= end and changes_other_memory(node, x):
                 raise self._withholding("the loop may change the layer or its input", node)
         state = self.match.bindings[self.match.pattern.carried]
-        for use in second_reads(state, self.root.output):
+        for use in second_element_readers(state, self.root.output):
             if start < use.time <= end or not self._reads_all_slices(loop, step):
                 raise self._withholding("the cell state may be read before the last step", use)
 
@@ -177,7 +177,7 @@ class RecurrenceRewriter(HoistedRewriter):
         names = self._names_of_states()
         for node in ast.walk(self.match.body.node):
             message = node.msg if isinstance(node, ast.Assert) else None
-            if message is not None and _mentions(message, names):
+            if message is not None and _contains_name(message, names):
                 raise Withheld("a message of an assertion reads the state", message.lineno)
 
     def _reads_all_slices(self, loop: ast.stmt, step: Node) -> bool:
@@ -209,7 +209,7 @@ class RecurrenceRewriter(HoistedRewriter):
         carried = self._carried_values()
         self._check_nested_functions(self._names_of_states())
         self._check_memory()
-        start, end = start_of(step), step.statement.end
+        start, end = time_before_loop(step), step.statement.end
         visited, pending = {self.root.output, *carried}, [self.root.output, *carried]
         while pending:
             value = pending.pop()
@@ -284,12 +284,12 @@ class RecurrenceRewriter(HoistedRewriter):
         for node in ast.walk(self.match.body.node):
             if node is self.match.body.node or not isinstance(node, (*_NESTED, ast.Match)):
                 continue
-            if _mentions(node, names):
+            if _contains_name(node, names):
                 reader = "match statement" if isinstance(node, ast.Match) else "function"
                 raise Withheld(f"a {reader} inside this one reads the state", node.lineno)
 
 
-def _mentions(tree: ast.AST, names: Collection[str]) -> bool:
+def _contains_name(tree: ast.AST, names: Collection[str]) -> bool:
     """Return whether one of the names is read or bound in a part of a syntax tree."""
     return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree))
 
@@ -318,7 +318,7 @@ def _makes_tensor(use: Node, value: Value) -> bool:
         is_append = attribute is not None and attribute[1] in ("append", "insert")
         return is_append and attribute is not None and _becomes_tensor(attribute[0])
     if use.op.startswith("py."):
-        return use.op in _READING and not keeps(use, value) and not _is_stored(use, value)
+        return use.op in _READING and not keeps_value(use, value) and not _is_stored(use, value)
     return use.op not in _OBSERVING
 
 
@@ -355,12 +355,12 @@ def _becomes_tensor(value: Value) -> bool:
         current = pending.pop()
         is_list = current.node is not None and isinstance(current.node.expr, ast.List)
         if not current.options and not is_list and current.node is not None:
-            is_list = _copies(current.node)
+            is_list = _copies_list(current.node)
         if not current.options and not is_list:
             return False
         following = [option for _, option in current.options] + current.joins
         for use in current.uses:
-            if _copies(use):
+            if _copies_list(use):
                 following.append(use.output)
             elif not _reads_list(use):
                 return False
@@ -369,7 +369,7 @@ def _becomes_tensor(value: Value) -> bool:
     return True
 
 
-def _copies(use: Node) -> bool:
+def _copies_list(use: Node) -> bool:
     """Return whether the result of a node is a list of elements of its argument."""
     if use.op == "py.item":
         index = use.args.get("index")

@@ -80,6 +80,7 @@ class Renderer:
     attribute_reads: list[tuple[int, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Set `time` to that of the replaced node where it is 0, and fill `mentioned`."""
         self.time = self.time or self._replaced_node().time
         for node in self.match.nodes:
             self.mentioned.update(
@@ -217,7 +218,7 @@ class Renderer:
             isinstance(operand, Attr | Item | Ref)
             or text.replace(".", "").replace("_", "").isalnum()
         )
-        return text if simple or _is_closed(text) else f"({text})"
+        return text if simple or _needs_no_parentheses(text) else f"({text})"
 
     def value(self, value: Value) -> str:
         """Return an expression whose value at the place of the call is `value`: a local name,
@@ -235,14 +236,16 @@ class Renderer:
         if value.node is not None and is_gathered(value.node):
             return self._gathered_text(value)
         attribute = value.attribute()
-        if attribute is not None and not (self._is_in_root(value) and self._is_written(value)):
+        if attribute is not None and not (
+            self._is_value_in_replaced_text(value) and self._is_written_attribute(value)
+        ):
             return f"{self.value(attribute[0])}.{attribute[1]}"
-        if self._is_in_root(value):
+        if self._is_value_in_replaced_text(value):
             return self._splice(value)
         inlined = self._inlined_call_text(value)
         if inlined is not None:
             return inlined
-        repeated = self.recomputation(value)
+        repeated = self.repeatable_text(value)
         if repeated is not None:
             return repeated
         raise self._withholding(
@@ -295,7 +298,7 @@ class Renderer:
         """Return an imported name as this file writes it, or a name without a dot as it is."""
         return self.spell(value.name) if "." in value.name else value.name
 
-    def _is_in_root(self, value: Value) -> bool:
+    def _is_value_in_replaced_text(self, value: Value) -> bool:
         """Return whether the expression of a value lies inside the text that the call replaces;
         False where the call does not take the place of the replaced node."""
         node = value.node
@@ -307,15 +310,15 @@ class Renderer:
             or not isinstance(node.expr, ast.expr)
         ):
             return False
-        return self._is_inside_root(node.expr)
+        return self._is_in_replaced_text(node.expr)
 
-    def _is_inside_root(self, expr: ast.expr) -> bool:
+    def _is_in_replaced_text(self, expr: ast.expr) -> bool:
         """Return whether an expression lies inside the text that the call replaces."""
         span = self.imports.source.span(expr)
         return self.root_span.start <= span.start and span.end <= self.root_span.end
 
     @staticmethod
-    def _is_written(value: Value) -> bool:
+    def _is_written_attribute(value: Value) -> bool:
         """Return whether an attribute in the source computes a value: in `x.type_as(y)` the dtype
         `y.dtype` is read but not written out."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
@@ -333,14 +336,14 @@ class Renderer:
                 continue
             nodes = [node for node in body.nodes if node.expr is expr]
             has_effect = any(node.effect for node in nodes)
-            if nodes and not has_effect and self._is_inside_root(expr):
+            if nodes and not has_effect and self._is_in_replaced_text(expr):
                 if nodes[-1] in self.spliced:
                     return None
                 self.spliced.append(nodes[-1])
                 return self.imports.source.segment(expr)
         return None
 
-    def recomputation(self, value: Value) -> str | None:
+    def repeatable_text(self, value: Value) -> str | None:
         """Return the source text of a value if, repeated where the call stands, it is cheap and
         certain to give the same value: arithmetic on numbers, a view of a tensor, or its size,
         format or device; else None."""
@@ -388,7 +391,7 @@ class Renderer:
         node = value.node
         if node is None or node.inner is not None:
             return None
-        if not (_is_view(value, node) or _is_description(node)):
+        if not (_is_view(value, node) or _reads_metadata(node)):
             return None
         first, last = sorted((self.time, node.time))
         if any(
@@ -461,7 +464,7 @@ def _is_view(value: Value, node: Node) -> bool:
     return node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
 
 
-def _is_description(node: Node) -> bool:
+def _reads_metadata(node: Node) -> bool:
     """Return whether a node reads the format or the device of a tensor, or a size by its number:
     `x.dtype`, `x.shape[0]`."""
     expression = node.expr
@@ -471,7 +474,7 @@ def _is_description(node: Node) -> bool:
     return isinstance(expression, ast.Attribute) and expression.attr in ("dtype", "device")
 
 
-def _is_closed(text: str) -> bool:
+def _needs_no_parentheses(text: str) -> bool:
     """Return whether the text is one expression that needs no parentheses before `.` or in an
     operation, such as a name or a call; False for what is no expression."""
     try:

@@ -32,7 +32,7 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         assumption = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
         if assumption is not None:
             raise Withheld(assumption, match.root.statement.node.lineno)
-        if _is_deeper(match, MOST_LEVELS):
+        if _is_nested_deeper(match, MOST_LEVELS):
             reason = f"the expression is nested more than {MOST_LEVELS} levels deep"
             raise Withheld(reason, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
@@ -58,7 +58,7 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         return reason
 
 
-def _is_deeper(match: Match, levels: int) -> bool:
+def _is_nested_deeper(match: Match, levels: int) -> bool:
     """Return whether the syntax tree of the expression that a match rewrites has more than so many
     levels."""
     expression = match.root.expr

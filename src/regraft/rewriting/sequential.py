@@ -34,11 +34,11 @@ def is_inside_sequential(match: Match) -> bool:
     `sequential` can do what the match's kernel does for neighbours in it."""
     expr = match.root.expr
     is_container_call = expr in match.body.compound and expr not in match.body.inlined
-    is_fused = match.pattern.kernel in FUSED and all(map(_is_asked_by_op, match.tests))
+    is_fused = match.pattern.kernel in FUSED and all(map(_is_tested_by_op, match.tests))
     return is_fused and is_container_call and all(node.expr is expr for node in match.nodes)
 
 
-def _is_asked_by_op(condition: Condition) -> bool:
+def _is_tested_by_op(condition: Condition) -> bool:
     """Return whether the op `sequential` itself tests a condition of a match when the model runs:
     the condition is a Test of a layer that may be of a type of torch.nn."""
     return isinstance(condition, Test) and any(

@@ -110,12 +110,12 @@ class Rewriter(StatementRewriter):
             return None
         if any(statement.block == block for statement in statements):
             return None
-        branching = self._if_behind(statements)
+        branching = self._if_after(statements)
         if branching is None or not self._can_sink(statements, branching):
             return None
         return branching
 
-    def _if_behind(self, statements: Sequence[Statement]) -> ast.If | None:
+    def _if_after(self, statements: Sequence[Statement]) -> ast.If | None:
         """Return the `if` that directly follows the statements; None where another statement does,
         or they do not stand one after the other."""
         block = block_of(self.match.body.node, statements[-1].node)
@@ -244,7 +244,7 @@ class Rewriter(StatementRewriter):
             f"{subjects.spell(test.predicate)}({subjects.value(test.subject)})" for test in tests
         )
         call, call_names = self._kernel_call(plan, span, indent + unit)
-        fast = self._fast_branch(plan, statements, span, call, indent + unit)
+        fast = self._kernel_branch_lines(plan, statements, span, call, indent + unit)
         return self._branching_patch(statements, condition, fast, subjects.used | call_names)
 
     def _branching_patch(
@@ -306,7 +306,7 @@ class Rewriter(StatementRewriter):
             raise self._withholding("the file does not end with a line ending", self.root)
         return Span(start, end)
 
-    def _fast_branch(
+    def _kernel_branch_lines(
         self, plan: StatementPlan, statements: list[ast.stmt], span: Span, call: str, indent: str
     ) -> list[str]:
         """Return the lines of the branch with the kernel: the statements without those the plan

@@ -96,11 +96,11 @@ class StatementRewriter(MatchChecks):
         if not unmatched_nodes:
             return None
         inputs = self._input_spans(unmatched_nodes)
-        enclosing_inputs = [self._enclosing(node, inputs) for node in unmatched_nodes]
+        enclosing_inputs = [self._enclosing_nodes(node, inputs) for node in unmatched_nodes]
         repeatable = {
             node
             for node, span in inputs.items()
-            if Renderer(self.match, self.imports, span, (), {}).recomputation(node.output)
+            if Renderer(self.match, self.imports, span, (), {}).repeatable_text(node.output)
         }
         if not any(repeatable.isdisjoint(enclosing) for enclosing in enclosing_inputs):
             return None
@@ -121,7 +121,7 @@ class StatementRewriter(MatchChecks):
             if node.output in inputs and isinstance(node.expr, ast.expr)
         }
 
-    def _enclosing(self, node: Node, spans: Mapping[Node, Span]) -> list[Node]:
+    def _enclosing_nodes(self, node: Node, spans: Mapping[Node, Span]) -> list[Node]:
         """Return those nodes, the keys of `spans`, whose span contains the expression of `node`."""
         return [
             outer for outer, span in spans.items() if is_inside(self.source.span(node.expr), span)
@@ -150,7 +150,7 @@ class StatementRewriter(MatchChecks):
             return False
         span = self.source.span(node.expr)
         renderer = Renderer(self.match, self.imports, span, (), {})
-        return renderer.recomputation(node.output) is not None
+        return renderer.repeatable_text(node.output) is not None
 
     def _unneeded_statements(self, removed: Sequence[Statement]) -> list[Statement]:
         """Return further statements, like `dtype = x.dtype`, that only compute something for
@@ -163,11 +163,11 @@ class StatementRewriter(MatchChecks):
                     continue
                 if maker.statement in (*removed, *supports, self.root.statement):
                     continue
-                if self._is_mere_support(maker.statement):
+                if self._only_supports_match(maker.statement):
                     supports.append(maker.statement)
         return supports
 
-    def _is_mere_support(self, statement: Statement) -> bool:
+    def _only_supports_match(self, statement: Statement) -> bool:
         """Return whether a statement is in the block of the root, only binds one name, has no
         effect, and is used by matched nodes only, directly or through others."""
         if target_name(statement.node) is None or statement.block != self.root.statement.block:
@@ -181,7 +181,7 @@ class StatementRewriter(MatchChecks):
     def _statement_edits(self, plan: StatementPlan) -> list[Edit]:
         """Return the edits that delete the statements of the plan, and replace the values of those
         to reduce by the inner expressions. Raises Withheld where a comment is in the way."""
-        edits = [self._deletion(statement) for statement in plan.deleted]
+        edits = [self._deletion_edit(statement) for statement in plan.deleted]
         for statement, value in plan.reduced.items():
             node = statement.node
             assert (
@@ -200,7 +200,7 @@ class StatementRewriter(MatchChecks):
         text = self.source.segment(node.expr)
         return f"({text})" if "\n" in text else text
 
-    def _deletion(self, statement: Statement) -> Edit:
+    def _deletion_edit(self, statement: Statement) -> Edit:
         """Return the edit that deletes a statement with its lines; a comment behind it stays on a
         line of its own. Raise Withheld for a comment inside the statement, and where other code
         shares its lines."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenize import TokenError
 
 from regraft.matching.blocks import find_blocks
-from regraft.matching.matcher import find
+from regraft.matching.matcher import find_matches
 from regraft.matching.replacements import body_replacement, match_replacement
 from regraft.matching.result import Match, NoMatch
 from regraft.matching.whole_bodies import find_bodies
@@ -257,7 +257,7 @@ def _apply_rule(
     nearest_misses: dict[Node, NoMatch] = {}
     where = compiled.rule.syntax.where
     for number, pattern in enumerate(compiled.patterns):
-        for result in find(pattern, where, module, structure, body):
+        for result in find_matches(pattern, where, module, structure, body):
             if isinstance(result, Match):
                 matches.append((number, result))
             elif result.depth > 0 and result.depth > getattr(

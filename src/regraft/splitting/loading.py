@@ -29,8 +29,8 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
     if path.is_file():
         single_file = SingleFile(path)
         with _errors_as_damage(path):
-            single_file.report = report_of(single_file.facts["report"])
-            single_file.packed = packing_of(single_file.facts["arguments"])
+            single_file.report = parse_report(single_file.facts["report"])
+            single_file.packed = parse_packing(single_file.facts["arguments"])
         return single_file
     manifest_path = path / "manifest.json"
     text = manifest_path.read_bytes()
@@ -39,7 +39,7 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
         manifest = json.loads(text)
     check_format(manifest, manifest_path)
     with _errors_as_damage(manifest_path):
-        report, packed = report_of(manifest["report"]), packing_of(manifest["arguments"])
+        report, packed = parse_report(manifest["report"]), parse_packing(manifest["arguments"])
         is_host = digest(host) == manifest["host"]
     if not is_host:
         raise ValueError("host.py is not the file that the manifest describes")
@@ -60,12 +60,12 @@ def _errors_as_damage(path: Path) -> Iterator[None]:
         ) from problem
 
 
-def packing_of(fields: dict[str, Any] | None) -> Packed | None:
+def parse_packing(fields: dict[str, Any] | None) -> Packed | None:
     """Return the packing of arguments that a manifest describes; None where there is none."""
     return None if fields is None else Packed(**fields)
 
 
-def report_of(fields: dict[str, Any]) -> Report:
+def parse_report(fields: dict[str, Any]) -> Report:
     """Return the report that a manifest describes."""
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()

@@ -33,10 +33,14 @@ class _StablePickler(pickle.Pickler):
     call."""
 
     def persistent_id(self, value: Any) -> str | None:
+        """Return the text of a plain constant, which is pickled in its place; None for other
+        objects."""
         # whether equal constants are one object is no part of the content, and a call may change it
         return sys.intern(repr(value)) if is_constant(value) else None
 
     def reducer_override(self, value: Any) -> Any:
+        """Reduce a tensor, set, inner function or code to its content; leave other objects to
+        pickle."""
         content = content_of(value)
         return NotImplemented if content is None else (tuple, (content,))
 

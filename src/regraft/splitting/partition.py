@@ -13,7 +13,7 @@ from regraft.splitting.program.residual import (
     RegionStep,
     Step,
     TensorStep,
-    leaves,
+    leaves_block,
 )
 from regraft.splitting.program.statements import (
     Break,
@@ -96,7 +96,7 @@ def bodies_for_copies(step: Step) -> list[list[Step]] | None:
     """
     if not isinstance(step, Branch) or not all(step.labels):
         return None
-    bodies = [body for _, body in step.arms if not leaves(body)]
+    bodies = [body for _, body in step.arms if not leaves_block(body)]
     return bodies if len(bodies) <= MAX_COPIES else None
 
 

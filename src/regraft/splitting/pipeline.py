@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regraft.report.terminal import Watch, ignore
-from regraft.splitting.checking.decision_check import check, unseen_side_errors
+from regraft.splitting.checking.decision_check import check_split_network, unseen_side_errors
 from regraft.splitting.checking.original import CheckResult, Original
 from regraft.splitting.compiling.batch_regions import has_samples
 from regraft.splitting.compiling.compiled_network import (
@@ -242,7 +242,7 @@ def check_host(
     The host is checked first whatever the artefact, since only its decisions can be seen.
     """
     write_host(compiled, report)
-    return check(original, SplitModel(compiled.directory, report), sides, watch)
+    return check_split_network(original, SplitModel(compiled.directory, report), sides, watch)
 
 
 def close_untaken(

@@ -1,5 +1,5 @@
-"""The check of the split network against the original, on the example calls and on perturbed
-inputs."""
+"""The check of the host's decisions and results against the original, on the example calls and on
+perturbed inputs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from regraft.splitting.program.residual import Side, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong
 from regraft.splitting.sampling.varied_calls import CHECKED, MAX_PERTURBED, vary_calls
 
-__all__ = ["check", "difference", "unseen_side_errors"]
+__all__ = ["check_split_network", "difference", "unseen_side_errors"]
 
 
-def check(original: Original, split: Any, sides: list[Side], watch: Watch = ignore) -> CheckResult:
+def check_split_network(
+    original: Original, split: Any, sides: list[Side], watch: Watch = ignore
+) -> CheckResult:
     """Compare the split network's results and decisions with the original's, input by input, and
     return the result.
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike, describe_mismatch
-from regraft.splitting.program.result_classes import contents, is_same_kind
+from regraft.splitting.program.result_classes import comparable_contents, is_same_kind
 
 # number formats in which torch.allclose decides as torch.testing does
 FORMATS = (torch.float32, torch.float64, torch.int64, torch.bool, torch.int32, torch.float16)
@@ -30,7 +30,10 @@ def difference(got: Any, expected: Any) -> str:
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
         return difference(torch.tensor(got), torch.tensor(expected))
-    got, expected = elements_in_order(contents(got)), elements_in_order(contents(expected))
+    got, expected = (
+        elements_in_order(comparable_contents(got)),
+        elements_in_order(comparable_contents(expected)),
+    )
     if isinstance(expected, (tuple, list)):
         return difference_of_elements(got, expected)
     return "" if got == expected else f"{got!r} instead of {expected!r}"

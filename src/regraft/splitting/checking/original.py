@@ -1,4 +1,5 @@
-"""The original network beside which a split network runs, and the result of comparing them."""
+"""The original network as the standard of a check, with the recorder of its decisions, and the
+result of a check."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected
     ]
 
     def is_near(left: Any, right: Any) -> bool:
+        """Return whether every leaf differs by no more than its number in `changes`."""
         return all(map(float.__le__, differences(left, right), changes))
 
     if is_near(got, expected):
@@ -68,6 +69,8 @@ def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
     generator = torch.Generator().manual_seed(seed)
 
     def move_weight(value: torch.Tensor) -> torch.Tensor:
+        """Return a tensor whose numbers moved up or down, at random, by half a unit in their last
+        place."""
         sign = torch.randint(0, 2, value.shape, generator=generator).double() * 2 - 1
         return (value.double() * (1 + sign * torch.finfo(value.dtype).eps / 2)).to(value.dtype)
 

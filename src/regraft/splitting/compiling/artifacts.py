@@ -42,7 +42,7 @@ class Artifacts:
         """
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
-        rename(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
+        rename_by_position(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
         model_bytes = model.SerializeToString(deterministic=True)
         key = digest(model_bytes)
         if key not in self.models:
@@ -62,7 +62,7 @@ class Artifacts:
         """
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
-        rename(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
+        rename_by_position(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
         places = [*self.weights.values()]
         external_weights = [tensor for tensor in model.graph.initializer if tensor.external_data]
         for tensor, number in zip(external_weights, weights, strict=True):
@@ -128,7 +128,7 @@ class Artifacts:
         }
 
 
-def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+def rename_by_position(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Rename the graph's values by position, in place, and remove other names and texts, so that
     graphs of equal structure become equal.
 
@@ -157,6 +157,8 @@ def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """
 
     def new_name(name: str) -> str:
+        """Return the new name of a value; a value that `names` lacks is added there as the next `v`
+        number."""
         return names.setdefault(name, f"v{len(names)}")
 
     for operand in (*graph.input, *graph.initializer):

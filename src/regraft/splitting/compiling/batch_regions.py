@@ -181,7 +181,7 @@ def batchable_statements(
         is_batchable = (
             keeps_samples
             and not read_names(statement) & unbatched
-            and not mixes(region, statement, trials, program)
+            and not mixes_samples(region, statement, trials, program)
         )
         if is_batchable:
             batchable.append(statement)
@@ -226,7 +226,7 @@ def run_trials(region: Region, program: Program) -> list[Variables]:
         return []
 
 
-def mixes(
+def mixes_samples(
     region: Region, statement: Computation, trials: list[Variables], program: Program
 ) -> bool:
     """Return whether a statement mixes samples: its results for all samples of `trials` at once are

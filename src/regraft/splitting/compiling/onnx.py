@@ -15,12 +15,12 @@ import onnx
 import onnxruntime
 import torch
 
-from regraft.splitting.compiling.artifacts import rename
+from regraft.splitting.compiling.artifacts import rename_by_position
 from regraft.splitting.compiling.onnx_means import replace_open_means
 from regraft.splitting.compiling.region_comparison import (
     Slower,
     Uncompilable,
-    compare,
+    compare_with_torch,
     first_line,
     largest_sample,
     open_shapes,
@@ -86,7 +86,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
             )
         )
 
-    compare(region, module, run, "ONNX Runtime")
+    compare_with_torch(region, module, run, "ONNX Runtime")
     return onnx.load_from_string(model_bytes)
 
 
@@ -220,7 +220,7 @@ def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:
     """Return the model with inputs, outputs, weights and other values named by position, so that
     models of equal structure are equal bytes."""
     model = onnx.load_from_string(model_bytes)
-    rename(model.graph, {key: f"i{number}" for number, key in enumerate(region.inputs)})
+    rename_by_position(model.graph, {key: f"i{number}" for number, key in enumerate(region.inputs)})
     return bytes(model.SerializeToString(deterministic=True))
 
 

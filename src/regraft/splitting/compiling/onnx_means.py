@@ -1,5 +1,5 @@
-"""Means over as many rows as the data leave: the mean of no rows is NaN in torch, and 0 in ONNX
-Runtime."""
+"""Means in ONNX models over a number of rows that the data decide, replaced by sum and division:
+the mean of no rows is NaN in torch, and 0 in ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The samples of a region: inputs that a compiled region is compared on, and the sizes that they
-leave open."""
+"""Comparison of a compiled region with torch, in results and speed, on the region's samples and on
+changed ones; and the region traced by torch.export."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Slower(Uncompilable):
     """Signals that the compiler can take the region, but torch is faster."""
 
 
-def compare(
+def compare_with_torch(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
     """Compare a compiled region with torch: its results, and its speed where `region.measured` is
@@ -218,14 +218,16 @@ def check_speed(
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            compiled, eager = fastest(lambda: run(sample), lambda: module(*sample))
+            compiled, eager = shortest_times(lambda: run(sample), lambda: module(*sample))
             if is_slower(compiled, eager):  # an island takes longer than the module
                 island, arrays = (
                     trace_island(region, module),
                     [to_numpy(tensor) for tensor in sample],
                 )
                 compiled, eager = (
-                    fastest(lambda: run(sample), lambda: island(*arrays)) if island else (0.0, 0.0)
+                    shortest_times(lambda: run(sample), lambda: island(*arrays))
+                    if island
+                    else (0.0, 0.0)
                 )
     finally:
         torch.set_num_threads(threads)
@@ -250,7 +252,7 @@ def trace_island(region: Region, module: RegionModule) -> Callable[..., Any] | N
     return lambda *arrays: [result.numpy() for result in network(*map(torch.from_numpy, arrays))]
 
 
-def fastest(*calls: Callable[[], Any]) -> list[float]:
+def shortest_times(*calls: Callable[[], Any]) -> list[float]:
     """Return the shortest time of each call in seconds. The calls run in turns, in three rounds at
     least."""
     times = [math.inf] * len(calls)

@@ -92,6 +92,7 @@ def symbolic_guards(
         """Prints the size of an input in the place of its symbol."""
 
         def _print_Symbol(self, symbol: Any) -> str:
+            """Return the text of the size for which a symbol stands, such as `x.shape[0]`."""
             return sizes[symbol]
 
     with (
@@ -131,6 +132,7 @@ def _without_texts() -> Iterator[None]:
     decide by the text without a guard."""
 
     def refuse(*_: Any) -> str:
+        """Raise TypeError."""
         raise TypeError("a symbolic size as text")
 
     with (
@@ -150,12 +152,15 @@ def _sizes_as_whole_numbers() -> Iterator[None]:
     asking: set[CodeType] = set()
 
     def isinstance_of_size(value: Any, classes: Any) -> bool:
+        """Return what `isinstance` returns; of a symbolic size in the network's code, what it
+        returns for an int."""
         if is_instance(value, classes):
             return True
         is_size = type(value) is torch.SymInt and _is_of_network(sys._getframe(1).f_code)
         return is_size and is_instance(0, classes)
 
     def note_code(frame: FrameType, event: str, _: Any) -> None:
+        """Add the code of a function that is entered to `asking`, if the code names `type`."""
         if event == "call" and "type" in frame.f_code.co_names:
             asking.add(frame.f_code)
 
@@ -185,6 +190,7 @@ class _DecidedSqueezes(TorchFunctionMode):  # type: ignore[misc]
     number of dimensions then depends on values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Raise TypeError for such a `squeeze`; run any other function and return its result."""
         from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
         has_dim = len(args) > 1 or bool(kwargs)

@@ -83,6 +83,7 @@ def _converting(function: Callable[..., Any], type_of: TypeOf) -> Callable[..., 
 
     @functools.wraps(function)
     def convert(*args: Any, **kwargs: Any) -> Any:
+        """Call `function` with the first operand in the type that `type_of` returns."""
         dtype = type_of(*args, **kwargs) if args else None
         if dtype is None:
             return function(*args, **kwargs)

@@ -8,7 +8,7 @@ import ast
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.network import Program
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
-from regraft.splitting.program.result_classes import source
+from regraft.splitting.program.result_classes import classes_source
 from regraft.splitting.program.statements import write_statement, write_targets
 
 # the text of host.py up to the sub-networks' methods; `host_head` fills the fields in single braces
@@ -127,7 +127,7 @@ def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler
     text = HEAD.format(
         name=program.name,
         imports=imports,
-        classes=source(program.classes),
+        classes=classes_source(program.classes),
         compiled=compiled,
         load=load,
     )

@@ -25,6 +25,7 @@ class SplitModel:
     """
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
+        """Load the module `host.py` of the directory, and make its host."""
         self.directory, self.report, self._scratch = directory, report, scratch
         self.packed: Packed | None = (
             None  # set: a call takes the original's arguments; None: their parts by name

@@ -36,6 +36,8 @@ def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
     original = torch.nn.Module.__setattr__
 
     def note_store(module: torch.nn.Module, key: str, value: Any) -> None:
+        """Add an attribute that is assigned to a module of the network to the list, and assign
+        it."""
         if id(module) in paths and not is_reassigned(module, key, value):
             attributes.append((paths[id(module)], key))
         original(module, key, value)

@@ -59,6 +59,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.changed = False  # whether a tensor from outside of the call changed in place
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, note what it reads and changes and how it may fail, and return its
+        result."""
         self.operations += 1
         if self.operations > self.max_operations:
             raise RuntimeError(f"more than {self.max_operations} operations")
@@ -150,6 +152,7 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
         self.reads = reads
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch, note a read of values by it, and return its result."""
         kwargs = kwargs or {}
         if func in _VALUE_READERS:
             self.reads.note_read(args[0], func.__name__)
@@ -197,6 +200,7 @@ def observe(
     reads = _Reads(constants, max_operations)
 
     def run_noted() -> Any:
+        """Run the call under both modes."""
         with reads, _Functions(reads):
             return call()
 

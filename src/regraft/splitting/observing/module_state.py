@@ -21,6 +21,7 @@ class State:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
+        """Freeze the attributes of all modules, and those of their classes that are no methods."""
         self.referenced: list[Any] = []
         self.snapshots: dict[tuple[str, str], Any] = {}
         for path, module in model.named_modules():

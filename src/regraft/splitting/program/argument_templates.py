@@ -1,4 +1,5 @@
-"""Templates of arguments: how lists, tuples and dictionaries are put together from tensors."""
+"""Templates of arguments: descriptions of how a list, tuple or dictionary is built from tensors and
+constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comprehensions as loops."""
+"""Comprehensions rewritten as loops that fill a list or dictionary."""
 
 from __future__ import annotations
 

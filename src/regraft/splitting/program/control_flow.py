@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from regraft.splitting.program.comprehensions import expand_comprehension
-from regraft.splitting.program.use_marks import mark_asked, mark_uses
+from regraft.splitting.program.use_marks import mark_truth_use, mark_uses
 
 __all__ = [
     "WithoutLeavingElses",
     "changed_names",
     "expand_comprehension",
-    "first_body",
     "mark_uses",
     "move_exits_to_tails",
     "peel_for",
     "peel_while",
+    "single_iteration_body",
     "without_else",
     "without_loop_returns",
 ]
@@ -38,7 +38,7 @@ def move_exits_to_tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast
     for number, statement in enumerate(body):
         if isinstance(statement, leave):
             return body[: number + 1]
-        if isinstance(statement, ast.If) and contains(statement, leave):
+        if isinstance(statement, ast.If) and contains_leave(statement, leave):
             following = body[number + 1 :]
             arms = (
                 move_exits_to_tails(arm if never_falls_through(arm) else [*arm, *following], leave)
@@ -69,6 +69,7 @@ class WithoutLeavingElses(ast.NodeTransformer):
     visit_For = visit_While = replace_else
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Return an inner function unchanged: it is followed where it is called."""
         return node  # an inner function is followed where it is called
 
 
@@ -98,6 +99,7 @@ class _BreakMarker(ast.NodeTransformer):
         return self.generic_visit(ast.Module(body, [])).body  # type: ignore[attr-defined,no-any-return]
 
     def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
+        """Return the assignment and the `break`, which take the place of the `break`."""
         return [assign_to(node, self.exhausted, ast.Constant(False)), node]
 
     def visit_inner_loop(self, node: ast.For | ast.While) -> ast.AST:
@@ -109,6 +111,7 @@ class _BreakMarker(ast.NodeTransformer):
     visit_For = visit_While = visit_inner_loop
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Return an inner function unchanged."""
         return node
 
 
@@ -190,7 +193,7 @@ class _LoopReturns:
 def is_endless(loop: ast.For | ast.While) -> bool:
     """Return whether a loop is `while True` and contains no `break` that ends it."""
     is_while_true = isinstance(loop, ast.While) and is_true(loop.test)
-    return is_while_true and not contains(loop, ast.Break)
+    return is_while_true and not contains_leave(loop, ast.Break)
 
 
 def is_true(test: ast.expr) -> bool:
@@ -202,7 +205,7 @@ def leaves_outer_loop(body: list[ast.stmt]) -> bool:
     """Return whether the statements, the `else` of a loop, contain a `break` or `continue`, which
     leaves the loop around that loop."""
     return any(
-        isinstance(statement, leave) or contains(statement, leave)
+        isinstance(statement, leave) or contains_leave(statement, leave)
         for statement in body
         for leave in (ast.Break, ast.Continue)
     )
@@ -214,7 +217,9 @@ def returns_in_loop(statement: ast.stmt) -> bool:
     parts = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
     if isinstance(statement, (ast.For, ast.While)):
         return any(
-            isinstance(part, ast.Return) or contains(part, ast.Return) or returns_in_loop(part)
+            isinstance(part, ast.Return)
+            or contains_leave(part, ast.Return)
+            or returns_in_loop(part)
             for part in parts
         )
     return not isinstance(statement, ast.FunctionDef) and any(map(returns_in_loop, parts))
@@ -223,12 +228,13 @@ def returns_in_loop(statement: ast.stmt) -> bool:
 def returns_in_loop_or_with(statement: ast.stmt) -> bool:
     """Return whether a return stands in a loop or a `with` in the statement."""
     in_with = any(
-        isinstance(node, ast.With) and contains(node, ast.Return) for node in ast.walk(statement)
+        isinstance(node, ast.With) and contains_leave(node, ast.Return)
+        for node in ast.walk(statement)
     )
     return in_with or returns_in_loop(statement)
 
 
-def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
+def contains_leave(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
     """Return whether a statement of the type `leave` stands inside of a statement (not itself), but
     not in the loops and functions in it."""
     parts = [
@@ -236,7 +242,7 @@ def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
         for child in ast.iter_child_nodes(statement)
         if isinstance(child, ast.stmt) and not isinstance(child, LOOPS)
     ]
-    return any(isinstance(part, leave) or contains(part, leave) for part in parts)
+    return any(isinstance(part, leave) or contains_leave(part, leave) for part in parts)
 
 
 def changed_names(node: ast.AST) -> set[str]:
@@ -262,7 +268,7 @@ def without_continue(node: ast.stmt) -> ast.stmt:
     paths, which does nothing there; any other statement as it is."""
     if isinstance(node, ast.Continue):
         return ast.copy_location(ast.Pass(), node)
-    if isinstance(node, ast.If) and contains(node, ast.Continue):
+    if isinstance(node, ast.If) and contains_leave(node, ast.Continue):
         arms = ([*arm[:-1], *map(without_continue, arm[-1:])] for arm in (node.body, node.orelse))
         return ast.copy_location(ast.If(node.test, *arms), node)
     return node
@@ -287,11 +293,15 @@ def peel_while(node: ast.While, unused: str) -> ast.For:
     shared; its test is marked as one of which only the truth counts.
     """
     stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [*node.orelse, ast.Break()], [])
-    mark_asked(node.test)
-    return run_once(
+    mark_truth_use(node.test)
+    return make_single_loop(
         node,
         unused,
-        [stop, *first_body(node), mark_peeled(node, ast.While(node.test, node.body, node.orelse))],
+        [
+            stop,
+            *single_iteration_body(node),
+            mark_peeled(node, ast.While(node.test, node.body, node.orelse)),
+        ],
     )
 
 
@@ -310,12 +320,14 @@ def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
     first = ast.Assign([node.target], ast.Subscript(sequence, ast.Constant(0), ast.Load()))
     remainder = ast.Subscript(sequence, ast.Slice(ast.Constant(1)), ast.Load())
     following = mark_peeled(node, ast.For(node.target, remainder, node.body, []))
-    return run_once(
-        node, unused, [ast.If(empty, [ast.Break()], []), first, *first_body(node), following]
+    return make_single_loop(
+        node,
+        unused,
+        [ast.If(empty, [ast.Break()], []), first, *single_iteration_body(node), following],
     )
 
 
-def first_body(node: ast.While | ast.For) -> list[ast.stmt]:
+def single_iteration_body(node: ast.While | ast.For) -> list[ast.stmt]:
     """Return the body of a loop for one iteration: a `continue` is no longer needed, because the
     statements after it moved into the other arms."""
     return [
@@ -330,7 +342,7 @@ def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
     return ast.copy_location(loop, node)
 
 
-def run_once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
+def make_single_loop(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
     """Return a `for` loop over one element with this body, which a `break` in it can leave. unused:
     the name of its variable."""
     loop = ast.For(

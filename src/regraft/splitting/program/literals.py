@@ -1,4 +1,4 @@
-"""Constants as expressions."""
+"""Constants written as expressions of Python."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The constants that a host value may hold, where they are few: sides that none of them takes are
-left out."""
+"""The constants that a value of the host may hold, where they are few: sides of decisions that none
+of them takes are left out."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def constants_of_all(values: list[Value]) -> Constants | None:
     )
 
 
-def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Constants | None:
+def operator_outcomes(
+    node: ast.expr, parts: list[ast.expr], operands: list[Value]
+) -> Constants | None:
     """Return the constants that an operator can give, over all combinations of the constants of its
     operands; for `int % constant` its remainders, even where the number is not known.
 
@@ -150,7 +152,7 @@ def compile_with_names(node: ast.expr, names: dict[int, str]) -> types.CodeType:
     return compile(ast.fix_missing_locations(ast.Expression(expression)), "<constants>", "eval")
 
 
-def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
+def narrow_value(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
     """Return what the value of the name `key` becomes on the path where `test` has the outcome
     `holds`.
 
@@ -167,6 +169,8 @@ def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
     code = compile(ast.fix_missing_locations(ast.Expression(test)), "<constants>", "eval")
 
     def fits(constant: Any) -> bool:
+        """Return whether the test has the outcome `holds` for a constant; True where the test
+        raises, as the host then does."""
         try:
             return bool(eval(code, {}, {key: constant})) == holds
         except Exception:  # noqa: BLE001  (the host raises there)

@@ -110,7 +110,7 @@ class Region:
 Step = TensorStep | HostStep | Branch | Loop | RegionStep
 
 
-def leaves(steps: list[Step]) -> bool:
+def leaves_block(steps: list[Step]) -> bool:
     """Return whether control never falls out of the end of these steps: the last is a statement
     that leaves, or an `if` with an `else` whose arms all leave. False for no steps, and after any
     loop."""
@@ -122,7 +122,7 @@ def leaves(steps: list[Step]) -> bool:
     return (
         isinstance(last, Branch)
         and last.arms[-1][0] is None
-        and all(leaves(body) for _, body in last.arms)
+        and all(leaves_block(body) for _, body in last.arms)
     )
 
 
@@ -143,8 +143,8 @@ def blocks(steps: list[Step]) -> Iterator[list[Step]]:
 
 def append_before_exit(steps: list[Step], step: Step) -> None:
     """Insert a step at the end of a path's steps, in place: before the last one if that leaves
-    (`leaves`), else after it."""
-    steps.insert(len(steps) - leaves(steps), step)
+    (`leaves_block`), else after it."""
+    steps.insert(len(steps) - leaves_block(steps), step)
 
 
 def number_sides(steps: list[Step]) -> list[Side]:
@@ -164,7 +164,7 @@ def number_sides(steps: list[Step]) -> list[Side]:
             elif isinstance(step, Branch):
                 step.numbers = []
                 for (_, body), label in zip(step.arms, step.labels, strict=True):
-                    is_numbered = bool(label) and not raises(body)
+                    is_numbered = bool(label) and not begins_with_raise(body)
                     step.numbers.append(len(sides) if is_numbered else -1)
                     if is_numbered:
                         sides.append(Side(step.path, step.line, label))
@@ -277,6 +277,6 @@ def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
     return sampled_regions
 
 
-def raises(body: list[Step]) -> bool:
+def begins_with_raise(body: list[Step]) -> bool:
     """Return whether the first of the steps is a `raise`."""
     return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, Raise)

@@ -1,4 +1,5 @@
-"""Expressions of residual code, and tests of what code and values hold."""
+"""Small expressions of residual code (names, method calls, paths of submodules), and tests of what
+code and values hold."""
 
 from __future__ import annotations
 
@@ -40,14 +41,15 @@ def name(identifier: str) -> ast.expr:
     return ast.Name(identifier, ast.Load())
 
 
-def access(path: str) -> str:
-    """Return the expression for a submodule: `self.blocks[3].gate`; `self` for ""."""
+def submodule_text(path: str) -> str:
+    """Return the text of the expression for the submodule at a path of `named_modules`:
+    `self.blocks[3].gate` for "blocks.3.gate"; `self` for ""."""
     parts = path.split(".") if path else []
     return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
 
 
 def method_call(base: ast.expr, method_name: str, *args: ast.expr) -> ast.expr:
-    """Return the call of a method with arguments by position."""
+    """Return the expression of a call of a method of `base` with arguments by position."""
     return ast.Call(ast.Attribute(base, method_name, ast.Load()), list(args), [])
 
 

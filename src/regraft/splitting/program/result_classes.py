@@ -1,5 +1,5 @@
-"""Objects that forward returns: the host, which lacks their classes, has its own of the same names
-and fields."""
+"""The classes of objects that forward returns: the host, which lacks them, has its own of the same
+names and fields."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def describe_class(kind: type) -> list[str]:
     return [form, *(fields_of(kind) if form == "namedtuple" else [])]
 
 
-def source(classes: Classes) -> str:
+def classes_source(classes: Classes) -> str:
     """Return the source text of the host's classes and their imports; "" where there are none."""
     texts = [
         TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()
@@ -80,7 +80,7 @@ def source(classes: Classes) -> str:
 def make_classes(classes: Classes) -> dict[str, Any]:
     """Return the host's classes by name, made from their source text."""
     scope: dict[str, Any] = {}
-    exec(source(classes), scope)
+    exec(classes_source(classes), scope)
     return {name: scope[name] for name in classes}
 
 
@@ -94,9 +94,9 @@ def is_same_kind(got: Any, expected: Any) -> bool:
     )
 
 
-def contents(value: Any) -> Any:
-    """Return the attributes of an object by name if the host represents it by its attributes (the
-    form "object"); any other value as it is."""
+def comparable_contents(value: Any) -> Any:
+    """Return a dictionary of the attributes of an object if the host represents it by its
+    attributes (the form "object"); any other value as it is."""
     form = form_of(type(value))
     return dict(vars(value)) if form == "object" else value
 

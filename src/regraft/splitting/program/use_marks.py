@@ -28,19 +28,19 @@ LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view
 def mark_uses(definition: ast.AST) -> None:
     """Note in attributes of the expressions in `definition` how they are used.
 
-    `asked`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may be a
-    constant on some paths and a tensor on others.
+    `truth_only`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may
+    be a constant on some paths and a tensor on others.
     """
     for node in ast.walk(definition):
         for part in either_operands(node):
             part.either = True  # type: ignore[attr-defined]
-        for part in asked_operands(node):
-            mark_asked(part)
+        for part in operands_used_as_truth(node):
+            mark_truth_use(part)
         for part, reader in operands_read_at_once(node):
             mark_at_once(part, reader)
 
 
-def asked_operands(node: ast.AST) -> list[ast.expr]:
+def operands_used_as_truth(node: ast.AST) -> list[ast.expr]:
     """Return the parts of a statement or expression whose truth is all that counts: tests, the
     operand of `not`, the argument of `bool()`."""
     if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
@@ -100,13 +100,13 @@ def either_operands(node: ast.AST) -> list[ast.expr]:
     )
 
 
-def mark_asked(node: ast.expr) -> None:
-    """Mark an expression as one of which only the truth counts; in an `and` or `or`, the operands,
-    too."""
-    node.asked = True  # type: ignore[attr-defined]
+def mark_truth_use(node: ast.expr) -> None:
+    """Set `truth_only` of an expression, of which only the truth counts; in an `and` or `or`, of
+    the operands, too."""
+    node.truth_only = True  # type: ignore[attr-defined]
     if isinstance(node, ast.BoolOp):
         for operand in node.values:
-            mark_asked(operand)
+            mark_truth_use(operand)
 
 
 def mark_at_once(node: ast.expr, reader: str) -> None:

@@ -59,6 +59,9 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
         self.shapes = iter(shapes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and return its result, with `GROWTH` more rows where the data decide its
+        size and that is the same as in the example. An assignment by a mask gets the mask's places
+        instead."""
         kwargs = kwargs or {}
         if func in (aten.index_put.default, aten.index_put_.default) and any(map(is_mask, args[1])):
             return func(args[0], places_for_values(args[1], args[2]), *args[2:], **kwargs)
@@ -68,7 +71,7 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
         ):
             return result
         if func is aten.index.Tensor:
-            return func(args[0], indices(args[1], GROWTH), **kwargs)
+            return func(args[0], replace_masks(args[1], GROWTH), **kwargs)
         if isinstance(result, torch.Tensor):
             return lengthen(result, [0])
         values, inverse, counts = result  # of torch.unique
@@ -79,14 +82,15 @@ def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch
     """Return the indices of `tensor[indices_or_masks] = values` with the places of each mask
     instead of it, as many as there are values: more than the mask has where the values come from
     the second world."""
-    places = indices(indices_or_masks, 0)
+    places = replace_masks(indices_or_masks, 0)
     place_count = next(len(index) for index in places if index is not None)
     fits = values.ndim == 0 or values.shape[0] in (1, place_count)
-    return places if fits else indices(indices_or_masks, GROWTH)
+    return places if fits else replace_masks(indices_or_masks, GROWTH)
 
 
-def indices(indices_or_masks: Any, growth: int) -> list[torch.Tensor | None]:
-    """Return the indices with each mask replaced by the positions where it is true.
+def replace_masks(indices_or_masks: Any, growth: int) -> list[torch.Tensor | None]:
+    """Return the indices with each mask replaced by the positions where it is true, an index tensor
+    for each of its dimensions.
 
     growth: 0 for these positions only; for any other number the last one is repeated `GROWTH`
     times.

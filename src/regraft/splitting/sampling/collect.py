@@ -30,7 +30,7 @@ def collect_samples(explorer: Explorer, steps: list[Step], calls: list[dict[str,
         if number < len(calls):
             run_example_call(explorer, steps, names, number)
         else:
-            explorer.run_out_of_turn(steps, names)
+            explorer.run_for_samples(steps, names)
 
 
 def run_example_call(

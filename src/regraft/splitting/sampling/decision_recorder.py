@@ -98,7 +98,7 @@ class Recorder(Explorer):
                         near, self.near_unequal = True, self.near_unequal or left != right
         return near
 
-    def handle_limit(self) -> None:
+    def handle_iteration_limit(self) -> None:
         """Raise TooLong: a loop has reached the limit."""
         raise TooLong(f"a loop takes more than {MAX_ITERATIONS} iterations")
 
@@ -120,6 +120,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         self.tied = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, note it by its method in NOTES, if there is one, and return its
+        result."""
         result = func(*args, **(kwargs or {}))
         note = NOTES.get(func.overloadpacket.__name__)
         if note is not None:
@@ -210,6 +212,8 @@ def to_torch(value: Any) -> Any:
     """Return the value with tensors for the arrays and NumPy numbers in it, at any depth."""
 
     def convert(leaf: Any) -> Any:
+        """Return an array or NumPy number as a tensor; an object with its fields converted; any
+        other leaf as it is."""
         is_array = isinstance(leaf, (numpy.ndarray, numpy.generic))
         return torch.from_numpy(numpy.asarray(leaf)) if is_array else convert_fields(to_torch, leaf)
 

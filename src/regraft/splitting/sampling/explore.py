@@ -27,7 +27,7 @@ from regraft.splitting.program.residual import (
     RegionStep,
     Step,
     all_steps,
-    raises,
+    begins_with_raise,
 )
 from regraft.splitting.program.result_classes import Classes, make_classes
 from regraft.splitting.program.statements import (
@@ -52,6 +52,10 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
     """A module that runs a region: its statements with the original network's parameters."""
 
     def __init__(self, region: Region, model: torch.nn.Module, outside: dict[str, Any]) -> None:
+        """Compile the region's statements to a function.
+
+        outside: the globals of the statements.
+        """
         super().__init__()
         self.training = False  # else the exporter leaves the network in training mode
         self.network = model
@@ -153,7 +157,7 @@ class Explorer:
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
         sample_count = len(region.samples)
-        self.keep_sample(region, inputs)
+        self.add_sample(region, inputs)
         try:
             with torch.no_grad():
                 outputs = self.modules[step.number](*inputs)
@@ -165,7 +169,7 @@ class Explorer:
                 raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")
             names[key] = torch.as_tensor(value).detach().numpy()
 
-    def keep_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
+    def add_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
         """Append a copy of the inputs to the region's samples where their sizes are new, but no
         more than `MAX_SAMPLES` unless a size differs for the first time. Raises Unsplittable for
         inputs that differ from the first sample in more than open sizes."""
@@ -251,7 +255,7 @@ class Explorer:
         following: the steps after the branch, which are run, too, if a region of theirs has no
         samples.
         """
-        if id(body) in self.tried_bodies or raises(body):
+        if id(body) in self.tried_bodies or begins_with_raise(body):
             return
         self.tried_bodies.add(id(body))
         later_regions = (
@@ -261,12 +265,12 @@ class Explorer:
         )
         has_unreached = any(not region.samples for region in later_regions)
         steps = [*body, *following] if has_unreached else body
-        self.run_out_of_turn(steps, copy.deepcopy(names))
+        self.run_for_samples(steps, copy.deepcopy(names))
 
-    def run_out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
-        """Run steps that this input does not lead to, so that their regions get samples; `names` is
-        changed. Usual exceptions end the run and are suppressed, because such values never lead
-        there."""
+    def run_for_samples(self, body: list[Step], names: dict[str, Any]) -> None:
+        """Run steps that this input does not lead to, only so that their regions get samples;
+        `names` is changed. Usual exceptions end the run and are suppressed, because such values
+        never lead there."""
         with contextlib.suppress(
             ArithmeticError,
             AssertionError,
@@ -294,9 +298,9 @@ class Explorer:
             if ended == "return":
                 return ended
         if step.header is None:
-            self.handle_limit()
+            self.handle_iteration_limit()
         return ""
 
-    def handle_limit(self) -> None:
+    def handle_iteration_limit(self) -> None:
         """Do nothing at the limit of a loop: a side that runs out of turn need not end, and has
         given samples."""

@@ -30,10 +30,10 @@ def vary_calls(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         call = calls[number // 4 % len(calls) if scale is not None else number % len(calls)]
         yield {key: perturb(value, generator, scale) for key, value in call.items()}
     for extreme in EXTREMES:
-        yield {key: fill(value, extreme) for key, value in calls[0].items()}
+        yield {key: fill_with(value, extreme) for key, value in calls[0].items()}
 
 
-def fill(value: Any, extreme: float) -> Any:
+def fill_with(value: Any, extreme: float) -> Any:
     """Return the tensor full of one value where its type is floating-point; other values as they
     are."""
     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()

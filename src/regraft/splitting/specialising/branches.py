@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from regraft.splitting.program.possible_constants import TRUTHS, narrow, possible_constants
+from regraft.splitting.program.possible_constants import TRUTHS, narrow_value, possible_constants
 from regraft.splitting.program.records import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
 from regraft.splitting.program.residual_expressions import method_call
@@ -112,7 +112,7 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
         for operand in test.values:
             narrow_names(state, operand, holds)
     for key in read_names(test) & state.names.keys():
-        state.names[key] = narrow(state.names[key], key, test, holds)
+        state.names[key] = narrow_value(state.names[key], key, test, holds)
     tested = find_tested_constant(test)
     value = state.names.get(tested[0]) if tested is not None else None
     if tested is None or value is None or not isinstance(value, EitherValue):
@@ -152,9 +152,9 @@ def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostVal
     return value if len(truths) > 1 else state.static(truths.pop())
 
 
-def is_truth_asked(node: ast.expr) -> bool:
+def is_used_as_truth(node: ast.expr) -> bool:
     """Return whether only the truth of an expression counts, as `mark_uses` has noted."""
-    return getattr(node, "asked", False)
+    return getattr(node, "truth_only", False)
 
 
 def is_numeric_tensor(value: Value) -> bool:

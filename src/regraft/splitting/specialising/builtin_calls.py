@@ -1,4 +1,5 @@
-"""Functions of Python that the host or several operations evaluate: `max`, `zip` and the like."""
+"""Evaluation of calls of Python's built-in functions, such as `max` and `zip`, and of functions of
+`math`."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ class BuiltinCall:
 
     @property
     def function(self) -> Any:
-        """Return the function."""
+        """Return the built-in function itself."""
         return getattr(builtins, self.function_name)
 
 
@@ -133,8 +134,8 @@ def call_builtin(
 
 
 def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate len() of a list of known length, or of a tensor, of which it is the first size; None
-    for other operands."""
+    """Evaluate len(): a constant for a list of known length, the first size for a tensor; None for
+    other operands, with which the host runs the function."""
     if has_definite_length(state, call.operands[0]):
         return state.static(len(call.operands[0].example))
     tensors = call.tensors
@@ -196,8 +197,9 @@ def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate zip() or enumerate() of what is taken element by element, and enumerate() of another
-    tensor as a list; None for other operands, and where all are static."""
+    """Evaluate zip() or enumerate(): as a tuple of tuples where the elements of all operands are
+    known one by one, and enumerate() of another tensor as a list of the host; None for other
+    operands, and where all are static."""
     if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)

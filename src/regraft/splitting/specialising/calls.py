@@ -38,7 +38,7 @@ from regraft.splitting.specialising.local_functions import (
 )
 from regraft.splitting.specialising.methods import READING_METHODS, call_method, evaluate_arguments
 from regraft.splitting.specialising.object_calls import call_on_object
-from regraft.splitting.specialising.object_methods import construct
+from regraft.splitting.specialising.object_methods import construct_object
 from regraft.splitting.specialising.record_fields import (
     find_record_method,
     make_record,
@@ -351,7 +351,7 @@ def make_instance(state: Specialisation, call: Call) -> Value | None:
     class."""
     if not inspect.isclass(call.function) or not can_construct(call.function):
         return None
-    return construct(state, call.node, call.function, call.args, call.keywords)
+    return construct_object(state, call.node, call.function, call.args, call.keywords)
 
 
 CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (

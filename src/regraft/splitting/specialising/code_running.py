@@ -1,4 +1,5 @@
-"""The running of residual code on the example and in the second world."""
+"""Runs of residual code on the example and in the second world, which give the values of
+expressions."""
 
 from __future__ import annotations
 

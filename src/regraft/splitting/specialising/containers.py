@@ -1,4 +1,4 @@
-"""Displays of tuples, lists and dictionaries, and slices."""
+"""Evaluation of tuples, lists and dictionaries that the source writes out, and of slices."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from regraft.splitting.specialising.branches import (
     decide_value,
     evaluate_truth,
     is_numeric_tensor,
-    is_truth_asked,
+    is_used_as_truth,
     specialise_apart,
 )
 from regraft.splitting.specialising.operators import evaluate_operator
@@ -81,7 +81,7 @@ def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
     remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
     ast.copy_location(remaining, node.values[1])
     if len(node.values) > 2:
-        remaining.asked = is_truth_asked(node)  # type: ignore[attr-defined]
+        remaining.truth_only = is_used_as_truth(node)  # type: ignore[attr-defined]
     return remaining
 
 
@@ -112,7 +112,7 @@ def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: Followed) -> 
     """Return whether the second operand may run where the first decides: only regions compute it,
     it changes nothing and cannot fail, and the result has the same type."""
     has_only_tensors = all(isinstance(step, TensorStep) for step in second.steps)
-    has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.value.example)
+    has_one_type = is_used_as_truth(node) or type(first_truth.example) is type(second.value.example)
     return has_only_tensors and not second.changes and not second.may_fail and has_one_type
 
 
@@ -123,7 +123,7 @@ def combine_truths(
     constant second operand makes them needless."""
     is_and, second = isinstance(node.op, ast.And), followed.value
     is_plain_truth = type(second.example) is bool and is_truth(first_truth)
-    if isinstance(second, StaticValue) and (is_truth_asked(node) or is_plain_truth):
+    if isinstance(second, StaticValue) and (is_used_as_truth(node) or is_plain_truth):
         return first_truth if bool(second.example) == is_and else state.static(not is_and)
     state.steps.extend(followed.steps)
     # the first operand narrows names in the second only
@@ -138,7 +138,7 @@ def combine_truths(
     )
     among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
     value = HostValue(example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among)
-    is_ambiguous = not is_truth_asked(node) and (first_truth.truth or is_truth_of_operand(second))
+    is_ambiguous = not is_used_as_truth(node) and (first_truth.truth or is_truth_of_operand(second))
     if not is_ambiguous:
         return value
     bound = state.bind_in_host(value)
@@ -155,16 +155,18 @@ def skip_second_operand(
     key = state.fresh_name()
 
     def store_result(value: Value) -> None:
-        value = convert_to_bool(state, value) if is_truth_asked(node) else value
+        """Store a value, or its truth if only that counts, under the name of the result."""
+        value = convert_to_bool(state, value) if is_used_as_truth(node) else value
         store_name(state, key, state.bind_in_host(value) if is_size(state, value) else value)
 
     def store_second() -> None:
+        """Make the second operand's steps and names those of the state, and store its value."""
         state.steps, state.names = second.steps, second.names
         store_result(second.value)
 
     skipped = (
         state.static(not is_and)
-        if is_truth_asked(node) or type(first_truth.example) is bool
+        if is_used_as_truth(node) or type(first_truth.example) is bool
         else first_truth
     )
     sides = [store_second, lambda: store_result(skipped)]
@@ -178,7 +180,7 @@ def skip_second_operand(
 def check_only_truth(state: Specialisation, node: ast.BoolOp, value: Value) -> None:
     """Raise Unsplittable for a tensor that is not of truth values as an operand of `and` or `or`,
     if more than the truth of the result is used."""
-    if is_numeric_tensor(value) and not is_truth_asked(node):
+    if is_numeric_tensor(value) and not is_used_as_truth(node):
         raise state.refuse(
             node,
             "the value of and and or, where a tensor decides, is not supported; only its truth",
@@ -190,9 +192,9 @@ def evaluate_last_operand(state: Specialisation, node: ast.BoolOp, remaining: as
     Unsplittable for a numeric tensor of which more than the truth is used."""
     value = state.evaluate(remaining)
     check_only_truth(state, node, value)
-    if isinstance(value, (StaticValue, HostValue)) and not is_truth_asked(node):
+    if isinstance(value, (StaticValue, HostValue)) and not is_used_as_truth(node):
         return value
-    return replace(evaluate_truth(state, value), truth=not is_truth_asked(node))
+    return replace(evaluate_truth(state, value), truth=not is_used_as_truth(node))
 
 
 def convert_to_bool(state: Specialisation, value: Value) -> Value:
@@ -304,5 +306,5 @@ def evaluate_comparison(state: Specialisation, node: ast.Compare) -> Value:
         for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
     ]
     conjunction = ast.copy_location(ast.BoolOp(ast.And(), pairs), node)
-    conjunction.asked = is_truth_asked(node)  # type: ignore[attr-defined]
+    conjunction.truth_only = is_used_as_truth(node)  # type: ignore[attr-defined]
     return state.evaluate(conjunction)

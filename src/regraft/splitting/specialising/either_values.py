@@ -1,5 +1,5 @@
 """Values that are a tensor on some of the paths that lead here, and one and the same constant on
-the others."""
+the others (EitherValue): their tests, and their use as tensors."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def can_fill(node: ast.expr, value: EitherValue, other_operands: list[Value]) ->
     if (
         type(other_example) in (int, float)
         and isinstance(node, ast.Compare)
-        and getattr(node, "asked", False)
+        and getattr(node, "truth_only", False)
     ):
         return tensor.numel() == 1 and is_exact(other_example, tensor)
     if (

@@ -217,7 +217,7 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
     return state.bind_name(key, value_class(example, name(key), twin))
 
 
-def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
+def list_region_elements(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
     """Return the list or tuple that a region computes as one of its elements, each under a new
     name; raise Unsplittable for elements that are no tensors, constants, lists or tuples."""
     parts: list[Value] = []
@@ -225,7 +225,7 @@ def dissolve(state: Specialisation, value: TensorValue) -> StaticValue | HostVal
         code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
         part = TensorValue(example, code, NO_TWIN if second_example is NO_TWIN else second_example)
         if type(example) in (list, tuple):
-            parts.append(dissolve(state, part))
+            parts.append(list_region_elements(state, part))
         elif isinstance(example, torch.Tensor):
             parts.append(state.bind_if_tensor(part))
         elif literal(example) is not None and example == part.second_example:

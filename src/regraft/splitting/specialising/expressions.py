@@ -38,7 +38,7 @@ from regraft.splitting.specialising.state import Frame, Specialisation
 
 
 def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:
-    """Evaluate a literal."""
+    """Return the value of a literal, which is known now."""
     return StaticValue(node.value, node)
 
 

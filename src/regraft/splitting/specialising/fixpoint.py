@@ -10,7 +10,7 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.control_flow import (
     changed_names,
 )
-from regraft.splitting.program.residual import HostStep, Loop, Step, leaves
+from regraft.splitting.program.residual import HostStep, Loop, Step, leaves_block
 from regraft.splitting.program.residual_expressions import is_static_object, name
 from regraft.splitting.program.statements import Assign, assigned_names
 from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
@@ -131,7 +131,7 @@ def follow_to_fixpoint(
     else:
         raise state.refuse(node, "the shapes of tensors in this loop do not settle")
     state.varying_names -= varying
-    if not leaves(steps):
+    if not leaves_block(steps):
         drop_deleted_names(state, after)
     state.names.update(
         (key, replace(state.names[key], partial=True)) for key in unassigned if key in state.names
@@ -155,7 +155,7 @@ def follow_iteration(
     """Follow one iteration; return its steps, the names at its end, and all paths from it to
     the next one."""
     steps, after = specialise_apart(state, lambda: run_iteration(state, node, loop), state.names)
-    ends = [*loop.continues, *([] if leaves(steps) else [(steps, after)])]
+    ends = [*loop.continues, *([] if leaves_block(steps) else [(steps, after)])]
     unify(state, [([], entry), *ends])
     return steps, after, ends
 

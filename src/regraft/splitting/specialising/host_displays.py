@@ -1,4 +1,5 @@
-"""Dictionaries and objects that forward made, as the host writes them down."""
+"""Dictionaries, objects and records that forward made, written as expressions that build them in
+the host."""
 
 from __future__ import annotations
 

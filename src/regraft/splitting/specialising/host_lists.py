@@ -1,5 +1,5 @@
-"""Lists of the host: lengths, known if all paths that lead here agree on them, and the names that
-hold a list."""
+"""Lists of the host: whether their lengths are known, which they are if all paths that lead here
+agree on them, and whether a list may change."""
 
 from __future__ import annotations
 

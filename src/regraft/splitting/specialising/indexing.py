@@ -24,7 +24,7 @@ from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
 from regraft.splitting.specialising.host_lists import has_definite_length
-from regraft.splitting.specialising.object_methods import invoke
+from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import (
     find_special_method,
     holds_stand_in,
@@ -66,7 +66,7 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
         state, state.evaluate(node.slice)
     )
     if is_stand_in(state, base.example):
-        return invoke(
+        return call_object_method(
             state, node, find_special_method(state, node, base.example, "__getitem__"), [index], {}
         )
     if is_constant_position(index) and holds_stand_in(state, base.example):

@@ -16,7 +16,7 @@ from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.host_lists import check_change, check_no_list_read
 from regraft.splitting.specialising.indexing import convert_lists
-from regraft.splitting.specialising.object_methods import invoke
+from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import read_slice_bound, store_name
@@ -38,7 +38,7 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
     base = state.evaluate(target.value)
     state.pending.pop()
     if is_stand_in(state, base.example):
-        invoke(
+        call_object_method(
             state,
             target,
             find_special_method(state, target, base.example, "__setitem__"),

@@ -1,5 +1,5 @@
-"""Functions that change what outlives their calls: globals, attributes of their arguments, and
-mutable defaults."""
+"""A test whether a function changes what outlives its calls: globals, attributes of its arguments,
+or mutable defaults."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ import torch
 
 from regraft.splitting.errors import Unrunnable, Unsplittable
 from regraft.splitting.program.control_flow import (
-    first_body,
     peel_for,
     peel_while,
+    single_iteration_body,
     without_else,
 )
-from regraft.splitting.program.residual import HostStep, Loop, leaves
+from regraft.splitting.program.residual import HostStep, Loop, leaves_block
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
 from regraft.splitting.program.type_patterns import same_type
@@ -58,7 +58,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
         return
     loop = FollowedLoop(True)
     exits = loop.exits
-    body = first_body(node)
+    body = single_iteration_body(node)
     if len(elements) > MAX_UNROLLED:
         raise state.refuse(node, f"more than {MAX_UNROLLED} iterations to unroll")
     # the loop changes these after it has evaluated its iterable
@@ -79,18 +79,18 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
         [element for element in elements if not isinstance(element.example, torch.nn.Module)]
     )
     for element in elements:
-        if not leaves(state.steps):
+        if not leaves_block(state.steps):
             store(state, node.target, element)
             state.execute_block(body)
     state.pending.pop()
-    if not leaves(state.steps):
+    if not leaves_block(state.steps):
         state.execute_block(node.orelse)
     state.loops = outer_loops
     steps, state.steps = state.steps, outer_steps
     if not exits:
         state.steps.extend(steps)
         return
-    if not leaves(steps):
+    if not leaves_block(steps):
         exits.append((steps, state.names))
         merge_paths(state, exits, drop_leaving=False)
         steps.append(HostStep(Break()))
@@ -103,6 +103,7 @@ def execute_while(state: Specialisation, node: ast.While) -> None:
     """Specialise a `while` loop, which stays a loop of the host."""
 
     def follow() -> None:
+        """Specialise the loop as a loop of the host."""
         forget_assigned_constants(state, node)
         follow_to_fixpoint(state, node, None)
 
@@ -163,11 +164,15 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     unassigned = () if key in state.names and not state.names[key].partial else (key,)
 
     def follow() -> None:
+        """Bind the loop's variable to the first element, and specialise the loop as one of the
+        host."""
         forget_assigned_constants(state, node)
         state.bind_name(key, elements[0].with_name(key))
         follow_to_fixpoint(state, node, (key, code), unassigned)
 
     def peel() -> ast.stmt:
+        """Assign what the loop runs over to a new name, and return the loop with its first
+        iteration apart."""
         list_name = state.fresh_name()
         values_as_list = convert_to_list(state, values.with_code(code), pairs)
         store_name(state, state.frame.prefix + list_name, values_as_list)

@@ -11,7 +11,7 @@ import torch
 
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import HostStep, Step, leaves
+from regraft.splitting.program.residual import HostStep, Step, leaves_block
 from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, name
 from regraft.splitting.program.statements import Return
 from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
@@ -67,7 +67,7 @@ def specialise_network(
     if state.frame.path.endswith(WRAPPER_SUFFIX):
         definition = enter_wrapped(state, definition)
     state.execute_block(definition.body)
-    if not leaves(state.steps):
+    if not leaves_block(state.steps):
         state.steps.append(HostStep(Return(ast.Constant(None))))
     return state.steps
 

@@ -20,7 +20,7 @@ from regraft.splitting.specialising.object_changes import (
     set_attribute,
     store_scratch,
 )
-from regraft.splitting.specialising.object_methods import invoke, read_object_attribute
+from regraft.splitting.specialising.object_methods import call_object_method, read_object_attribute
 from regraft.splitting.specialising.record_fields import call_builtin_on_record, replace_fields
 from regraft.splitting.specialising.stand_ins import (
     BOUND_TYPES,
@@ -67,9 +67,9 @@ def call_on_object(
     object; return its value, None for other calls."""
     if is_stand_in(state, function):
         method = find_special_method(state, node, function, "__call__")
-        return invoke(state, node, method, args, keywords)
+        return call_object_method(state, node, method, args, keywords)
     if isinstance(function, BOUND_TYPES) and is_stand_in(state, function.__self__):
-        return invoke(state, node, function, args, keywords)
+        return call_object_method(state, node, function, args, keywords)
     call = ObjectCall(node, function, args, keywords)
     value = dispatch(FUNCTIONS, state, call)
     if value is not None:
@@ -162,7 +162,7 @@ def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
 def measure_object(state: Specialisation, call: ObjectCall) -> Value:
     """Evaluate len() of an object by a call of its `__len__`."""
     method = find_special_method(state, call.node, call.first, "__len__")
-    return invoke(state, call.node, method, [], {})
+    return call_object_method(state, call.node, method, [], {})
 
 
 def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:

@@ -1,4 +1,5 @@
-"""Changes of what objects, dictionaries and modules hold, place by place."""
+"""Changes of attributes and items: of objects and dictionaries that forward makes, and of modules
+of the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Calls of methods of objects that forward makes, and their attributes."""
+"""Calls of methods and constructors of objects that forward makes, and reads of their
+attributes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import Frame, LocalFunction, Specialisation
 
 
-def invoke(
+def call_object_method(
     state: Specialisation, node: ast.AST, method: Any, args: list[Value], keywords: dict[str, Value]
 ) -> Value:
     """Evaluate a call of a bound method of an object that forward makes: one written in Python is
@@ -32,7 +33,7 @@ def invoke(
     return call_native(state, node, method.__self__, method.__name__, args, keywords)
 
 
-def construct(
+def construct_object(
     state: Specialisation,
     node: ast.AST,
     object_class: type,
@@ -43,7 +44,7 @@ def construct(
     `self`), whose steps are appended."""
     new_object = make_object(state, object_class)
     state.under_construction.append(new_object)
-    invoke(
+    call_object_method(
         state,
         node,
         find_special_method(state, node, new_object.example, "__init__"),

@@ -1,4 +1,5 @@
-"""Unification where paths meet: objects that the paths made, each its own, become one object."""
+"""Unification of objects where paths meet: two objects, one made on each path, become one
+object."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
-    """Give each object that a path made itself the names of the first path's object that it
-    corresponds to.
+    """Give each object that only one path made the names of the object of the first path that it
+    corresponds to; the steps and names of all paths but the first are changed.
 
-    ends: the steps and the names of each path; those of all paths but the first are changed. An
-    object is a path's own if the other path lacks it. Names that refer to a path's own object refer
-    to the first path's object afterwards: only the number differs.
+    ends: the steps and the names of each path. An object is a path's own if the other path lacks
+    it. Names that refer to a path's own object refer to the first path's object afterwards: only
+    the number differs.
     """
     first = select_live_names(state, ends[0][1])
     for steps, names in ends[1:]:

@@ -12,7 +12,11 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.possible_constants import TRUTHS, outcomes, possible_constants
+from regraft.splitting.program.possible_constants import (
+    TRUTHS,
+    operator_outcomes,
+    possible_constants,
+)
 from regraft.splitting.program.residual_expressions import method_call
 from regraft.splitting.program.values import (
     EitherValue,
@@ -99,7 +103,7 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
         value = evaluate_case(state, operation)
         if value is not None:
             return value
-    among = outcomes(node, operand_nodes, operands)
+    among = operator_outcomes(node, operand_nodes, operands)
     if among is None and gives_truth(node):
         among = TRUTHS
     if among is not None and len(among) == 1:

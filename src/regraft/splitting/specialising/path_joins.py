@@ -1,4 +1,5 @@
-"""Joins of the names and values of paths that meet."""
+"""Joins of the names and values of paths that meet: what a name holds after an `if`, or after a
+loop."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import constants_of_all
-from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves
+from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves_block
 from regraft.splitting.program.residual_expressions import is_static_literal, name
 from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
@@ -56,7 +57,7 @@ def merge_paths(
     ends: the steps and names of each path, which may be changed. drop_leaving: whether paths whose
     steps leave are ignored.
     """
-    ends = [(steps, names) for steps, names in ends if not (drop_leaving and leaves(steps))]
+    ends = [(steps, names) for steps, names in ends if not (drop_leaving and leaves_block(steps))]
     if not ends:
         return
     unify(state, ends)
@@ -251,6 +252,7 @@ def split_constant_paths(path_values: PathValues) -> tuple[PathValues, PathValue
     has_none = mixes_none([value for _, value in path_values])
 
     def is_constant_path(value: Value) -> bool:
+        """Return whether a path holds a constant: None, or any constant where no path has None."""
         return isinstance(value, StaticValue) and (value.example is None or not has_none)
 
     constant_paths = [(steps, value) for steps, value in path_values if is_constant_path(value)]

@@ -1,5 +1,5 @@
-"""Records that forward makes, namedtuples and objects of dataclasses: each field is a value of its
-own."""
+"""Records that forward makes, which are namedtuples and objects of dataclasses: each field is a
+value of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from regraft.splitting.specialising.elements import (
     make_tuple,
 )
 from regraft.splitting.specialising.inlining import inline
-from regraft.splitting.specialising.object_methods import construct, read_object_attribute
+from regraft.splitting.specialising.object_methods import construct_object, read_object_attribute
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.variables import store_name
@@ -101,7 +101,7 @@ def replace_fields(
             )
             keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
     if record_class in state.mutable:
-        return construct(state, node, record_class, [], keywords)
+        return construct_object(state, node, record_class, [], keywords)
     return make_record(state, node, state.static(record_class), [], keywords)
 
 

@@ -14,8 +14,8 @@ import torch
 from regraft.splitting.errors import Unsplittable, refuse
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves
-from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, access, name
+from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves_block
+from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, name, submodule_text
 from regraft.splitting.program.statements import Assign, read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
@@ -211,7 +211,7 @@ class Specialisation:
         """Specialise statements in turn; those after the first that leaves the block are left
         out."""
         for statement in statements:
-            if leaves(self.steps):
+            if leaves_block(self.steps):
                 return
             self.execute(statement)
 
@@ -311,7 +311,7 @@ class Specialisation:
         alias: what the global is called after `g_`; underscores are added where that name is taken.
         """
         if isinstance(value, torch.nn.Module) and id(value) in self.paths:
-            return ast.parse(access(self.paths[id(value)]), mode="eval").body
+            return ast.parse(submodule_text(self.paths[id(value)]), mode="eval").body
         alias = f"g_{alias}"
         while self.globals.get(alias, value) is not value or alias in self.reserved_names:
             alias += "_"

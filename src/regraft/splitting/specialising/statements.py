@@ -54,7 +54,7 @@ from regraft.splitting.specialising.loops import (
     execute_for,
     execute_while,
 )
-from regraft.splitting.specialising.object_methods import invoke
+from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Cases, Specialisation
@@ -123,7 +123,7 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
 
 
 def execute_pass(state: Specialisation, node: ast.Pass) -> None:
-    """Specialise `pass`."""
+    """Specialise `pass`: no step is added."""
     pass
 
 
@@ -192,7 +192,7 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
             and isinstance(target, ast.Subscript)
         ):
             key = state.evaluate(target.slice)
-            invoke(
+            call_object_method(
                 state,
                 node,
                 find_special_method(state, node, base.example, "__delitem__"),

@@ -32,9 +32,9 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.code_running import is_constant_tensor, read_number, run_code
 from regraft.splitting.specialising.elements import (
-    dissolve,
     get_element,
     get_part_name,
+    list_region_elements,
     rebuild_value,
     take_apart,
 )
@@ -149,7 +149,7 @@ def split_result(state: Specialisation, value: TensorValue) -> Value:
         codes = [element.code for element in take_apart(state, value)]
         return HostValue(value.example, ast.Tuple(codes, ast.Load()), value.twin)
     if type(value.example) is list:
-        return dissolve(state, value)
+        return list_region_elements(state, value)
     return open_record(state, value) if is_record(type(value.example)) else value
 
 

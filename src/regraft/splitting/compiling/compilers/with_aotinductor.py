@@ -17,7 +17,7 @@ from regraft.splitting.compiling.compilers.aotinductor_packages import EXPORTED,
 from regraft.splitting.compiling.compilers.protocol import Compiler
 from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
-    compare,
+    compare_with_torch,
     first_line,
     trace_program,
 )
@@ -101,12 +101,13 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
         raise Uncompilable(f"AOTInductor cannot take it: {first_line(problem)}") from problem
 
     def run(sample: Sample) -> list[Any]:
+        """Return the compiled region's outputs for a sample, as tensors."""
         with torch.no_grad():
             outputs = network(*(array.contiguous() for array in sample))
         return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
     try:
-        compare(region, module, run, "AOTInductor")
+        compare_with_torch(region, module, run, "AOTInductor")
     except Uncompilable:
         file.unlink()
         raise

@@ -15,7 +15,11 @@ import openvino
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
 from regraft.splitting.compiling.onnx import to_onnx
-from regraft.splitting.compiling.region_comparison import Uncompilable, compare, first_line
+from regraft.splitting.compiling.region_comparison import (
+    Uncompilable,
+    compare_with_torch,
+    first_line,
+)
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.decision_recorder import to_numpy
@@ -91,7 +95,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
             ).values()
         )
 
-    compare(region, module, run, "OpenVINO")
+    compare_with_torch(region, module, run, "OpenVINO")
     return artifacts.add_standalone(model, list(region.inputs))
 
 

@@ -33,7 +33,7 @@ class Exit:
     finish: Callable[[str, Names, Graph], Names]
 
 
-def restrict(names: Names, needed: frozenset[str]) -> Names:
+def select_names(names: Names, needed: frozenset[str]) -> Names:
     """Return the values of the needed names only; UNDEFINED for a needed name without a value."""
     return {key: names.get(key, UNDEFINED) for key in sorted(needed)}
 
@@ -41,7 +41,7 @@ def restrict(names: Names, needed: frozenset[str]) -> Names:
 def fallthrough_exit(needed: frozenset[str]) -> Exit:
     """Return the exit of a block that no statement leaves early: it gives the values of the names
     `needed`."""
-    return Exit(dict.fromkeys(EXIT_CODES, needed), lambda _, names, __: restrict(names, needed))
+    return Exit(dict.fromkeys(EXIT_CODES, needed), lambda _, names, __: select_names(names, needed))
 
 
 def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
@@ -52,8 +52,9 @@ def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
     """
 
     def finish(way: str, names: Names, _: Graph) -> Names:
+        """Return the names that the block gives where a path leaves it by `way`, with the code."""
         way = (synonyms or {}).get(way, way)
         result = {RESULT: names[RESULT]} if way == "return" else {}
-        return {**restrict(names, needs[way]), **result, EXIT_CODE: Const(EXIT_CODES[way])}
+        return {**select_names(names, needs[way]), **result, EXIT_CODE: Const(EXIT_CODES[way])}
 
     return Exit(needs, finish)

@@ -15,7 +15,7 @@ from regraft.splitting.emitting.single.block_exits import (
     RESULT,
     Exit,
     Outcome,
-    restrict,
+    select_names,
 )
 from regraft.splitting.emitting.single.expressions import Expressions
 from regraft.splitting.emitting.single.graph import Graph
@@ -66,7 +66,7 @@ def add_loop(
     values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
     running = Items("tuple", (names.get(ITERATED, UNDEFINED), values))
     head_names = live_at_head(step, {**needs, "fall": after}) | after
-    entry: Names = {**restrict(names, head_names), EXIT_CODE: Const(0)}
+    entry: Names = {**select_names(names, head_names), EXIT_CODE: Const(0)}
     if "return" in exit_ways(step.body):
         entry[RESULT] = UNDEFINED
     if isinstance(values, Items) and not values.values:
@@ -139,9 +139,9 @@ def body_exit(
                 GOES_ON: Const(False),
             }
         if way == "break":
-            return {**restrict(names, after), EXIT_CODE: Const(0), GOES_ON: Const(False)}
+            return {**select_names(names, after), EXIT_CODE: Const(0), GOES_ON: Const(False)}
         goes_on = evaluate_test(test, names, graph)
-        return {**restrict(names, head_names), EXIT_CODE: Const(0), GOES_ON: goes_on}
+        return {**select_names(names, head_names), EXIT_CODE: Const(0), GOES_ON: goes_on}
 
     return Exit({**needs, "fall": head_names, "continue": head_names, "break": after}, finish)
 

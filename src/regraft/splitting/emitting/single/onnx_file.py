@@ -234,6 +234,7 @@ class SingleFile:
     """
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
+        """Load the file into a session of ONNX Runtime, and read its metadata."""
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
         self.packed: Packed | None = None
         try:

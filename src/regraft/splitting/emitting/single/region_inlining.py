@@ -32,6 +32,7 @@ class Regions:
     """
 
     def __init__(self, directory: Path, manifest: dict[str, Any], regions: list[Region]) -> None:
+        """Read the models and the weights from the directory."""
         self.entries, self.regions = manifest["regions"], regions
         files = [directory / entry["file"] for entry in manifest["models"]]
         self.models = [onnx.load(file, load_external_data=False) for file in files]
