@@ -52,8 +52,8 @@ class Settings:
 
 
 def model_files(model: Any) -> list[ModelFile]:
-    """Return the source files of the model's classes and their bases, without those of PyTorch and
-    of Regraft."""
+    """Return a ModelFile for each Python file that defines a class of the model's modules, or a
+    base of one, with the names of these classes; files of PyTorch and of Regraft are left out."""
     file_by_path: dict[str, ModelFile] = {}
     classes = dict.fromkeys(cls for module in model.modules() for cls in type(module).__mro__)
     for cls in classes:

@@ -1,5 +1,5 @@
-"""The conditions of a rule's `where`: each function returns a reason why the condition does not
-hold, or ""."""
+"""The conditions of a rule's `where`: each function takes the condition's arguments and returns the
+reason why it does not hold for a match, in words, or "" where it holds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unmet_reason(
 
 
 def _used_once(args: Arguments, scope: Scope) -> str:
-    """Require that each value has exactly one use."""
+    """Return a reason unless each value has exactly one use."""
     for operand in args:
         value = scope.value(operand)
         if value is not None and len(value.uses) != 1:
@@ -81,8 +81,8 @@ def _used_once(args: Arguments, scope: Scope) -> str:
 
 
 def _called_once(args: Arguments, scope: Scope) -> str:
-    """Require that the function calls each layer at one place; variables that are not bound, as in
-    another alternative, are passed over."""
+    """Return a reason unless the function calls each layer at one place; variables that are not
+    bound, as in another alternative, are passed over."""
     for operand in args:
         value = scope.value(operand)
         calls = [use for use in value.uses if use.layer is value] if value is not None else []
@@ -92,7 +92,7 @@ def _called_once(args: Arguments, scope: Scope) -> str:
 
 
 def _distinct(args: Arguments, scope: Scope) -> str:
-    """Require that the variables stand for different values."""
+    """Return a reason unless the variables stand for different values."""
     for number, operand in enumerate(args):
         for earlier in args[:number]:
             left, right = scope.value(operand), scope.value(earlier)
@@ -106,9 +106,9 @@ def _distinct(args: Arguments, scope: Scope) -> str:
 
 
 def _comparable_widths(args: Arguments, scope: Scope) -> str:
-    """Require that no layer's output is much wider than another's, by their `out_features`: numbers
-    more than 16 times as large, or names such as `vocab_size` for some of them only. One product of
-    such layers would be as wide as the widest, and save nothing."""
+    """Return a reason where a layer's output is much wider than another's, by their `out_features`:
+    numbers more than 16 times as large, or names such as `vocab_size` for some of them only. One
+    product of such layers would be as wide as the widest, and save nothing."""
     widths = {}
     for operand in args:
         value = scope.value(operand)
@@ -142,9 +142,9 @@ def _describing_names(value: Value) -> str:
 
 
 def _vocabulary(args: Arguments, scope: Scope) -> str:
-    """Require that the value is, apart from its shape, in some branch the output of a Linear layer
-    that is as wide as a vocabulary: by the names of its width, by its number, or because an
-    embedding has as many rows."""
+    """Return a reason unless the value is, apart from its shape, in some branch the output of a
+    Linear layer that is as wide as a vocabulary: by the names of its width, by its number, or
+    because an embedding has as many rows."""
     value = scope.value(args[0])
     pending = list(value.alternatives()) if value is not None else []
     visited = set(pending)
@@ -178,7 +178,7 @@ def _is_vocabulary_wide(layer: Layer, structure: Structure) -> bool:
 
 
 def _constant(args: Arguments, scope: Scope) -> str:
-    """Require that the value is a constant."""
+    """Return a reason unless the value is a constant."""
     value = scope.value(args[0])
     return (
         ""
@@ -188,7 +188,8 @@ def _constant(args: Arguments, scope: Scope) -> str:
 
 
 def _equals(args: Arguments, scope: Scope) -> str:
-    """Require that the value is certainly the constant or the name that the second argument is."""
+    """Return a reason unless the value is certainly the constant or the name that the second
+    argument is."""
     value = scope.value(args[0])
     return (
         ""
@@ -198,14 +199,15 @@ def _equals(args: Arguments, scope: Scope) -> str:
 
 
 def _tensor(args: Arguments, scope: Scope) -> str:
-    """Require that the value is not known to be anything but a tensor."""
+    """Return a reason where the value is certainly something else than a tensor, and where it is
+    not bound."""
     value = scope.value(args[0])
     can_be_tensor = value is not None and value.kind in ("tensor", "unknown")
     return "" if can_be_tensor else f"{_variable_text(args[0])} is not a tensor"
 
 
 def _scalar(args: Arguments, scope: Scope) -> str:
-    """Require that the value is certainly a number.
+    """Return a reason unless the value is certainly a number.
 
     That is a constant, an annotated parameter, or an attribute that the constructor sets from its
     arguments.
@@ -233,7 +235,7 @@ def _is_number_like(value: Value | None) -> bool:
 
 
 def _present(args: Arguments, scope: Scope) -> str:
-    """Require that the value is bound and neither False nor None."""
+    """Return a reason unless the value is bound and neither False nor None."""
     value = scope.value(args[0])
     return (
         f"{_variable_text(args[0])} is None"
@@ -243,7 +245,8 @@ def _present(args: Arguments, scope: Scope) -> str:
 
 
 def _stored(args: Arguments, scope: Scope) -> str:
-    """Require that the value is made of attributes of the instance and of constants alone."""
+    """Return a reason unless the value is made of attributes of the instance and of constants
+    alone."""
     value = scope.value(args[0])
     return (
         ""
@@ -266,8 +269,8 @@ def _is_stored(value: Value) -> bool:
 
 
 def _feeds(args: Arguments, scope: Scope) -> str:
-    """Require that the value, or what tensor operations make of it, is an argument of a call of the
-    named function."""
+    """Return a reason unless the value, or what tensor operations make of it, is an argument of a
+    call of the named function."""
     value, name = scope.value(args[0]), operand_text(args[1])
     op = table().canonical_op(name)
     visited, pending = {value}, [value] if value is not None else []
@@ -292,8 +295,8 @@ def _feeds(args: Arguments, scope: Scope) -> str:
 
 
 def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
-    """Require that two tensors are broadcast against each other, by dimensions of size one that the
-    source gives them.
+    """Return a reason unless two tensors are certainly broadcast against each other, by dimensions
+    of size one that the source gives them.
 
     expanded: passed on to `are_crossed`; whether `expand` may give them, too.
     """
@@ -305,7 +308,7 @@ def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
 
 
 def _joins_enlarged(args: Arguments, scope: Scope) -> str:
-    """Require that the first value is a list of tensors of which one is enlarged, and that the
+    """Return a reason unless the first value is a list of tensors of which one is enlarged, and the
     second may be the number of their last dimension."""
     parts, dim = scope.value(args[0]), scope.value(args[1])
     if parts is None or parts.items is None or len(parts.uses) != 1:
@@ -318,8 +321,8 @@ def _joins_enlarged(args: Arguments, scope: Scope) -> str:
 
 
 def _part_of(args: Arguments, scope: Scope) -> str:
-    """Require that the value is used as a part of the list that the named op of Regraft is given,
-    and for nothing else."""
+    """Return a reason unless the value is used as a part of the list that the named op of Regraft
+    is given, and for nothing else."""
     value, name = scope.value(args[0]), operand_text(args[1])
     if value is None or not is_part_of(value, name):
         return f"{_variable_text(args[0])} is no part that only {name} uses"
@@ -331,8 +334,8 @@ def _part_of(args: Arguments, scope: Scope) -> str:
 
 
 def _rms_norm(args: Arguments, scope: Scope) -> str:
-    """Require that the layer is an RMSNorm by the `forward` of its class in the model's code,
-    whatever its name."""
+    """Return a reason unless the layer is an RMSNorm by the `forward` of its class in the model's
+    code, whatever its name."""
     value = scope.value(args[0])
     layers = value.layers if value is not None else ()
     are_norms = bool(layers) and all(is_rms_norm(scope.module, layer.type) for layer in layers)
@@ -372,11 +375,8 @@ _WEIGHTED_SUMS = {"einsum": (), "matmul": ("input", "other")}
 
 
 def _attends(args: Arguments, scope: Scope) -> str:
-    """Require that scores become weights by softmax over the last dimension, and that a value is
-    multiplied by these.
-
-    Other uses on the way that need the elements must be in branches.
-    """
+    """Return a reason unless scores become weights by softmax over the last dimension by which a
+    value is multiplied, and other uses on the way that need the elements are in branches."""
     scores = scope.value(args[0])
     is_attended = False
     pending = [(scores, False, False)] if scores is not None else []
@@ -455,7 +455,7 @@ def _variable_text(operand: Operand) -> str:
 
 
 def _loop_step(args: Arguments, scope: Scope) -> str:
-    """Require that the first value is computed from the number of a loop's step, and that the
+    """Return a reason unless the first value is computed from the number of a loop's step, and the
     second is computed before the loop."""
     number, before = scope.value(args[0]), scope.value(args[1])
     steps = step_nodes(number) if number is not None else ()
@@ -467,8 +467,8 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
 
 
 def _carried(args: Arguments, scope: Scope) -> str:
-    """Require that the first value is what the loop carries to a step from the one before, where it
-    was the second value."""
+    """Return a reason unless the first value is what the loop carries to a step from the one
+    before, where it was the second value."""
     state, result = scope.value(args[0]), scope.value(args[1])
     if state is None or result is None or is_carried(state, result):
         return ""
@@ -476,7 +476,7 @@ def _carried(args: Arguments, scope: Scope) -> str:
 
 
 def _first_only(args: Arguments, scope: Scope) -> str:
-    """Require that of the elements of a tuple only the first one is used."""
+    """Return a reason where another element than the first of a tuple is used."""
     value = scope.value(args[0])
     for use in value.every_use() if value is not None else ():
         if use.op != "py.item" or not _takes_first(use):
@@ -501,8 +501,8 @@ def _takes_first(item: Node) -> bool:
 
 
 def _reduces_tensor(args: Arguments, scope: Scope) -> str:
-    """Require that the first value is a reduction of a tensor along the dimensions that the second
-    value is, by a call that is PyTorch's rather than NumPy's."""
+    """Return a reason unless the first value is a reduction of a tensor along the dimensions that
+    the second value is, by a call that is PyTorch's rather than NumPy's."""
     result, dim = scope.value(args[0]), scope.value(args[1])
     if dim is None or dim.const is None or isinstance(dim.const, bool):
         return f"{_variable_text(args[0])} is of all elements"
@@ -513,7 +513,7 @@ def _reduces_tensor(args: Arguments, scope: Scope) -> str:
 
 
 def _matrix(args: Arguments, scope: Scope) -> str:
-    """Require that a tensor has two dimensions as far as the source says."""
+    """Return a reason unless a tensor has two dimensions as far as the source says."""
     value = scope.value(args[0])
     if value is None or may_be_matrix(value, scope.structure):
         return ""
@@ -521,8 +521,8 @@ def _matrix(args: Arguments, scope: Scope) -> str:
 
 
 def _sums_columns(args: Arguments, scope: Scope) -> str:
-    """Require that a constant equation of `einsum` multiplies columns by a matrix; the second
-    argument is the position of the columns among its two terms."""
+    """Return a reason unless a constant equation of `einsum` multiplies columns by a matrix; the
+    second argument is the position of the columns among its two terms."""
     equation, position = scope.value(args[0]), args[1]
     if equation is None or not isinstance(position, Const):
         return ""
@@ -532,7 +532,8 @@ def _sums_columns(args: Arguments, scope: Scope) -> str:
 
 
 def _patches_of(args: Arguments, scope: Scope) -> str:
-    """Require that the source views a tensor in sizes of which the last are those of a kernel."""
+    """Return a reason unless the source views a tensor in sizes of which the last are those of a
+    kernel."""
     patches, conv = scope.value(args[0]), scope.value(args[1])
     if patches is None or conv is None or is_of_patches(patches, conv.layers, scope.structure):
         return ""
@@ -543,8 +544,8 @@ def _patches_of(args: Arguments, scope: Scope) -> str:
 
 
 def _attended_heads(args: Arguments, scope: Scope) -> str:
-    """Require that heads are the key or value of attention, and that nothing else needs them or may
-    change them before."""
+    """Return a reason unless heads are the key or value of attention, and nothing else needs them
+    or may change them before."""
     heads = scope.value(args[0])
     if heads is None:
         return ""

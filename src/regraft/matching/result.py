@@ -88,13 +88,14 @@ class Match:
         return result
 
     @property
-    def fast(self) -> Guard:
+    def kernel_guard(self) -> Guard:
         """The condition under which the kernel would run: the root's block is reached and
         `condition` holds."""
         return guards.conjoin(self.root.statement.entry, self.condition)
 
     def between(self, first: int, last: int) -> Iterator[Node]:
-        """Return the nodes that run between two times, both excluded, less the matched ones."""
+        """Return the unmatched nodes of the body that run after the time `first` and before
+        `last`."""
         matched = set(self.nodes)
         return (
             node for node in self.body.nodes if first < node.time < last and node not in matched

@@ -24,7 +24,7 @@ def with_conditions(match: Match) -> Match:
     other branch. Return the match unchanged where there is no such use, and where one runs wherever
     the kernel would."""
     matched, tests = set(match.nodes), list(match.tests)
-    base = match.fast
+    base = match.kernel_guard
     for node in match.nodes:
         for guard, use in uses(node.output) if node not in match.roots else ():
             if use in matched or is_metadata(use):
@@ -49,8 +49,9 @@ def _unimplied_conjuncts(base: Guard, guard: Guard) -> tuple[Guard, ...]:
 
 
 def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
-    """Return why the kernel may not replace the match, and the syntax node to blame; None where
-    it may."""
+    """Return why the kernel may not replace the match, with the syntax node to blame: something
+    else uses an inner value, the nodes are in different loops, their conditions exclude each other,
+    or a subclass builds another layer. Return None where it may."""
     matched = set(match.nodes)
     for node in match.nodes:
         if node in match.roots:
@@ -70,7 +71,7 @@ def _forbidding_uses(match: Match, node: Node) -> tuple[Node, ...]:
     """Return the nodes that use the result of an inner node where the kernel would run, matched
     ones included; where the match is conditional, reads of shapes and the like are left out."""
     if match.condition is not guards.TRUE:
-        base = match.fast
+        base = match.kernel_guard
         return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
     same_block = node.statement.block == match.root.statement.block
     return node.output.every_use() if same_block else uses_under(match.guard, node.output)

@@ -210,12 +210,13 @@ def _takes_no_gradient(use: Node, value: Value) -> bool:
 
 
 def _last_name_part(node: ast.AST) -> str:
-    """Return the last part of a name; "" for a node that is none."""
+    """Return the last part of a name or of an attribute path in the syntax tree; "" for another
+    node."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _last_name_parts(node: ast.AST) -> set[str]:
-    """Return the last parts of the names in an expression."""
+    """Return the last parts of all names and attribute paths in an expression."""
     return {_last_name_part(inner) for inner in ast.walk(node)}
 
 

@@ -129,7 +129,7 @@ class RecurrenceRewriter(HoistedRewriter):
 
     @property
     def _is_pair(self) -> bool:
-        """Whether the state is a hidden state with a cell state."""
+        """Return whether the state is a pair: a hidden state with a cell state."""
         return self.root.output.kind == "tuple"
 
     def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
@@ -328,8 +328,9 @@ def _writes_into(writer: Node, values: Collection[Value]) -> bool:
 
 
 def _is_stored(use: Node, value: Value) -> bool:
-    """Return whether a node may store a value in a dictionary, as a key or under a key of several
-    parts: an index of a tensor has a slice."""
+    """Return whether a node may store a value in a list or dictionary by `base[index] = ...`: as
+    the index, or as the value unless `base` is a tensor or the index has a slice, which only
+    tensors take."""
     if use.op != "py.setitem":
         return False
     if use.args.get("value") is not value:

@@ -177,8 +177,9 @@ class _LoopReturns:
     def replace_in_loop(
         self, loop: ast.For | ast.While, leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the loop, in which each return became assignments and a `break`, and after it the
-        statements `leave` (None: a `return`), which run if one of these returns was taken."""
+        """Change each return in the loop, in place, to assignments and a `break`; return the loop
+        and after it the statements `leave` (None: a `return`). These run only if a return was
+        taken, which needs no test after an endless loop."""
         endless = is_endless(loop)
         loop.body = self.replace_block(loop.body, [ast.Break()])
         loop.orelse = self.replace_block(move_exits_to_tails(loop.orelse, ast.Return), [])

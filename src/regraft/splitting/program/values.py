@@ -204,8 +204,8 @@ class EitherValue(ValueBase):
         return replace(self, alternative=self.alternative.with_constant(constant))
 
     def drop_constants(self) -> EitherValue:
-        """Return the value with these notes dropped from its alternative; the constant `instead`
-        stays."""
+        """Return the value with the notes `constant` and `among` dropped from its alternative; the
+        constant `instead` stays."""
         return replace(self, alternative=self.alternative.drop_constants())
 
 

@@ -84,7 +84,7 @@ class Call:
 
     @property
     def function(self) -> Any:
-        """Return the function."""
+        """Return the function itself."""
         return self.callee.example
 
     @property
@@ -123,8 +123,9 @@ class Call:
 
 
 def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
-    """Evaluate a call: of a method of a tensor or of a value of the host (`call_method`), or of a
-    function or method that is known now (`call_function`)."""
+    """Evaluate a call: of a method of a record, of a method of a tensor or of a value of the host
+    (`call_method`), or of a function or method that is known now (`call_function`). Reading methods
+    of a static tensor are evaluated at once."""
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))
     base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
@@ -156,8 +157,9 @@ def call_record_method(
 
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
-    """Evaluate a call of a known function by the first of CALL_HANDLERS that returns a value; raise
-    Unsplittable for a callee known only at run time, and a call that no handler can follow."""
+    """Evaluate a call of a known function: by `call_on_object`, else by the first of CALL_HANDLERS
+    that returns a value. Raise Unsplittable for a callee known only at run time, and a call that no
+    handler can follow; raise Cases for an argument of two kinds that the function cannot take."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)

@@ -52,11 +52,8 @@ def is_constant_tensor(state: Specialisation, value: Value) -> bool:
 
 
 def list_constant_tensors(state: Specialisation, code: ast.expr) -> list[torch.Tensor]:
-    """Return the tensors that hold the same for every input, except those that a varying name
-    holds, too.
-
-    There are none if the code reads no name of such a tensor.
-    """
+    """Return the tensors of all names that hold the same for every input, without those whose
+    memory a varying name shares. Return [] where the code reads no such name."""
     if not any(is_independent(state.names[key]) for key in read_names(code) if key in state.names):
         return []
     values = state.names.values()
@@ -80,7 +77,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
     operands = list_operands(state, code)
     is_resized = is_resized_in(observation, operands)
     state.fallible_operations += observation.by_values or (
-        observation.by_sizes and (is_resized or has_number(operands))
+        observation.by_sizes and (is_resized or has_host_integer(operands))
     )
     twin = NO_TWIN
     if is_resized or isinstance(observation.result, (list, dict)):
@@ -112,7 +109,7 @@ def is_resized_in(observation: Observed, operands: list[Value]) -> bool:
     return bool(observation.shapes) or any(operand.twin is not NO_TWIN for operand in operands)
 
 
-def has_number(operands: list[Value]) -> bool:
+def has_host_integer(operands: list[Value]) -> bool:
     """Return whether one of the operands is an int of the host."""
     return any(
         isinstance(operand, HostValue) and isinstance(operand.example, int) for operand in operands

@@ -291,8 +291,9 @@ def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp)
 
 
 def evaluate_comparison(state: Specialisation, node: ast.Compare) -> Value:
-    """Evaluate `a < b < c` as `a < b and b < c`, with b computed once. All operands but the last
-    are computed, also where Python would stop at a comparison before them."""
+    """Evaluate a single comparison by `evaluate_operator`, and `a < b < c` as `a < b and b < c`,
+    with b computed once. All operands but the last are computed, also where Python would stop at a
+    comparison before them."""
     if len(node.ops) == 1:
         return evaluate_operator(state, node)
     parts: list[ast.expr] = [node.left]

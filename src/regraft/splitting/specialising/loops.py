@@ -139,9 +139,10 @@ def follow_or_peel(
 
 
 def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> None:
-    """Follow a loop over values of the host, whose number is not known; raise Unsplittable for
-    values of different types or shapes, and a loop that no example enters, unless it is over an
-    empty list, which an enclosing loop may fill."""
+    """Specialise a loop over values of the host, whose number is not known, as a loop of the host,
+    which is appended; an `else` becomes an `if` after it. Raise Unsplittable for values of
+    different types or shapes, and a loop that no example enters, unless it is over an empty list,
+    which an enclosing loop may fill."""
     if node.orelse:
         start, loop, else_statement = without_else(node, state.unused_name("exhausted"))
         state.execute(start)

@@ -63,8 +63,10 @@ def call_on_object(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """Evaluate a call of a method of an object that forward makes, or of a built-in with such an
-    object; return its value, None for other calls."""
+    """Evaluate a call that has to do with objects that forward makes: of such an object, of its
+    method, or of a built-in with it as the first argument; also `super`, `dict`,
+    `dataclasses.replace`, attribute functions of modules, and built-ins of records. Return None for
+    any other call."""
     if is_stand_in(state, function):
         method = find_special_method(state, node, function, "__call__")
         return call_object_method(state, node, method, args, keywords)
