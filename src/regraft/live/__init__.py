@@ -1,6 +1,6 @@
 """Rewriting a model in memory: the same instances with the rewritten methods of their classes."""
 
-from regraft.live.model import DifferentConditions, NothingOptimized, optimize, rewrite
+from regraft.live.optimization import DifferentConditions, NothingOptimized, optimize, rewrite
 from regraft.live.outcome import Change, Optimization, Unchanged
 from regraft.live.rewritten_classes import restore
 from regraft.live.stored_model import NotPicklable

@@ -36,7 +36,11 @@ from regraft.splitting.specialising.local_functions import (
     body_nodes,
     make_stand_in_function,
 )
-from regraft.splitting.specialising.methods import READING_METHODS, call_method, evaluate_arguments
+from regraft.splitting.specialising.method_calls import (
+    READING_METHODS,
+    call_method,
+    evaluate_arguments,
+)
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.object_methods import construct_object
 from regraft.splitting.specialising.record_fields import (

@@ -18,7 +18,7 @@ from regraft.splitting.program.values import (
     Value,
     is_truth_of_operand,
 )
-from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.branches import (
     decide_value,
     evaluate_truth,

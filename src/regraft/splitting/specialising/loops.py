@@ -28,7 +28,7 @@ from regraft.splitting.program.values import (
     Value,
     list_parts,
 )
-from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.elements import (
     list_elements,
 )

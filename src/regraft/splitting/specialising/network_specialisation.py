@@ -18,7 +18,7 @@ from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
-from regraft.splitting.specialising.methods import evaluate_arguments
+from regraft.splitting.specialising.method_calls import evaluate_arguments
 from regraft.splitting.specialising.object_changes import mark_caller_containers
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.statements import execute_by_type

@@ -17,7 +17,7 @@ from regraft.splitting.program.values import (
     Value,
     are_static,
 )
-from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.code_running import (
     run_operation,
 )

@@ -35,7 +35,7 @@ from regraft.splitting.program.values import (
     Value,
     is_truth_of_operand,
 )
-from regraft.splitting.specialising.assign import store
+from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
 from regraft.splitting.specialising.code_running import read_number
