@@ -1,5 +1,5 @@
-"""The second back end: a network with decisions on values becomes static sub-networks and a
-host."""
+"""`regraft.split`: a network that decides by values of tensors becomes static sub-networks and a
+host, a Python program that calls them."""
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.loading import Report, SplitModel, load_split

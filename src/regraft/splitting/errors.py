@@ -1,4 +1,4 @@
-"""The refusals: the reason why a network cannot be split, and the place in its source."""
+"""Errors that say why a network cannot be split, with the place in its source."""
 
 from __future__ import annotations
 
@@ -29,5 +29,6 @@ class ReadInside(Unsplittable):
 def refuse(
     path: str, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
 ) -> Unsplittable:
-    """Return the refusal at the line of `node`, to be raised by the caller."""
+    """Return an error of the class `kind`, for the caller to raise, with the file, the line of
+    `node` and the reason."""
     return kind(path, getattr(node, "lineno", 0), reason)

@@ -1,4 +1,5 @@
-"""Regions: maximal straight-line tensor code between decisions, with its inputs and outputs."""
+"""Partition of a residual program into regions: maximal straight-line tensor code between
+decisions, with its inputs and outputs."""
 
 from __future__ import annotations
 

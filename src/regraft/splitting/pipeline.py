@@ -164,7 +164,7 @@ def build(
     )
     analysis = round(time.monotonic() - analysis_started, 2)
     watch("collecting samples of regions")
-    program, unreached = sample(program, options.unseen)
+    program, unreached = sample_regions(program, options.unseen)
     compiled = compile_network(program, options.compiler, watch)
     guard_regions(program.steps, program.regions)
     sides = number_sides(program.steps)
@@ -177,7 +177,7 @@ def build(
     artefact = emitter.emit(compiled, report, guard)
     checked = artefact.check(original, checked)
     guard.check()
-    report = add_check(artefact.report, checked, [*untaken, *unreached])
+    report = complete_report(artefact.report, checked, [*untaken, *unreached])
     return artefact.finish(replace(report, seconds=round(time.monotonic() - started, 2)))
 
 
@@ -207,7 +207,7 @@ def partition_into_regions(
     )
 
 
-def sample(program: Program, unseen: str) -> tuple[Program, list[Unsplittable]]:
+def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplittable]]:
     """Run the program on the calls to collect samples of its regions, in the regions; return the
     program, and an error for each region that no input led to.
 
@@ -287,7 +287,7 @@ def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) 
     )
 
 
-def add_check(report: Report, checked: CheckResult, unseen: list[Unsplittable]) -> Report:
+def complete_report(report: Report, checked: CheckResult, unseen: list[Unsplittable]) -> Report:
     """Return the report completed by the results of the check. unseen: the errors for sides and
     regions that no checked input led to."""
     return replace(

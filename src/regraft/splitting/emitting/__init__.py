@@ -1,1 +1,2 @@
-"""What a split leaves: the text of the host, that for batches, and the single ONNX file."""
+"""The artefacts of a split and what writes them: the text of the host, that for batches, and the
+single ONNX file."""

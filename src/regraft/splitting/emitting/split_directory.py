@@ -1,5 +1,5 @@
-"""A split network in a directory: a host, which is called like the network, and the files beside
-it."""
+"""A split network in a directory: the class that loads its host and is called like the network, and
+the writer of the host's text and manifest."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Samples of every region's inputs: the program is run on the examples, and every other side of a
-branch once.
+"""Runs of the residual program that give samples of the regions' inputs: the program is run on the
+examples, and every other side of a branch once.
 
 The steps after the branch are run after such a side, too, where they have regions that nothing else
 led to.

@@ -43,7 +43,7 @@ def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedOperand:
     """An operand that was followed apart: its value, its steps, the names after them and the names
     that change in it.
 
@@ -87,7 +87,7 @@ def write_remaining_operands(node: ast.BoolOp) -> ast.expr:
 
 def follow_second_operand(
     state: Specialisation, node: ast.BoolOp, remaining: ast.expr, first_truth: HostValue
-) -> Followed:
+) -> FollowedOperand:
     """Follow the operands after the first, in the case that the first does not decide, and return
     what came of them; the state's own steps, names and pending values stay as they are."""
     results: list[Value] = []
@@ -105,10 +105,10 @@ def follow_second_operand(
     if pending is not None:
         del pending[pending_count:]
     may_fail = state.fallible_operations != fallible_count
-    return Followed(results[0], steps, names, changes, may_fail)
+    return FollowedOperand(results[0], steps, names, changes, may_fail)
 
 
-def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: Followed) -> bool:
+def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: FollowedOperand) -> bool:
     """Return whether the second operand may run where the first decides: only regions compute it,
     it changes nothing and cannot fail, and the result has the same type."""
     has_only_tensors = all(isinstance(step, TensorStep) for step in second.steps)
@@ -117,7 +117,7 @@ def can_run_both(node: ast.BoolOp, first_truth: HostValue, second: Followed) -> 
 
 
 def combine_truths(
-    state: Specialisation, node: ast.BoolOp, first_truth: HostValue, followed: Followed
+    state: Specialisation, node: ast.BoolOp, first_truth: HostValue, followed: FollowedOperand
 ) -> Value:
     """Return `and` or `or` of two operands that both run; the second's steps are appended, unless a
     constant second operand makes them needless."""
@@ -147,7 +147,7 @@ def combine_truths(
 
 
 def skip_second_operand(
-    state: Specialisation, node: ast.BoolOp, first_truth: HostValue, second: Followed
+    state: Specialisation, node: ast.BoolOp, first_truth: HostValue, second: FollowedOperand
 ) -> Value:
     """Evaluate `and` or `or` as a branch on the first operand: the steps of the second run only
     where the first does not decide. Return the result under a new name."""

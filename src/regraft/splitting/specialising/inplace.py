@@ -1,5 +1,5 @@
-"""Changes in place: all names that hold the tensor get its new value, if nothing else may see the
-change."""
+"""Changes of tensors and lists in place: all names that hold a changed tensor get its new value, if
+nothing else may see the change."""
 
 from __future__ import annotations
 
