@@ -57,7 +57,8 @@ def find_blocks(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[B
 
 
 def _suites(function: Function) -> Iterator[list[ast.stmt]]:
-    """Yield the lists of statements of a function, without those of nested definitions."""
+    """Yield the blocks (lists of statements) of a function, at any depth, without those of nested
+    definitions."""
     pending: list[ast.AST] = [function]
     while pending:
         node = pending.pop()
@@ -169,7 +170,7 @@ def _is_around(node: ast.AST, own: set[int]) -> bool:
 
 
 def _reads_name(node: ast.AST, names: frozenset[str]) -> bool:
-    """Return whether a node reads or deletes one of several names."""
+    """Return whether a node reads or deletes one of several names; `x += 1` reads `x`."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.target, ast.Name) and node.target.id in names
     is_read = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)

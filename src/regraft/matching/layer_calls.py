@@ -80,7 +80,9 @@ def _can_choose(layer: Layer, op: str) -> bool:
 def _bind_constructor(
     layer_pattern: LayerPattern, layer: Layer, bindings: Mapping[str, Value]
 ) -> Mapping[str, Value] | str:
-    """Return the bindings with a constructor's arguments, or why an argument does not fit."""
+    """Return the bindings extended by the variables among a constructor's operands, or, as text,
+    which argument is not the pattern's. An argument that the source leaves out is its default, or
+    unknown where it has none."""
     layer_type = table().layer(layer_pattern.type)
     defaults = (
         {parameter.name: parameter.default for parameter in layer_type.init if parameter.optional}

@@ -72,7 +72,8 @@ def tuple_elements(value: Value) -> tuple[Value, ...]:
 
 
 def is_element(value: Value, whole: Value, number: int) -> bool:
-    """Return whether a value is the element of a result that has this number."""
+    """Return whether a value is `whole[number]`, written with this constant number; False for the
+    part of a starred name."""
     node = value.node
     if node is None or node.op != "py.item" or node.args.get("base") is not whole:
         return False

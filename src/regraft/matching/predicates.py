@@ -429,7 +429,8 @@ def _guard_of(value: Value | None) -> guards.Guard:
 
 
 def _can_be_last_dimension(softmax: Node) -> bool:
-    """Return whether a softmax may be over the last dimension."""
+    """Return whether a softmax may be over the last dimension; True where its dimension is unknown,
+    and for the op of Regraft."""
     if softmax.op == "call":
         return True  # an op of Regraft, which is over the last one
     dim = softmax.args["dim"].const

@@ -79,8 +79,8 @@ class Match:
 
     @property
     def condition(self) -> Guard:
-        """The conjunction of the source's own conditions that must be tested when the model
-        runs."""
+        """Return the conjunction of the source's own conditions (`Holds`) that must be tested when
+        the model runs; TRUE where there are none."""
         result: Guard = guards.TRUE
         for test in self.tests:
             if isinstance(test, Holds):
@@ -89,7 +89,7 @@ class Match:
 
     @property
     def kernel_guard(self) -> Guard:
-        """The condition under which the kernel would run: the root's block is reached and
+        """Return the condition under which the kernel would run: the root's block is reached and
         `condition` holds."""
         return guards.conjoin(self.root.statement.entry, self.condition)
 
@@ -103,7 +103,8 @@ class Match:
 
     @property
     def guard(self) -> Guard:
-        """The condition under which the matched code computes what the kernel computes."""
+        """Return the condition under which the matched code computes what the kernel computes: the
+        guards of all outputs and all conditions of the match together."""
         result = self.root.guard
         for root in self.roots[:-1]:
             result = guards.conjoin(result, root.guard)

@@ -26,7 +26,9 @@ class HoistedRewriter(HoistingChecks):
     loop, and a subscript in the place of the root's expression."""
 
     def patch(self) -> Patch:
-        """Return the patch; the file is not changed. Raises Withheld where it is not safe."""
+        """Return the patch (`_hoisting_patch`) for the subscript or call that computes the root;
+        the file is not changed. Raise Withheld where the root comes from a call of another
+        function, and where the patch is not safe."""
         root = self.root.expr
         if not isinstance(root, ast.Subscript | ast.Call) or self.root.inner is not None:
             raise self._withholding("the step is inside a call of another function", self.root)

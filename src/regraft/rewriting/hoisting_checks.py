@@ -189,7 +189,8 @@ def keeps_value(use: Node, value: Value) -> bool:
 
 
 def is_made_by_torch(value: Value) -> bool:
-    """Return whether every alternative of a value is the result of a function of PyTorch."""
+    """Return whether a function of PyTorch computes each alternative of a value that any node
+    computes, and there is one."""
     alternatives = [option for option in value.alternatives() if option.node is not None]
     return bool(alternatives) and all(
         option.node is not None and option.node.spelling.startswith("torch.")

@@ -181,7 +181,8 @@ class RecurrenceRewriter(HoistedRewriter):
                 raise Withheld("a message of an assertion reads the state", message.lineno)
 
     def _reads_all_slices(self, loop: ast.stmt, step: Node) -> bool:
-        """Return whether the loop goes on to the last slice, and nothing catches what ends it."""
+        """Return whether the loop certainly goes on to the last slice of its input, and no `try` or
+        context around it lets the function go on after an exception."""
         (x,) = self._looped_values()
         read = next(node for node in self.match.nodes if node.args.get("base") is x)
         index = read.args["index"]
@@ -371,7 +372,8 @@ def _becomes_tensor(value: Value) -> bool:
 
 
 def _copies_list(use: Node) -> bool:
-    """Return whether the result of a node is a list of elements of its argument."""
+    """Return whether a node makes a list of elements of its argument: a slice, or a call of `list`,
+    `tuple` or `reversed`."""
     if use.op == "py.item":
         index = use.args.get("index")
         return index is not None and index.node is not None and index.node.op == "py.slice"

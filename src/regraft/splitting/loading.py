@@ -61,12 +61,12 @@ def _errors_as_damage(path: Path) -> Iterator[None]:
 
 
 def parse_packing(fields: dict[str, Any] | None) -> Packed | None:
-    """Return the packing of arguments that a manifest describes; None where there is none."""
+    """Return the Packed that a manifest describes by its fields; None for None."""
     return None if fields is None else Packed(**fields)
 
 
 def parse_report(fields: dict[str, Any]) -> Report:
-    """Return the report that a manifest describes."""
+    """Return the Report that a manifest describes by its fields; lists become tuples."""
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
     }

@@ -103,7 +103,8 @@ class Call:
 
     @property
     def has_mutable_record(self) -> bool:
-        """Return whether an argument is an object of a dataclass."""
+        """Return whether an argument is an object of a dataclass, which may change, unlike a
+        namedtuple."""
         return any(
             isinstance(operand, RecordValue) and not is_namedtuple(type(operand.example))
             for operand in self.operands

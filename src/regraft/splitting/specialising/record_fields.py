@@ -189,7 +189,8 @@ def access_field(
 def convert_namedtuple(
     state: Specialisation, node: ast.AST, function: Any, record: RecordValue
 ) -> Value:
-    """Evaluate len(), tuple() or list() of a namedtuple."""
+    """Evaluate `function`, which is len, tuple or list, of a namedtuple: a constant for len, else a
+    tuple or list of its fields."""
     if function is len:
         return state.static(len(record.fields))
     parts = [get_element(state, record, place) for place in record.fields]
