@@ -4,7 +4,8 @@
     python benchmarks/libraries.py
 
 Nested values (`execution/nested.py`), the names of files in a diff (`source/diff.py`), and the
-lines that run (`verify/child/trace.py`). Times are the least of five rounds, in processor time.
+lines that run (`verification/child/line_tracing.py`). Times are the least of five rounds, in
+processor time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from transformers.models.bert import modeling_bert
 
 from regraft.execution.nested import iterate_leaves, map_leaves
 from regraft.source.diff import _NEW_PATH
-from regraft.verification.child.trace import Tracer
+from regraft.verification.child.line_tracing import Tracer
 
 ROUNDS = 5
 HEAD = "--- {}\n+++ {}\n@@ -1 +1 @@\n-a\n+b\n"

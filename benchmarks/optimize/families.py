@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.drivers import bringup, config_shrinking, guessed_values, inputs
 from regraft.verification.child.session import build_seeded
 
@@ -87,7 +87,7 @@ def _is_model(cls: Any) -> bool:
     return hasattr(cls, "forward_features") or hasattr(cls, "from_pretrained")
 
 
-def built(package: ModuleType, model_class: Any) -> tuple[Any, tree.Call]:
+def built(package: ModuleType, model_class: Any) -> tuple[Any, call_arguments.Call]:
     """A small model in evaluation, and a call that it accepts, both the same for every run."""
     for build in _builds(package, model_class):
         try:
@@ -102,7 +102,7 @@ def built(package: ModuleType, model_class: Any) -> tuple[Any, tree.Call]:
     raise NotBuilt
 
 
-def _call(package: ModuleType, model: Any) -> tree.Call:
+def _call(package: ModuleType, model: Any) -> call_arguments.Call:
     """Images, which all of timm's models take, or what is found by running the model."""
     if package.__name__ != "timm":
         seconds = 0.0 if package.__name__ == "transformers" else SEARCH_SECONDS
@@ -112,7 +112,7 @@ def _call(package: ModuleType, model: Any) -> tree.Call:
     height, width = (size, size) if isinstance(size, int) else size
     images = torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(0))
     model(images)
-    return tree.Call((images,), {})
+    return call_arguments.Call((images,), {})
 
 
 def _builds(package: ModuleType, model_class: Any) -> Iterator[Callable[[ModuleType], Any]]:

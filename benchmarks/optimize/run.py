@@ -34,10 +34,10 @@ from families import NotBuilt, built, families, load
 
 import regraft
 from regraft.execution.compare import identical
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.compare import Largest
-from regraft.verification.child.judgement import judge
+from regraft.verification.child.outcome_comparison import judge
+from regraft.verification.child.result_comparison import Largest
 
 SECONDS = 60  # for one family
 PLAN = Plan(gradients=True)
@@ -139,7 +139,7 @@ def examine(package: ModuleType, family: str, model_class: Any, packs: Sequence[
     return Result(family, len(report.changes), rules, problem)
 
 
-def _observed(model: Any, call: tree.Call) -> Outcome:
+def _observed(model: Any, call: call_arguments.Call) -> Outcome:
     outcome = execute(Target(model), call, PLAN)
     if isinstance(outcome.error, TimeoutError):
         raise outcome.error

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.ops import rms_norm  # noqa: E402
-from regraft.verification.child.trace import leave_kernels_out  # noqa: E402
+from regraft.verification.child.line_tracing import stop_tracing_kernels  # noqa: E402
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def normed() -> None:
 
 def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]) -> None:
     assert any(path.endswith("triton/language/semantic.py") for path in traced_files(normed))
-    leave_kernels_out(())
+    stop_tracing_kernels(())
     files = traced_files(normed)
     assert not any(path.endswith("triton/language/semantic.py") for path in files)
     assert any(
@@ -60,7 +60,7 @@ def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]
 
 def test_kernels_of_the_file_are_traced(interpreter: Any, launches: list[str]) -> None:
     normed()
-    leave_kernels_out((str(sys.modules["liger_kernel.ops.rms_norm"].__file__),))
+    stop_tracing_kernels((str(sys.modules["liger_kernel.ops.rms_norm"].__file__),))
     assert any(path.endswith("triton/language/semantic.py") for path in traced_files(normed))
     assert launches
 
@@ -72,7 +72,7 @@ def test_an_error_in_a_kernel_does_not_end_the_tracing(
         raise ValueError("in the kernel")
 
     monkeypatch.setattr(interpreter.GridExecutor, "__call__", fails)
-    leave_kernels_out(())
+    stop_tracing_kernels(())
 
     def run() -> None:
         with pytest.raises(ValueError, match="in the kernel"):

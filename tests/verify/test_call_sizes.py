@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 import torch
 from verdicts import verdict_on
 
-from regraft.verification.child.tree import Call, tensors
-from regraft.verification.child.variants import variants
+from regraft.verification.child.call_arguments import Call, tensors
+from regraft.verification.child.call_variants import variants
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 
 from torch import nn
 
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
 from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
@@ -311,7 +311,7 @@ def test_configurations_that_cannot_change_get_the_class_of_the_other_version(
         f"{decorator}\nclass Sizes{bases}:\n    width: int = 4\n"
     )
     original, changed = loaded(tmp_path, text, "sizes"), loaded(tmp_path, text, "sizes__regraft")
-    config = tree.adopt_classes(original.Sizes(8), changed)
+    config = call_arguments.adopt_classes(original.Sizes(8), changed)
     assert isinstance(config, changed.Sizes) and config.width == 8
 
 

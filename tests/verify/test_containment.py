@@ -18,11 +18,11 @@ import pytest
 
 from command_line import regraft
 from regraft.verification import Verdict, VerifyError, containment, parent, verify
+from regraft.verification.child_process import read_regular_file
 from regraft.verification.containment import Containment, SandboxMode, namespaces_refusal
+from regraft.verification.containment_hints import with_hint
 from regraft.verification.environment import child_environment
-from regraft.verification.hints import with_hint
 from regraft.verification.limits import Limits
-from regraft.verification.process import read_regular_file
 
 pytest.importorskip("torch")
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from verdicts import verdict_on
 
-from regraft.verification.child.record import recording
+from regraft.verification.child.call_recording import recording
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -14,12 +14,12 @@ from regraft.verification import verify
 
 torch = pytest.importorskip("torch")
 
+from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.checks.constants import Constants  # noqa: E402
 from regraft.verification.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
 from regraft.verification.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
 from regraft.verification.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
-from regraft.verification.child.modes import MODES  # noqa: E402
-from regraft.verification.child.tree import Call  # noqa: E402
+from regraft.verification.child.torch_modes import MODES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
 

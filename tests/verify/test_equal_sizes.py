@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from verdicts import verdict_on  # noqa: E402
 
+from regraft.verification.child.call_arguments import Call, shapes  # noqa: E402
 from regraft.verification.child.checks.longer_axes import lengthen_axes  # noqa: E402
-from regraft.verification.child.tree import Call, shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
 

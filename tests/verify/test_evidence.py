@@ -23,8 +23,8 @@ from regraft.verification.child.checks import mutants
 from regraft.verification.child.checks.conditions import Conditions
 from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
 from regraft.verification.child.checks.process_reads import reads_of_surroundings
-from regraft.verification.child.compare import Largest, Rigour
 from regraft.verification.child.judge_process import Judge
+from regraft.verification.child.result_comparison import Largest, Rigour
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -58,7 +58,8 @@ UNDECIDED = {
 PATCHES = {
     "a method that the judge would use": "torch.Tensor.sub = lambda first, second: first * 0",
     "a function of the verifier": (
-        "import regraft.verification.child.compare as judge\njudge.close = lambda *_: True"
+        "import regraft.verification.child.result_comparison as judge\n"
+        "judge.close = lambda *_: True"
     ),
     "a function that the verifier shares": (
         "import regraft.execution.compare as judge\njudge.are_equal = lambda *_, **__: True"

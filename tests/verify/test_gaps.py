@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.verification.child.compare import close  # noqa: E402
-from regraft.verification.child.gaps import is_certainly_close, magnitude, measure  # noqa: E402
+from regraft.verification.child.result_comparison import close  # noqa: E402
+from regraft.verification.child.tensor_distance import is_certainly_close, magnitude, measure  # noqa: E402
 
 FORMATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 SPECIAL = (0.0, -1.0, 1e-5, 3e4, math.inf, -math.inf, math.nan)

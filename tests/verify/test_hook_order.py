@@ -13,7 +13,7 @@ from regraft.verification.types import ORDER
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.observe import first_reordered_pair
+from regraft.verification.child.call_observation import first_reordered_pair
 
 MLP = """
 from torch import nn

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_execution import Outcome  # noqa: E402
-from regraft.verification.child.compare import Largest, Rigour  # noqa: E402
 from regraft.verification.child.judge_process import Judge  # noqa: E402
+from regraft.verification.child.result_comparison import Largest, Rigour  # noqa: E402
 
 TENSORS = {
     "float": torch.randn(3, 5),

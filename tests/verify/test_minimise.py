@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.verification.child import tree  # noqa: E402
-from regraft.verification.child.compare import Difference  # noqa: E402
+from regraft.verification.child import call_arguments  # noqa: E402
+from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.ledger import Ledger  # noqa: E402
 from regraft.verification.child.minimise import TRIES, minimise_call  # noqa: E402
-from regraft.verification.child.tree import Call  # noqa: E402
+from regraft.verification.child.result_comparison import Difference  # noqa: E402
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_shared_sizes_shrink_together_as_far_as_the_difference_shows(ledger: Led
 
     call = Call((torch.ones(3, 8, 20),), {"mask": torch.ones(3, 8)}, "as recorded")
     smallest, difference = minimise_call(call, Difference("output", "first"), differs, ledger)
-    assert tree.shapes(smallest) == [[1, 2, 5], [1, 2]]
+    assert call_arguments.shapes(smallest) == [[1, 2, 5], [1, 2]]
     assert (smallest.label, difference.sentence) == ("as recorded", "(1, 2, 5)")
 
 
@@ -38,7 +38,7 @@ def test_what_cannot_shrink_stays_and_the_search_ends(ledger: Ledger) -> None:
     tried = []
 
     def differs(call: Call) -> Difference | None:
-        tried.append(tree.shapes(call))
+        tried.append(call_arguments.shapes(call))
         return None
 
     call = Call((torch.ones(16, 3, 5, 7, 11, 13),), {}, "as recorded")

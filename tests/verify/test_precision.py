@@ -10,9 +10,9 @@ import torch
 
 from regraft.verification.child.call_comparison import farther_outcome
 from regraft.verification.child.call_execution import Outcome
-from regraft.verification.child.compare import Largest, Rigour
-from regraft.verification.child.judgement import judge
-from regraft.verification.child.precision import FEWEST, differing_halves, mean_errors
+from regraft.verification.child.half_precision import FEWEST, differing_halves, mean_errors
+from regraft.verification.child.outcome_comparison import judge
+from regraft.verification.child.result_comparison import Largest, Rigour
 
 EXACT = torch.linspace(1.0, 2.0, FEWEST, dtype=torch.float64)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regraft.verification import verify
-from regraft.verification.sameness import equal_definitions
+from regraft.verification.equal_programs import equal_definitions
 from regraft.verification.types import Contract
 
 EQUAL_PROGRAMS = {

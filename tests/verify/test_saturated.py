@@ -13,9 +13,9 @@ import regraft
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_execution import Outcome  # noqa: E402
-from regraft.verification.child.compare import Largest, Rigour  # noqa: E402
-from regraft.verification.child.judgement import judge  # noqa: E402
 from regraft.verification.child.operation_noise import OperationNoise  # noqa: E402
+from regraft.verification.child.outcome_comparison import judge  # noqa: E402
+from regraft.verification.child.result_comparison import Largest, Rigour  # noqa: E402
 
 ATTENTION = """\
 from torch import nn

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regraft.verification import verify
-from regraft.verification.child.modes import (
+from regraft.verification.child.torch_modes import (
     SWITCHED,
     switched_submodules,
     with_switched_submodules,

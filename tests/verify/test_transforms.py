@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from regraft.cli import main
 from regraft.report.certificate import certificate
 from regraft.verification import Verdict, verify
-from regraft.verification.transform_uses import uses_of
+from regraft.verification.transform_uses import transforms_applied_to
 from regraft.verification.types import Terms
 from regraft.verification.verdict_cache import verify_with_cache
 
@@ -154,7 +154,7 @@ def test_uses_are_those_of_the_class_or_of_what_contains_it(
     (tmp_path / "layer.py").write_text(SOURCE, encoding="utf-8")
     with (tmp_path / name).open("a", encoding="utf-8") as file:
         file.write(text)
-    assert uses_of(tmp_path / "layer.py", "Layer") == expected
+    assert transforms_applied_to(tmp_path / "layer.py", "Layer") == expected
 
 
 def test_files_of_the_package_are_searched(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_files_of_the_package_are_searched(tmp_path: Path) -> None:
     (tmp_path / "net/tools/export.py").write_text(
         "from ..models.layer import Model\ntorch.jit.script(Model(2))\n"
     )
-    assert uses_of(path, "Layer") == {"script": "export.py:2"}
-    assert uses_of(path, "Other") == {}
+    assert transforms_applied_to(path, "Layer") == {"script": "export.py:2"}
+    assert transforms_applied_to(path, "Other") == {}
 
 
 def test_a_verdict_is_kept_for_what_was_to_be_kept(

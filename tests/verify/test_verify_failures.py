@@ -14,7 +14,7 @@ import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
 from regraft.verification import VerifyError, parent, verify
-from regraft.verification.process import Exit, _hangs, _is_asleep, _processor_time
+from regraft.verification.child_process import Exit, _hangs, _is_asleep, _processor_time
 from regraft.verification.types import INTERNAL
 
 pytest.importorskip("torch")
@@ -154,8 +154,8 @@ def test_original_that_does_not_import_is_unproven(project: Any) -> None:
 
 
 def test_hang_is_refuted_within_the_limit(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regraft.verification.process.HANG_SECONDS", 2.0)
-    monkeypatch.setattr("regraft.verification.process.HANG_FACTOR", 2.0)
+    monkeypatch.setattr("regraft.verification.child_process.HANG_SECONDS", 2.0)
+    monkeypatch.setattr("regraft.verification.child_process.HANG_FACTOR", 2.0)
     started = time.monotonic()
     verdict = verdict_on(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
     assert verdict.status == "refuted"
@@ -239,7 +239,7 @@ def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path: Path)
             python="",
             terms=Terms(),
         )
-        job._request(tmp_path, 1.0, (), [])
+        job._write_request(tmp_path, 1.0, (), [])
         written = Path(json.loads((tmp_path / "request.json").read_text())["changed"])
         assert tmp_path.resolve() in written.parents
         assert written.read_bytes() == b"x = 1\n"

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 import torch
 from verdicts import verdict_on
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.constants import Constants
 from regraft.verification.child.checks.values import ZERO_ROWS, valued_calls
-from regraft.verification.child.tree import Call
 
 pytestmark = pytest.mark.usefixtures("here")
 

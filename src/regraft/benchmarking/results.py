@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from regraft.benchmarking.measure import BenchError, Call
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.compare import Largest, Rigour
-from regraft.verification.child.judgement import judge
+from regraft.verification.child.outcome_comparison import judge
+from regraft.verification.child.result_comparison import Largest, Rigour
 
 
 class Results:
@@ -25,7 +25,7 @@ class Results:
     def __init__(self, original: nn.Module, calls: Sequence[Call], *, gradients: bool) -> None:
         self._original = original
         self._plan = Plan(gradients=gradients, leaves=False)
-        self._calls = [tree.snapshot(args, kwargs, original) for args, kwargs in calls]
+        self._calls = [call_arguments.snapshot(args, kwargs, original) for args, kwargs in calls]
         self._outcome = functools.cache(self._run_original)
         self._exact_outcome = functools.cache(self._run_exactly)
 

@@ -1,4 +1,4 @@
-"""Find code that can change attributes of other objects than its own."""
+"""Decide by its syntax whether code can change attributes of objects other than its own `self`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def may_change_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 
 def only_sets_flags(node: ast.AST, cls: str, flags: Collection[str]) -> bool:
-    """Return whether all that a function does to other objects is to set some `flags`, attributes
-    of the class `cls`; it calls nothing."""
+    """Return whether a function contains no call, and every attribute that it assigns or deletes is
+    `cls.NAME` with a NAME in `flags`; also True where it assigns no attribute."""
     stores = tuple(_attribute_stores(node))
     calls = (child for child in ast.walk(node) if isinstance(child, ast.Call))
     return not any(calls) and all(
@@ -118,8 +118,8 @@ def _is_new_layer(value: ast.expr) -> bool:
 
 def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
     """Return whether a node assigns or deletes one of the attributes, or an element of it, on an
-    object other than `self`.
-    """
+    object other than `self`; reading such an object's `__dict__`, `_modules`, `_parameters` or
+    `_buffers` counts, too, if `attributes` has the name."""
     if isinstance(node, ast.Attribute):
         is_dictionary = node.attr in ("__dict__", "_modules", "_parameters", "_buffers")
         return (is_dictionary or not isinstance(node.ctx, ast.Load)) and _is_foreign_attribute(
@@ -164,7 +164,7 @@ def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 def _sets_by_name(call: ast.Call, attributes: frozenset[str]) -> bool:
     """Return whether `setattr(object, name, ...)` can set one of the attributes of an object other
-    than `self`."""
+    than `self`; a name that is no constant may be any."""
     if len(call.args) < 2 or _is_self(call.args[0]):
         return False
     name = call.args[1]

@@ -81,12 +81,13 @@ def declared_names(nodes: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def mentioned_names(node: ast.AST) -> frozenset[str]:
-    """Return the variables that a node mentions."""
+    """Return the variables that a node reads, assigns or deletes anywhere below it."""
     return frozenset(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
 
 
 def string_words(*trees: ast.AST) -> frozenset[str]:
-    """Return the words in the string constants of syntax trees."""
+    """Return the words (runs of letters, digits and underscores) in the string constants of syntax
+    trees."""
     constants = (
         node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)
     )
@@ -96,8 +97,8 @@ def string_words(*trees: ast.AST) -> frozenset[str]:
 
 
 def module_names(text: bytes) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that a file binds at module level, and those that anything in the file reads
-    from there."""
+    """Return two sets for the source text of a file: the names that it binds at module level, also
+    by `global`, and the names that code in any of its scopes reads from there."""
     bound: set[str] = set()
     read: set[str] = set()
     module_scope = symtable.symtable(_decode(text), FRAGMENT, "exec")

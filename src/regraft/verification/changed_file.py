@@ -1,4 +1,5 @@
-"""Place the changed version of a file where it has the neighbours of the original."""
+"""Write the changed version of a file into a folder in which links stand for the files and folders
+beside the original."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from regraft.verification.readable import repository_of
+from regraft.verification.readable_files import repository_of
 
 _LEAST_PARTS = 3  # of a path, its folders and its name: messages show them
 _MOST_PARTS = 12
@@ -15,11 +16,10 @@ _UNLINKED = "__pycache__"
 
 
 def write_changed(text: bytes, original: Path, folder: Path) -> Path:
-    """Write the changed text of the file `original` below `folder`, and return its path.
-
-    Folders up to the original's repository are there, too, with links to all that is in them
-    beside: code reads files whose place it knows from `__file__`.
-    """
+    """Write the changed text of the file `original` below `folder`, in folders named as the last
+    ones of the original's path, and return its path. Each of these folders, up to the original's
+    repository, gets links to the entries of its counterpart: code reads files whose place it knows
+    from `__file__`."""
     parts = original.parts[1:]  # without the root, which would win
     repository = repository_of(original)
     count = _LEAST_PARTS
@@ -28,16 +28,17 @@ def write_changed(text: bytes, original: Path, folder: Path) -> Path:
     changed = folder.resolve().joinpath(*parts[-count:])
     changed.parent.mkdir(parents=True, exist_ok=True)
     changed.write_bytes(text)
-    place, twin = original, changed
-    while twin.parent != folder.resolve():
-        place, twin = place.parent, twin.parent
-        _link_entries(place, twin)
+    old_folder, new_folder = original, changed
+    while new_folder.parent != folder.resolve():
+        old_folder, new_folder = old_folder.parent, new_folder.parent
+        _link_entries(old_folder, new_folder)
     return changed
 
 
-def _link_entries(place: Path, twin: Path) -> None:
-    """Link the files and folders in `place` from the folder `twin`, but for those that it has."""
+def _link_entries(old_folder: Path, new_folder: Path) -> None:
+    """Create in `new_folder` a link to each entry of `old_folder` but `__pycache__` and what has
+    its name there already; stop where the system refuses."""
     with contextlib.suppress(OSError):  # folders of other users; systems without links
-        for name in os.listdir(place):
-            if name != _UNLINKED and not os.path.lexists(twin / name):
-                (twin / name).symlink_to(place / name)
+        for name in os.listdir(old_folder):
+            if name != _UNLINKED and not os.path.lexists(new_folder / name):
+                (new_folder / name).symlink_to(old_folder / name)

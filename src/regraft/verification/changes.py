@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.verification.bindings import FRAGMENT, mentioned_names, plainly_assigned_names
-from regraft.verification.class_texts import edited_methods
+from regraft.verification.class_syntax import edited_methods
 from regraft.verification.definitions import DefinitionBlock, definition_blocks
-from regraft.verification.frames import frame_obstacle
+from regraft.verification.frame_obstacles import frame_obstacle
 from regraft.verification.module_level import (
     LevelDifference,
     Outline,
@@ -183,14 +183,15 @@ def _definition_change(
 
 
 def _if_dumps(block: DefinitionBlock | None) -> frozenset[str]:
-    """Return a dump of every `if` statement of a definition, whatever its place; none for None."""
+    """Return the `ast.dump` of every `if` statement of a definition, at any depth; empty for
+    None."""
     nodes = ast.walk(block.node) if block is not None else ()
     return frozenset(ast.dump(node) for node in nodes if isinstance(node, ast.If))
 
 
 def _touched_arms(root: ast.AST, statements: tuple[Span, ...]) -> tuple[Arm, ...]:
-    """Return both sides of each conditional expression that begins inside of one of the
-    statements."""
+    """Return both sides of each conditional expression (`a if b else c`) that begins inside of one
+    of the statements."""
     touched = (
         node
         for node in ast.walk(root)
@@ -205,7 +206,7 @@ def _is_touched(node: ast.expr, statements: tuple[Span, ...]) -> bool:
 
 
 def _arm(node: ast.expr) -> Arm:
-    """Return the place of an operand of a conditional expression."""
+    """Return the lines and columns of one side of a conditional expression."""
     return Arm(
         node.lineno,
         node.col_offset,
@@ -313,8 +314,8 @@ def _join_reasons(reasons: list[str]) -> str:
 
 
 def _text_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> Change | None:
-    """Return the change of a file where only comments outside definitions differ ("text") or
-    imports add names ("module"), or None where nothing does."""
+    """Return the change of a file where only comments outside definitions differ (kind "text") or
+    imports add names (kind "module"); None where the lines outside definitions are equal."""
     old_tree, new_tree = ast.parse(original), ast.parse(changed)
     old_text, _ = _outside_definitions(old_tree, text_lines(original))
     new_text, numbers = _outside_definitions(new_tree, text_lines(changed))

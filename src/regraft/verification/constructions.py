@@ -72,7 +72,7 @@ def constructions_in(builder: ast.AST, built: ast.ClassDef) -> tuple[Constructio
 
 
 def _mentions(builder: ast.AST, name: str) -> Iterator[ast.Name]:
-    """Yield the places where a text mentions a name."""
+    """Yield the `ast.Name` nodes with a name in a syntax tree."""
     for node in ast.walk(builder):
         if isinstance(node, ast.Name) and node.id == name:
             yield node
@@ -119,8 +119,8 @@ def _is_type_test(mention: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _construction(call: ast.Call, parameters: list[str]) -> Construction | None:
-    """Return the arguments of a call by parameter, in the order of the call; None where one is
-    unpacked, unknown or no plain value."""
+    """Return (parameter, repr or "" as of `_constant`) for each argument of a call, in the order of
+    the call; None where an argument is unpacked, has no parameter or is no plain value."""
     if len(call.args) > len(parameters) or any(
         isinstance(argument, ast.Starred) for argument in call.args
     ):
@@ -151,11 +151,9 @@ def _is_plain(expression: ast.expr) -> bool:
 
 
 def _constant(expression: ast.expr) -> str:
-    """Return the repr of a constant expression, "" for any other.
-
+    """Return the repr of a constant expression; "" for a whole number and for any other expression.
     A whole number is a size, of which one value stands for any other: sizes at which the class
-    decides are tried in any case.
-    """
+    decides are tried in any case."""
     try:
         value = ast.literal_eval(expression)
     except (ValueError, TypeError):

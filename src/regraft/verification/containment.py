@@ -1,4 +1,5 @@
-"""How the processes that run code under test are contained (docs/proof.md)."""
+"""The settings of the sandbox in which code under test runs, and whether this system has one
+(docs/proof.md)."""
 
 from __future__ import annotations
 
@@ -49,13 +50,14 @@ class Containment:
         return self.sandbox != "off" and not namespaces_refusal()
 
     def check(self) -> None:
-        """Raise VerifyError where a sandbox is required and this system has none."""
+        """Raise VerifyError where the settings require a sandbox and this system has none."""
         if self.sandbox == "require" and (refusal := namespaces_refusal()):
             raise VerifyError(f"--sandbox require: there is no sandbox: {refusal}")
 
     @property
     def key(self) -> str:
-        """The part of a verdict's cache key: what decides whether code under test works."""
+        """The containment's part of a verdict's cache key, as text: what decides whether code under
+        test works."""
         return f"{self.uses_namespaces} {sorted(self.passed_names)} {self.limits}"
 
     def notice(self, name: str) -> str:
@@ -71,7 +73,8 @@ class Containment:
 
 @functools.cache
 def namespaces_refusal() -> str:
-    """Return why this system gives a process no namespaces of its own; "" where it does."""
+    """Return why this system gives a process no namespaces of its own, "" where it does; a child
+    process tries it, and the answer is cached."""
     if sys.platform != "linux":
         return f"{sys.platform} has no namespaces"
     try:

@@ -19,10 +19,9 @@ class DefinitionBlock:
 
 
 def definition_blocks(tree: ast.Module) -> dict[str, DefinitionBlock]:
-    """Return top-level definitions by name, those under a top-level `if`, `try` or `with` included.
-
-    The first definition of a name is found under that name, a later one with its number: `f#2`.
-    """
+    """Return the top-level definitions by name, those under a top-level `if`, `try` or `with`
+    included. The first definition of a name `f` has the key `f`, the later ones `f#2`, `f#3` and so
+    on."""
     blocks: dict[str, DefinitionBlock] = {}
     for node in _definitions(tree.body):
         name, count = node.name, 1

@@ -12,11 +12,11 @@ from typing import Any
 
 import jinja2
 
+from regraft.verification.child_process import run_child
 from regraft.verification.containment import Containment
-from regraft.verification.hints import with_hint
+from regraft.verification.containment_hints import with_hint
 from regraft.verification.parent import MEMORY_LIMIT, check_torch, read_result
-from regraft.verification.process import run_child
-from regraft.verification.readable import readable_paths
+from regraft.verification.readable_files import readable_paths
 from regraft.verification.types import VerifyError
 
 _SECONDS = 120.0  # on the clock, for building the model and finding its inputs
@@ -65,8 +65,9 @@ def driver_for(
 
 
 def _describe(path: Path, class_name: str, python: str, containment: Containment) -> dict[str, Any]:
-    """Run a child that describes a class of a file (`child.describe`), and return the description
-    as its JSON values. Raises VerifyError where the child does not finish or has no torch."""
+    """Run a child that describes a class of a file (`child/class_description.py`), and return the
+    description as its JSON values. Raises VerifyError where the child does not finish or has no
+    torch."""
     with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         request = {"original": str(path.resolve()), "class": class_name, "seconds": _SECONDS}
@@ -82,7 +83,8 @@ def _describe(path: Path, class_name: str, python: str, containment: Containment
 
 
 def _gaps(facts: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each gap in a description."""
+    """Return a sentence for each gap in a description: why the class was not brought to life, and
+    the types whose values cannot be written as source."""
     gaps = [f"{facts['class']}: {facts['reason']}"] if facts["reason"] else []
     gaps += [f"a value of type {name} has no source" for name in facts["unknown"]]
     return gaps

@@ -59,8 +59,8 @@ _SECRET_WORDS = frozenset(
 
 
 def child_environment(environment: Mapping[str, str], passed: Collection[str]) -> dict[str, str]:
-    """Return the environment of a child: of the variables those that are allowed and those whose
-    names are `passed`, and Regraft's own settings."""
+    """Return the environment of a child: the variables of `environment` that are allowed or have a
+    name in `passed`, and Regraft's own settings over them."""
     allowed = {
         name: value
         for name, value in environment.items()
@@ -70,10 +70,11 @@ def child_environment(environment: Mapping[str, str], passed: Collection[str]) -
 
 
 def is_kept_back(name: str, environment: Mapping[str, str], passed: Collection[str]) -> bool:
-    """Return whether a variable is in an environment, and a child does not get it."""
+    """Return whether a variable is in `environment`, and `child_environment` leaves it out."""
     return name in environment and name not in child_environment(environment, passed)
 
 
 def _is_allowed(name: str) -> bool:
-    """Return whether a child gets a variable of this name, in capitals, without being asked to."""
+    """Return whether a child gets a variable by default: its name, in capitals, is one that Python,
+    PyTorch and models read, and has no word for a secret (TOKEN, KEY)."""
     return bool(_ALLOWED.fullmatch(name)) and _SECRET_WORDS.isdisjoint(name.split("_"))

@@ -1,4 +1,5 @@
-"""The evidence for one change in the result of a child, and the gaps that forbid a proof."""
+"""The evidence for a change in the result of a child process, and the reasons why it is not enough
+for a proof."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class _Findings:
     file: str = ""
 
     def entries(self, kind: str) -> list[Any]:
-        """Return the entries of one kind for the definition."""
+        """Return the list that the result has for the definition under the key `kind`, such as
+        "gaps"; empty where it has none."""
         entries: list[Any] = self.result.get(kind, {}).get(self.change.definition, [])
         return entries
 
@@ -47,7 +49,7 @@ class _Findings:
     @property
     def skipped(self) -> str:
         """Return the first three of `skip_reasons` as text behind a colon, those about the
-        definition and its relatives first, "" where there are none."""
+        definition and its relatives first; "" where there are none."""
         names = (
             self.change.definition,
             *(text.split(",")[0] for text in self.entries("relatives not run")),
@@ -60,8 +62,8 @@ class _Findings:
 def missing_evidence(
     change: Change, result: Mapping[str, Any], record: Mapping[str, Any], file: str
 ) -> str:
-    """Return the reason why the evidence is not enough for a proof, or "" where it is; `file` is
-    the path of the original."""
+    """Return the first reason why the evidence is not enough for a proof, or "" where it is; `file`
+    is the path of the original."""
     if change.kind == "removed":
         return "the definition is gone from the changed version: there is nothing to compare"
     if change.obstacle:
@@ -76,8 +78,8 @@ def missing_evidence(
 def missing_comparison(
     change: Change, result: Mapping[str, Any], record: Mapping[str, Any], file: str
 ) -> str:
-    """Return the reason why a definition was not compared to the end, or "" where it was; `file` is
-    the path of the original."""
+    """Return why the child ended early or never compared the definition, or "" where neither is so;
+    `file` is the path of the original."""
     findings = _Findings(change, result, record, file)
     return str(result.get("ended") or "") or _absent_runs(findings)
 
@@ -90,7 +92,8 @@ def _early_end(findings: _Findings) -> str:
 
 
 def _absent_runs(findings: _Findings) -> str:
-    """Return a sentence where no comparison of the definition ran, or ""."""
+    """Return a sentence where nothing ran the definition in both versions, "" where something
+    did."""
     if _ran(findings.record):
         return ""
     return f"nothing ran its changed lines{findings.skipped}{findings.next_step}"
@@ -108,7 +111,8 @@ def _unrun_own_model(findings: _Findings) -> str:
 
 
 def _unrun_lines(findings: _Findings) -> str:
-    """Return the lines and conditions of both versions that did not run, as text, or ""."""
+    """Return the first five lines and conditions of either version that did not run, as text; ""
+    where all ran."""
     gaps = [*findings.entries("gaps"), *findings.entries("gaps before")]
     return _list_first([text for _, text in gaps], _GAPS)
 
@@ -201,9 +205,8 @@ _CHECKS = (
 
 
 def _is_impossible_format(dtype: str, findings: _Findings) -> bool:
-    """Return whether no model at hand runs in a number format even in its original version: nothing
-    could differ there.
-    """
+    """Return whether, for each model that compared the definition, a skip reason says that even the
+    original does not run in the number format `dtype`; False where there is no model."""
     refused = [
         reason
         for reason in findings.skip_reasons

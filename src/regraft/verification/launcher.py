@@ -148,8 +148,8 @@ class Launcher:
         return self._process.poll() is None
 
     def _read_answers(self) -> None:
-        """Put the launcher's answers, one number a line, into the queue, then None once the
-        launcher has ended."""
+        """Put the launcher's answers, one number a line (the id of a new child, later its exit
+        status), into the queue, then None once the launcher has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._answers.put(int(line))
@@ -194,7 +194,8 @@ def _take_idle(key: tuple[object, ...]) -> Launcher | None:
 
 
 def _key(python: str, environment: Mapping[str, str]) -> tuple[object, ...]:
-    """Return all that a launcher's imports depend on, and the process that may use it."""
+    """Return what a launcher serves, so that equal keys may share it: this process, the
+    interpreter, and the variables that are read when it starts."""
     variables = sorted(
         assignment for assignment in environment.items() if assignment[0].startswith(_READ_AT_START)
     )
@@ -203,7 +204,7 @@ def _key(python: str, environment: Mapping[str, str]) -> tuple[object, ...]:
 
 @atexit.register
 def _end_idle_launchers() -> None:
-    """End the launchers that this process started."""
+    """End the idle launchers that this process started, when it exits."""
     with _lock:
         for launcher in _idle:
             if launcher.key[0] == os.getpid():

@@ -84,7 +84,8 @@ def limit_process(file_bytes: int, address_space: int | None) -> None:
 
 
 def _set_limit(resource_number: int, limit: int) -> None:
-    """Set a limit, or leave it where it is lower already."""
+    """Set a limit of this process, soft and hard, to `limit`, or to the hard limit where that is
+    lower."""
     import resource
 
     hard = resource.getrlimit(resource_number)[1]
@@ -118,7 +119,8 @@ def _below(pid: int) -> set[int]:
 
 
 def _usage(pid: int) -> _Usage | None:
-    """Return what a process uses; None where it has ended, also where nobody has collected it."""
+    """Return what a process uses; None where it has ended, even if its parent has not collected it
+    yet."""
     try:
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -148,8 +150,8 @@ def _memory_sizes() -> Iterator[int]:
 
 
 def _group_files() -> Iterator[Path]:
-    """Yield the files that may state a limit of memory, of each control group that this process is
-    in, of both versions of control groups."""
+    """Yield the paths of the files that may state a limit of memory for this process: of each of
+    its control groups and the groups around it, in either version of control groups."""
     try:
         lines = (_PROC / "self" / "cgroup").read_text("utf-8").splitlines()
     except OSError:

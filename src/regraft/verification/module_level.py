@@ -1,4 +1,5 @@
-"""The module level of a file, and its differences between two versions."""
+"""Compare the module level of a file, the statements outside of its definitions, between two
+versions."""
 
 from __future__ import annotations
 
@@ -141,12 +142,9 @@ class Outline:
 
 
 def have_equal_surroundings(original: bytes, changed: bytes) -> bool:
-    """Return whether the names that definitions read mean the same in both versions, because the
-    module level does the same.
-
-    Imports and definitions that only add a name are no difference, unless a decorator or a
-    metaclass runs for them.
-    """
+    """Return whether the module level does the same in both versions, so that the names that
+    definitions read mean the same; False where a definition is gone. Imports and definitions that
+    only add a name are no difference, unless a decorator or a metaclass runs for them."""
     old_outline, new_outline = Outline.of(original), Outline.of(changed)
     if old_outline.definitions.keys() - new_outline.definitions.keys():
         return False
@@ -167,7 +165,7 @@ def module_entries(tree: ast.Module, *, with_texts: bool) -> Iterator[Entry]:
     Changes the tree: placeholders replace definitions inside of other statements.
     """
     names = {id(block.node): name for name, block in definition_blocks(tree).items()}
-    placeholders = _Places(names)
+    placeholders = _DefinitionPlaceholders(names)
     for node in tree.body:
         if id(node) in names:
             name = names[id(node)]
@@ -178,7 +176,7 @@ def module_entries(tree: ast.Module, *, with_texts: bool) -> Iterator[Entry]:
             yield Entry(ast.dump(placeholders.visit(node)), node)
 
 
-class _Places(ast.NodeTransformer):
+class _DefinitionPlaceholders(ast.NodeTransformer):
     """Puts a placeholder, which no other statement equals, in the place of each top-level
     definition."""
 
@@ -272,7 +270,8 @@ def _relevant_entries(
 def _unequal_slices(
     old_entries: list[Entry], new_entries: list[Entry]
 ) -> list[tuple[slice, slice]]:
-    """Return the slices of two lists of entries that are not equal, paired by their places."""
+    """Return pairs of slices, of the old and of the new entries, that a comparison by keys aligns
+    and finds unequal."""
     matcher = difflib.SequenceMatcher(
         None,
         [entry.key for entry in old_entries],
@@ -287,8 +286,8 @@ def _unequal_slices(
 
 
 def _line_at(entries: list[Entry], position: int) -> int:
-    """Return the line of the entry at a position, of the last entry behind the end, 1 where there
-    are none."""
+    """Return the line of the entry at a position; behind the end that of the last entry, and 1 for
+    an empty list."""
     following = entries[position:] or entries[-1:]
     return following[0].node.lineno if following else 1
 

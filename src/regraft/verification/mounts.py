@@ -60,7 +60,8 @@ def contain_files(folder: Path, readable: Iterable[Path]) -> None:
 
 
 def _private_folders() -> Iterator[Path]:
-    """Yield the folders that are hidden, none inside another and none that contains all."""
+    """Yield the folders whose content is hidden: /home, /root, /tmp, /run and the home folder,
+    without those that lie inside another."""
     home = os.path.expanduser("~")
     paths = {Path(name).resolve() for name in (*_PRIVATE, home) if os.path.isdir(name)}
     paths -= {Path("/")}

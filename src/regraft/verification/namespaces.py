@@ -1,5 +1,5 @@
-"""Go on in Linux namespaces of one's own: without network, without sight of other processes, with
-the file system of `mounts.contain_files`.
+"""Move the running program into Linux namespaces of its own: without network, without sight of
+other processes, with the file system of `mounts.contain_files`.
 
 Three processes are needed. The caller stays outside and waits. The first process of a process
 namespace collects orphans and ends the whole namespace with itself; signals of the namespace do not
@@ -40,25 +40,25 @@ _READ_FILES_OF_OTHERS = 1  # CAP_DAC_OVERRIDE
 _INTERFACE_FLAGS, _SET_INTERFACE_FLAGS, _UP = 0x8913, 0x8914, 1  # ioctls of netdevice(7)
 
 
-def go_on_in_namespaces(
+def continue_in_namespaces(
     folder: Path, readable: Iterable[Path], report: Callable[[int], None], max_tasks: int
 ) -> None:
-    """Go on, in a new process, in namespaces of its own; return in that process only.
+    """Fork, and return in the new process only, which is in namespaces of its own.
 
-    The calling process reports the new one's id, as its own namespace numbers it, and ends as the
-    new one ends, with all processes of the namespace. `folder` may be written, `readable` read; at
-    most `max_tasks` threads run at a time where user namespaces count them. Raises OSError, in the
-    calling process or in the new one, where the system refuses.
+    The calling process never returns: it calls `report` with the new one's id, as its own namespace
+    numbers it, and ends as the new one ends, with all processes of the namespace. `folder` may be
+    written, `readable` read; at most `max_tasks` threads run at a time where user namespaces count
+    them. Raises OSError, in the calling process or in the new one, where the system refuses.
     """
     os.chdir("/")  # no process may stand in a folder that is hidden later
     has_user_namespace = _unshare()
     read_end, write_end = os.pipe()
-    first = _start_first(read_end)
+    first = _start_first_process(read_end)
     os.close(read_end)
     pid = os.fork()
     if pid:
         report(pid)
-        _end_like(pid, first, write_end)
+        _exit_like_child(pid, first, write_end)
     os.close(write_end)
     _start_loopback()
     contain_files(folder, readable)
@@ -87,9 +87,10 @@ def _unshare() -> bool:
     return True
 
 
-def _start_first(read_end: int) -> int:
-    """Start the first process of the new process namespace and return its id: it ends with the
-    other end of a pipe. It is no copy of this large process, which would take longer to make."""
+def _start_first_process(read_end: int) -> int:
+    """Start `cat` as the first process of the new process namespace and return its id. It reads
+    `read_end` of a pipe, so it ends when the other end is closed. It is no copy of this large
+    process, which would take longer to make."""
     handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # inherited: the system collects them
     null = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -108,9 +109,9 @@ def _start_first(read_end: int) -> int:
         signal.signal(signal.SIGCHLD, handler)
 
 
-def _end_like(pid: int, first: int, write_end: int) -> NoReturn:
-    """Wait for the end of a process, end its namespace, whose first process is `first`, and end
-    with the same exit status or by the same signal."""
+def _exit_like_child(pid: int, first: int, write_end: int) -> NoReturn:
+    """Wait for the end of the process `pid`, end its namespace, whose first process is `first`, by
+    closing `write_end`, and end this process with the same exit status or by the same signal."""
     status = os.waitpid(pid, 0)[1]
     os.close(write_end)
     os.waitpid(first, 0)
@@ -131,8 +132,8 @@ def _start_loopback() -> None:
 
 
 def _limit_tasks(number: int) -> None:
-    """Limit the threads of this user in this user namespace. Before 5.14 Linux counts all threads
-    of the user, so nothing is limited there."""
+    """Limit the threads of this user in this user namespace; do nothing before Linux 5.14, which
+    counts all threads of the user."""
     version = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
     if version < (5, 14):
         return
@@ -156,10 +157,10 @@ def _drop_capabilities(*, keeps_access: bool) -> None:
 
 
 def probe() -> NoReturn:
-    """Try `go_on_in_namespaces`, and end this process: with status 0 where the system has them,
+    """Try `continue_in_namespaces`, and end this process: with status 0 where the system has them,
     else with 1 and the reason on standard error."""
     try:
-        go_on_in_namespaces(Path(tempfile.gettempdir()), (), lambda _: None, 64)
+        continue_in_namespaces(Path(tempfile.gettempdir()), (), lambda _: None, 64)
     except OSError as error:
         print(reason_of(error), file=sys.stderr, flush=True)
         os._exit(1)
@@ -167,7 +168,8 @@ def probe() -> NoReturn:
 
 
 def reason_of(error: OSError) -> str:
-    """Return in words why namespaces were refused."""
+    """Return the sentence that says why namespaces were refused, for an error of
+    `continue_in_namespaces`."""
     if error.errno in (errno.EPERM, errno.ENOSPC) and str(error.strerror).startswith("unshare"):
         return "user namespaces are not permitted here"
     return f"namespaces are refused: {error.strerror}"

@@ -1,4 +1,4 @@
-"""Rewrite statements that do the same into one normal form."""
+"""Rewrite syntax trees into a normal form in which statements that do the same are equal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import ast
 from collections.abc import Iterable
 
 from regraft.verification.bindings import declared_names, stored_names
-from regraft.verification.syntax import COMPREHENSIONS, SCOPES, name_of, parts_in_own_scope
+from regraft.verification.names_and_scopes import (
+    COMPREHENSIONS,
+    SCOPES,
+    name_of,
+    parts_in_own_scope,
+)
 
 # Functions through which a function reads the names of its own variables.
 OWN_VARIABLE_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
@@ -28,10 +33,10 @@ class Normaliser(ast.NodeTransformer):
         # variables of the innermost function that only named a result
         self._dropped: set[str] = set()
         self._rules = (
-            self._collect_at_once,
-            self._unname_result,
-            _spread_returned_choice,
-            _spread_assigned_choice,
+            self._rewrite_append_loop,
+            self._return_directly,
+            _split_conditional_return,
+            _split_conditional_assignment,
             self._drop_annotation,
             _move_into_branch,
         )
@@ -93,10 +98,12 @@ class Normaliser(ast.NodeTransformer):
             )
         return [first, *self._normalise(following)]
 
-    def _collect_at_once(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-        """Return `values = [value for target in source]` for a new list and a loop that only
-        appends to it; None for other statements, and where the loop's variables are read or stored
-        elsewhere."""
+    def _rewrite_append_loop(
+        self, first: ast.stmt, following: list[ast.stmt]
+    ) -> list[ast.stmt] | None:
+        """Return the block with `values = [value for target in source]` for a new list and a loop
+        that only appends to it; None for other statements, and where the loop's variables are read
+        or stored elsewhere."""
         match (first, following):
             case (
                 ast.Assign([ast.Name(name)], ast.List([])),
@@ -111,7 +118,7 @@ class Normaliser(ast.NodeTransformer):
             value is None
             or not all(_is_plain_local(variable, function) for variable in {name, *targets})
             or name in targets + _names_in([loop.iter, value])
-            or _runs_elsewhere([loop.target, loop.iter, value])
+            or _changes_meaning_in_comprehension([loop.target, loop.iter, value])
             or not _occurs_in_loop_only(targets, loop, function)
         ):
             return None
@@ -119,9 +126,9 @@ class Normaliser(ast.NodeTransformer):
         comprehension = ast.ListComp(value, [generator])
         return [ast.Assign(first.targets, comprehension, lineno=0), *others]
 
-    def _unname_result(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-        """Return `return value` for `name = value; return name`, and note that the name is dropped;
-        None for other statements."""
+    def _return_directly(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+        """Return the block `return value` for `name = value; return name`, and note in `_dropped`
+        that the name is gone; None for other statements."""
         match first:
             case ast.Assign(targets=[ast.Name(name)], value=value) if _returned_variable(
                 following
@@ -131,8 +138,8 @@ class Normaliser(ast.NodeTransformer):
         return None
 
     def _drop_annotation(self, first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-        """Return the statements without the annotation of a variable of a function that is
-        assigned; None for other statements."""
+        """Return the block with `name = value` for `name: type = value` in a function; None for
+        other statements."""
         match first:
             case ast.AnnAssign(
                 target=ast.Name() as target, value=ast.expr() as value, simple=1
@@ -158,14 +165,14 @@ def _appended_value(statement: ast.stmt, name: str) -> ast.expr | None:
 
 
 def _names_in(nodes: Iterable[ast.AST]) -> list[str]:
-    """Return the names in nodes."""
+    """Return the variables in some nodes, with repetitions."""
     return [part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def _runs_elsewhere(nodes: Iterable[ast.AST]) -> bool:
-    """Return whether expressions hold something that means another thing in a comprehension: an
-    assignment, `await`, `yield`, `super` or the class of the method; or a target that is no
-    name."""
+def _changes_meaning_in_comprehension(nodes: Iterable[ast.AST]) -> bool:
+    """Return whether expressions contain what means something else, or is not allowed, in a
+    comprehension: an assignment, `await`, `yield`, `super` or `__class__`; or a target that is no
+    variable."""
     kinds = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
     stores = ast.Attribute | ast.Subscript
     return any(
@@ -187,18 +194,20 @@ def _occurs_in_loop_only(names: list[str], loop: ast.For, function: ast.AST | No
     return outside.isdisjoint(names)
 
 
-def _spread_returned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-    """Return `first`, which is `return body if test else orelse`, as an `if` with two returns, with
-    `following` behind it; None where `first` is another statement."""
+def _split_conditional_return(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
+    """Return the block with an `if` of two returns for `return body if test else orelse`; None
+    where `first` is another statement."""
     match first:
         case ast.Return(value=ast.IfExp(test, body, orelse)):
             return [ast.If(test, [ast.Return(body)], [ast.Return(orelse)]), *following]
     return None
 
 
-def _spread_assigned_choice(first: ast.stmt, following: list[ast.stmt]) -> list[ast.stmt] | None:
-    """Return the statements with an `if` of two assignments for `target = body if test else
-    orelse`; None for other statements."""
+def _split_conditional_assignment(
+    first: ast.stmt, following: list[ast.stmt]
+) -> list[ast.stmt] | None:
+    """Return the block with an `if` of two assignments for `target = body if test else orelse`;
+    None where `first` is another statement."""
     match first:
         case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
             then_side = ast.Assign([target], body, lineno=0)
@@ -228,7 +237,7 @@ def _move_into_branch(first: ast.stmt, following: list[ast.stmt]) -> list[ast.st
 
 
 def _without_negation(branch: ast.If) -> ast.If:
-    """Return an `if` whose test is not negated: its branches are exchanged for `not` and `is not`.
+    """Return an `if` whose test is not negated: for `not` and `is not` its branches are exchanged.
     An `if` without `else` stays as it is."""
     if branch.orelse:
         match branch.test:

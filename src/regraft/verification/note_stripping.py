@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from regraft.verification.bindings import names_bound_by
-from regraft.verification.syntax import SCOPES, words_of
+from regraft.verification.names_and_scopes import SCOPES, words_of
 
 # Names of functions and attributes that read annotations, and of those that bind names of a file
 # without a statement.
@@ -102,7 +102,7 @@ class NoteStripper(ast.NodeTransformer):
         return node
 
     def _remove_docstring(self, node: ast.ClassDef | ast.FunctionDef) -> None:
-        """Remove the docstring; a body without other statements becomes `pass`."""
+        """Remove the docstring in place; a body without other statements becomes `pass`."""
         match node.body:
             case [ast.Expr(ast.Constant(str())), *statements]:
                 node.body = statements or [ast.Pass()]
@@ -146,7 +146,7 @@ class _ShortSuper(ast.NodeTransformer):
         self._names = cls, first_parameter
 
     def visit_body(self, function: ast.FunctionDef) -> None:
-        """Rewrite the statements of a method."""
+        """Rewrite the statements of a method, in place."""
         function.body = [self.visit(statement) for statement in function.body]
 
     def visit(self, node: ast.AST) -> Any:

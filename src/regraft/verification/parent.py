@@ -1,5 +1,5 @@
-"""The side that never imports torch: compare texts, run the child and turn the child's findings
-into verdicts."""
+"""`verify` and the rest of verification in the parent process, which never imports torch: compare
+texts, run the child and turn the child's findings into verdicts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Any
 
 from regraft.verification.changed_file import write_changed
 from regraft.verification.changes import Change, find_changes
+from regraft.verification.child_process import Exit, Watch, read_regular_file, run_child
 from regraft.verification.containment import Containment
+from regraft.verification.containment_hints import kept_back_names, with_hint
+from regraft.verification.equal_programs import equal_definitions
 from regraft.verification.evidence import evidence_of, missing_comparison, missing_evidence
-from regraft.verification.hints import kept_back_names, with_hint
-from regraft.verification.process import Exit, Watch, read_regular_file, run_child
-from regraft.verification.readable import readable_paths
-from regraft.verification.reproduce import write_reproducer
-from regraft.verification.sameness import equal_definitions
-from regraft.verification.transform_uses import uses_of
+from regraft.verification.readable_files import readable_paths
+from regraft.verification.reproducer_script import write_reproducer
+from regraft.verification.transform_uses import transforms_applied_to
 from regraft.verification.types import (
     INTERNAL,
     LOSSES,
@@ -40,7 +40,7 @@ from regraft.verification.types import (
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # part of the time on the clock after which the child saves its results
-_IMPORTS = ("torch", "regraft.verification.child.run")
+_IMPORTS = ("torch", "regraft.verification.child.answer_request")
 # PyTorch imports these when it first runs with symbolic sizes, for longer than a small model runs
 _IMPORTS_OF_TRACING = ("torch._dynamo", "torch._functorch.aot_autograd")
 # sides of a run whose crash says nothing about the changed version
@@ -149,7 +149,7 @@ def verify(
 
 
 def to_json(verdicts: Iterable[Verdict]) -> dict[str, Any]:
-    """Return verdicts as the JSON document of version 1."""
+    """Return the JSON document (version 1) of verdicts, as a dictionary."""
     entries = [
         {
             "file": verdict.file,
@@ -223,7 +223,8 @@ class _Job:
         return {change.definition for change in self.changes} <= set(self.terms.confirmed)
 
     def _imports(self) -> tuple[str, ...]:
-        """Return the modules that the child imports in any case."""
+        """Return the modules that the launcher imports before it forks the child, with those of
+        tracing unless the run is brief."""
         is_brief = self.terms.effort == "low" or self.only_confirms
         return _IMPORTS if is_brief else (*_IMPORTS, *_IMPORTS_OF_TRACING)
 
@@ -243,7 +244,9 @@ class _Job:
             with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
                 folder = Path(name)
                 remaining_seconds = max(1.0, deadline - time.monotonic())
-                self._request(folder, remaining_seconds, tuple(fatal_definitions), avoided_steps)
+                self._write_request(
+                    folder, remaining_seconds, tuple(fatal_definitions), avoided_steps
+                )
                 child_exit = run_child(
                     self.python,
                     folder,
@@ -281,7 +284,7 @@ class _Job:
             reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
             raise VerifyError(reason, file=str(self.driver))
 
-    def _request(
+    def _write_request(
         self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
     ) -> None:
         """Write the request of one child, and the changed version, below `folder`; `seconds` are on
@@ -359,7 +362,7 @@ def _name_of_step(step: Mapping[str, Any]) -> str:
 
 
 def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:
-    """Return the source of the changed definitions, without comments."""
+    """Return the source of the changed definitions at the top level, unparsed: without comments."""
     names = {change.definition.partition("#")[0] for change in changes}
     nodes = [node for node in ast.parse(changed).body if getattr(node, "name", None) in names]
     return "\n\n".join(ast.unparse(node) for node in nodes)
@@ -465,7 +468,7 @@ def _forbidden_loss(change: Change, losses: list[str], job: _Job) -> str:
     """Return a sentence for the first loss that `keep` forbids or that concerns a transform which
     the repository applies, or "".
     """
-    uses = uses_of(job.original, change.definition) if losses else {}
+    uses = transforms_applied_to(job.original, change.definition) if losses else {}
     for kind, function in LOSSES.items():
         for loss in (loss for loss in losses if loss.startswith(f"{function}:")):
             if kind in job.terms.keep:

@@ -14,14 +14,14 @@ from regraft.verification.attribute_changes import (
     only_sets_flags,
 )
 from regraft.verification.bindings import mentioned_names
-from regraft.verification.class_texts import (
+from regraft.verification.class_syntax import (
     Definition,
     are_called_by_name_only,
     attributes_read,
     base_names,
-    bound_names,
+    class_body_names,
     inherits_only_from,
-    is_constant,
+    is_constant_alone,
     method_name,
     named_words,
     target_names,
@@ -187,7 +187,8 @@ class Family:
         if target == cls:
             return nodes[0]
         adds_nothing = not nodes[0].decorator_list and all(
-            isinstance(statement, ast.Pass) or is_constant(statement) for statement in nodes[0].body
+            isinstance(statement, ast.Pass) or is_constant_alone(statement)
+            for statement in nodes[0].body
         )
         base = self._as_built(cls, cls) if inherits_only_from(nodes[0], cls) else None
         if base is None or not adds_nothing:
@@ -202,7 +203,7 @@ class Family:
             node.decorator_list
             or node.keywords
             or len(node.bases) > 1
-            or not attributes.isdisjoint(bound_names(node))
+            or not attributes.isdisjoint(class_body_names(node))
             for node in nodes
             if isinstance(node, ast.ClassDef)
         )
@@ -231,7 +232,8 @@ class Family:
         return ancestors
 
     def mentioned_attributes(self, changed: str) -> frozenset[str]:
-        """Return the attribute names in the text of a class and of its bases in this file."""
+        """Return the names of the attributes (`x.name`) in the text of a class and of its bases in
+        this file."""
         pending = [_plain_name(changed)]
         visited: set[str] = set()
         attributes: set[str] = set()
@@ -293,9 +295,8 @@ class Family:
         )
 
     def _subclasses(self, parents: set[str]) -> set[str]:
-        """Return the direct and indirect subclasses of some classes; a base may be written through
-        variables and functions.
-        """
+        """Return the direct and indirect subclasses of some classes, without these; a base may be
+        written through variables and functions."""
         subclasses: set[str] = set()
         while True:
             family = parents | subclasses
@@ -310,13 +311,12 @@ class Family:
 
     def _reachable_names(self, name: str, *, through_classes: bool) -> set[str]:
         """Return the names that a definition or variable refers to, also through other definitions
-        and variables."""
+        (classes only with `through_classes`) and variables."""
         return self._closure(self._names.get(name, set()), through_classes=through_classes)
 
     def _closure(self, names: Iterable[str], *, through_classes: bool = False) -> set[str]:
-        """Return names and the names that they refer to, directly or not; classes are followed only
-        with `through_classes`.
-        """
+        """Return `names` and all names that they refer to, directly or not; classes are followed
+        only with `through_classes`."""
         reached: set[str] = set()
         pending = list(names)
         while pending:

@@ -43,7 +43,7 @@ def executable_lines(code: CodeType) -> frozenset[int]:
 
 
 def lines_of(node: ast.stmt | ast.expr) -> range:
-    """Return the lines of a node."""
+    """Return the numbers of the lines that a node spans."""
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
@@ -65,8 +65,9 @@ def header_span(node: ast.stmt) -> Span:
 def statement_spans(
     root: ast.AST, lines: tuple[int, ...], runnable: frozenset[int]
 ) -> tuple[Span, ...]:
-    """Return the spans of the smallest statements below `root` that hold one of the lines and some
-    code, sorted; of a compound statement the span of its head."""
+    """Return the spans (first line, last line) of the smallest statements below `root` that stand
+    on one of the lines and contain a runnable line, sorted; of a compound statement the span of its
+    head."""
     spans = sorted({header_span(node) for node in ast.walk(root) if isinstance(node, ast.stmt)})
     smallest: set[Span] = set()
     for line in lines:

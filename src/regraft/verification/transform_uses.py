@@ -29,22 +29,21 @@ _HINTS = (b"jit", b"symbolic_trace", b"prepare_fx", b"prepare_qat_fx", b"create_
 _FILES = 5000  # the most files of a package that are searched
 
 
-def uses_of(path: Path, definition: str) -> dict[str, str]:
-    """Return the transforms ("script", "fx") that the repository applies to a definition, each with
-    its first place as `file:line`.
-    """
+def transforms_applied_to(path: Path, definition: str) -> dict[str, str]:
+    """Return the transforms ("script", "fx") that the file or a file of its package which imports
+    it applies to a definition, each with its first place as `file:line`."""
     name = definition.partition("#")[0]
     text = path.read_bytes()
     used_by_name = _used_definitions(ast.parse(text))
     place_by_transform: dict[str, str] = {}
     for file, file_text in ((path, text), *_importing_files(path)):
         for transform, line, names in _transform_applications(file_text):
-            if _concerns(name, names, used_by_name):
+            if _may_contain(name, names, used_by_name):
                 place_by_transform.setdefault(transform, f"{file.name}:{line}")
     return place_by_transform
 
 
-def _concerns(name: str, argument_names: set[str], used_by_name: Mapping[str, set[str]]) -> bool:
+def _may_contain(name: str, argument_names: set[str], used_by_name: Mapping[str, set[str]]) -> bool:
     """Return whether the arguments of a transform may contain a definition: one of them uses it, or
     none of them is a definition at the top level of the file; also True for a definition that is
     not there."""
@@ -73,7 +72,7 @@ def _used_definitions(tree: ast.Module) -> dict[str, set[str]]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """Return the names and attributes in a node."""
+    """Return the identifiers of all names and attributes in a node."""
     names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
     return names | {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
 
@@ -108,8 +107,8 @@ def _read(file: Path) -> bytes:
 
 
 def _has_hint(text: bytes) -> bool:
-    """Return whether a file may apply a transform; a search for plain words is far faster than a
-    pattern."""
+    """Return whether a file contains a word of a function that applies a transform; such a search
+    is far faster than a pattern."""
     return any(hint in text for hint in _HINTS)
 
 
@@ -134,7 +133,7 @@ def _transform_applications(text: bytes) -> Iterator[tuple[str, int, set[str]]]:
 
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """Return the full names by the local names that a file imports from modules."""
+    """Return `module.name` by local name for each `from module import name` of a file."""
     return {
         (alias.asname or alias.name): f"{node.module}.{alias.name}"
         for node in ast.walk(tree)
@@ -150,7 +149,7 @@ def _names_in_arguments(call: ast.Call) -> set[str]:
 
 
 def _transform_of(function: ast.expr, aliases: Mapping[str, str]) -> str:
-    """Return the transform that an expression names; "" for none."""
+    """Return the transform ("script", "fx") that an expression names; "" for none."""
     root, dot, attributes = ast.unparse(function).partition(".")
     full_name = "." + aliases.get(root, root) + dot + attributes
     return next(

@@ -72,8 +72,8 @@ class Verdict:
 
     @property
     def is_cut_short(self) -> bool:
-        """Return whether the run ended before everything was compared, at its time limit, for
-        example."""
+        """Return whether the reason says that the run ended before everything was compared, at its
+        time limit, for example."""
         return "time limit" in self.reason or "did not finish" in self.reason
 
 

@@ -1,5 +1,5 @@
-"""A cache of verdicts by content: an interrupted run over many files goes on at the file where it
-stopped.
+"""Store verdicts in files by a hash of all that they depend on: an interrupted run over many files
+goes on at the file where it stopped.
 
 The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses
 that are not allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of
@@ -47,9 +47,10 @@ def verify_with_cache(
     containment: Containment = Containment(),
     on_start: Callable[[], None] | None = None,
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
-    verify and store them, unless one names a time limit; without `root` nothing is cached. `watch`,
-    `containment` and `on_start` are those of `verify`. Raises VerifyError."""
+    """Return the verdicts of `verify` from the cache in the folder `root` if it has them, else run
+    `verify` and store its verdicts, unless its run was cut short. Without `root` nothing is cached.
+    `watch`, `containment` and `on_start` are those of `verify`. Raises VerifyError as `verify`
+    does."""
     cache_path = (
         _cache_path(path, changed, driver, python, root, terms, containment)
         if root is not None
@@ -110,9 +111,8 @@ def _cache_path(
 
 @functools.cache
 def _versions(python: str, packages: tuple[str, ...]) -> str:
-    """Return the versions of an interpreter and of its `packages` as text; "" for an interpreter
-    that does not start, which `verify` reports.
-    """
+    """Return what an interpreter prints of its own version and those of its `packages`; "" for an
+    interpreter that does not start, which `verify` reports. Answers are cached."""
     try:
         process = subprocess.run(
             [python, "-c", _ASK, *packages], capture_output=True, text=True, check=False

@@ -26,8 +26,8 @@ from regraft.verification.limits import limit_process
 from regraft.verification.types import INTERNAL, REFUSED
 
 if sys.platform == "linux":  # here, so that not every child imports it
-    from regraft.verification.namespaces import go_on_in_namespaces, reason_of
-    from regraft.verification.readable import interpreter_paths
+    from regraft.verification.namespaces import continue_in_namespaces, reason_of
+    from regraft.verification.readable_files import interpreter_paths
 
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not be used after a fork
 _IDLE_SECONDS = 60.0
@@ -48,7 +48,7 @@ def main() -> None:
     """
     adopt_orphans()
     requests, answers = _take_standard_streams()
-    while _comes_soon(requests) and (line := requests.readline()):
+    while _becomes_readable(requests) and (line := requests.readline()):
         request = json.loads(line)
         _import(request["imports"])
         gc.freeze()  # else every child visits, and thereby copies, all that was imported
@@ -57,14 +57,14 @@ def main() -> None:
         if pid == 0:
             os.close(read_end)
             if not _FORKS:
-                _report(answers, os.getpid())
+                _write_number(answers, os.getpid())
             os.close(answers)
             _become_child(request, requests, write_end)
         os.close(write_end)
-        _report(answers, _working_process(read_end) or pid)
+        _write_number(answers, _read_process_id(read_end) or pid)
         status = os.waitpid(pid, 0)[1]
         end_descendants(os.getpid())  # orphans of the child are this process's children
-        _report(answers, os.waitstatus_to_exitcode(status))
+        _write_number(answers, os.waitstatus_to_exitcode(status))
 
 
 def _take_standard_streams() -> tuple[IO[bytes], int]:
@@ -89,22 +89,22 @@ def _import(modules: list[str]) -> None:
             importlib.import_module(module)
 
 
-def _comes_soon(requests: IO[bytes]) -> bool:
+def _becomes_readable(requests: IO[bytes]) -> bool:
     """Return whether `requests` becomes readable within `_IDLE_SECONDS`, if only by its end; True
     without a wait where the system cannot fork."""
     return not _FORKS or bool(select.select([requests], [], [], _IDLE_SECONDS)[0])
 
 
-def _report(answers: int, number: int) -> None:
+def _write_number(answers: int, number: int) -> None:
     """Write a number on a line to the file descriptor `answers`; do nothing where the parent that
     reads it has ended."""
     with contextlib.suppress(BrokenPipeError):
         os.write(answers, f"{number}\n".encode())
 
 
-def _working_process(read_end: int) -> int:
+def _read_process_id(read_end: int) -> int:
     """Return the process id that a child writes to a pipe where another process goes on for it; 0
-    where the child closes the pipe, or ends, without."""
+    where the child closes the pipe, or ends, without writing one."""
     with os.fdopen(read_end, "rb") as stream:
         line = stream.readline()
     return int(line) if line.endswith(b"\n") else 0
@@ -131,7 +131,7 @@ def _become_child(request: dict[str, Any], requests: IO[bytes], announcements: i
         os.setsid()
     os.chdir(request["working folder"])
     sys.path.insert(0, "")
-    threading.Thread(target=_follow_parent, args=(requests.fileno(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(requests.fileno(),), daemon=True).start()
     limit_process(request["file bytes"], request["memory limit"])
     adopt_orphans()
     status = _answer(folder)
@@ -150,8 +150,8 @@ def _enter_namespaces(request: dict[str, Any], folder: Path, announcements: int)
     """
     readable = [*map(Path, request["readable"]), *interpreter_paths()]
     try:
-        go_on_in_namespaces(
-            folder, readable, lambda pid: _report(announcements, pid), request["threads"]
+        continue_in_namespaces(
+            folder, readable, lambda pid: _write_number(announcements, pid), request["threads"]
         )
     except OSError as error:
         print(reason_of(error), file=sys.stderr, flush=True)
@@ -161,7 +161,7 @@ def _enter_namespaces(request: dict[str, Any], folder: Path, announcements: int)
     os.environ["TMPDIR"] = "/tmp"
 
 
-def _follow_parent(requests: int) -> None:
+def _end_with_parent(requests: int) -> None:
     """Wait until the stream `requests` (a file descriptor) is closed, which only the end of the
     parent does while a child runs; then end all processes that this process has started, and kill
     this process with its group. Never returns."""
@@ -189,11 +189,11 @@ def _answer(folder: Path) -> int:
         return 0
     try:
         if "class" in request:
-            from regraft.verification.child.describe import describe
+            from regraft.verification.child.class_description import describe
 
             describe(folder, request)
         else:
-            from regraft.verification.child.run import run
+            from regraft.verification.child.answer_request import run
 
             run(folder, request)
     except Exception:  # noqa: BLE001 - errors of models are caught where models run; this is a failure of ours

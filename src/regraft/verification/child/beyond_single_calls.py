@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_comparison import sides_of
-from regraft.verification.child.capture import compare_captures
+from regraft.verification.child.call_recording import Recorded
+from regraft.verification.child.call_variants import AS_RECORDED
 from regraft.verification.child.checks.arguments import rates_around
 from regraft.verification.child.checks.domain import domain_of
-from regraft.verification.child.compare import Difference
+from regraft.verification.child.device_placement import compare_placement
 from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.failure import describe_failure
-from regraft.verification.child.pair import Pair, build_both
-from regraft.verification.child.placement import compare_placement
-from regraft.verification.child.record import Recorded
+from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.graph_capture import compare_captures
+from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.random_results import compare_random
+from regraft.verification.child.result_comparison import Difference
+from regraft.verification.child.script_and_trace import compare_transformed
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import (
     SEEDS,
@@ -27,10 +30,11 @@ from regraft.verification.child.setting import (
     record_calls,
     sentence_with_place,
 )
-from regraft.verification.child.stochastic import compare_random
-from regraft.verification.child.training_and_copies import Lasting, compare_copies, compare_training
-from regraft.verification.child.transforms import compare_transformed
-from regraft.verification.child.variants import AS_RECORDED
+from regraft.verification.child.training_and_copies import (
+    CheckOverTime,
+    compare_copies,
+    compare_training,
+)
 
 
 def examine_beyond_calls(subject: Subject, session: Session) -> None:
@@ -40,7 +44,7 @@ def examine_beyond_calls(subject: Subject, session: Session) -> None:
     if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
-    _examine_lasting(subject, session)
+    _examine_over_time(subject, session)
     session.ledger.save()
 
 
@@ -79,7 +83,7 @@ def _compare_with_dropout(
     the changed version has no counterpart.
     """
     record = session.ledger.records[entry.definition]
-    key = entry.definition, f"{entry.path} {tree.shapes(entry.call)}"
+    key = entry.definition, f"{entry.path} {call_arguments.shapes(entry.call)}"
     if key in compared_calls or record.refuted or not has_counterpart(entry, setting, session):
         return True
     compared_calls.add(key)
@@ -106,7 +110,7 @@ def _compare_with_dropout(
     return True
 
 
-def _examine_lasting(subject: Subject, session: Session) -> None:
+def _examine_over_time(subject: Subject, session: Session) -> None:
     """Compare the behaviour of a subject over time: over optimizer steps, in copies and pickles,
     then in captured graphs.
 
@@ -119,7 +123,7 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
         if first_pair is None or not session.ledger.unrefuted():
             return
 
-        def repeat_check(check: Lasting = check) -> Difference | None:
+        def repeat_check(check: CheckOverTime = check) -> Difference | None:
             """Return the difference that `check` shows on a new pair, or that building the pair
             shows, or None."""
             pair = build_both(subject, SEEDS[0], session)

@@ -1,4 +1,5 @@
-"""Run one call on both versions and compare what a caller observes."""
+"""Run a call on both versions and compare what a caller observes, within the noise of the
+original's own roundings."""
 
 from __future__ import annotations
 
@@ -13,37 +14,42 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import as_strided
-from regraft.verification.child import tree, weights
-from regraft.verification.child.alterations import BIASES, LOW, alteration_of
+from regraft.verification.child import call_arguments, weights
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import (
     Outcome,
     Plan,
     Target,
     execute,
 )
+from regraft.verification.child.call_observation import first_reordered_pair
+from regraft.verification.child.call_recording import Recorded
+from regraft.verification.child.call_variants import (
+    AS_RECORDED,
+    LAID_OUT,
+    SMALL,
+    inputs_off_by_rounding,
+)
 from regraft.verification.child.checks.attributes import ATTRIBUTES
 from regraft.verification.child.checks.sizes import SIZES
 from regraft.verification.child.checks.values import EXTREME, VALUES
-from regraft.verification.child.compare import (
+from regraft.verification.child.ledger import Record
+from regraft.verification.child.model_pair import Pair
+from regraft.verification.child.operation_noise import OperationNoise
+from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
+from regraft.verification.child.parameter_alterations import BIASES, LOW, alteration_of
+from regraft.verification.child.result_comparison import (
     GROSS_IF_SATURATED,
     HALVES,
     Difference,
     Largest,
     Rigour,
 )
-from regraft.verification.child.gaps import measure
-from regraft.verification.child.judgement import unsteady_paths, without_paths
-from regraft.verification.child.ledger import Record
-from regraft.verification.child.modes import AUTOCAST
-from regraft.verification.child.observe import first_reordered_pair
-from regraft.verification.child.operation_noise import OperationNoise
-from regraft.verification.child.pair import Pair
-from regraft.verification.child.record import Recorded
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import Setting
-from regraft.verification.child.state import is_state
-from regraft.verification.child.tree import Call
-from regraft.verification.child.variants import AS_RECORDED, LAID_OUT, SMALL, inputs_off_by_rounding
+from regraft.verification.child.state_watch import is_state
+from regraft.verification.child.tensor_distance import measure
+from regraft.verification.child.torch_modes import AUTOCAST
 from regraft.verification.types import ORDER
 
 _SLOW_RUN = 1.5  # seconds of processor time; slower runs are left out, or run without mutants
@@ -67,8 +73,8 @@ class Sides:
 
 
 def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
-    """Return what to run for a recorded call: its module, or its function of the file, in both
-    versions and in float64."""
+    """Return both versions of the module of a recorded call, or of its function of the file, as the
+    sides of a comparison."""
     pair, path, name = setting.pair, entry.path, entry.definition
     if path is not None:
         return module_sides(pair, path, name, session)
@@ -97,7 +103,8 @@ def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
 
 
 def is_altered(call: Call) -> bool:
-    """Return whether the models have other parameters or attributes while a call runs."""
+    """Return whether the models have other parameters or attributes while a call runs, by its label
+    and kind."""
     has_other_parameters = call.label == SMALL or alteration_of(call.label) is not None
     return has_other_parameters or call.beyond == ATTRIBUTES
 
@@ -147,7 +154,7 @@ def compare_runs(
             " them"
         )
     if seconds < _SLOW_RUN:
-        _challenge(comparison)
+        _run_pending_mutants(comparison)
     return changed_outcome
 
 
@@ -210,7 +217,7 @@ class _Comparison:
         original's own), None where they are equal; add differences of equal results to `largest`.
 
         The comparison is strict, except for perturbed inputs and for values beyond the recorded
-        ones. `with_errors` as in `judgement.judge`.
+        ones. `with_errors` as in `outcome_comparison.judge`.
         """
         return self.session.judge(
             original_outcome or self.original_outcome,
@@ -320,18 +327,18 @@ def _farther_results(
     return farther
 
 
-def _challenge(comparison: _Comparison) -> None:
-    """Run the pending mutants of the definition in place of their version through an equal
-    comparison, and set `killed` of each: whether it differs from the original. Do nothing where the
-    session has no mutants, while a mutant is planted, for second derivatives, or where the plan has
-    none."""
+def _run_pending_mutants(comparison: _Comparison) -> None:
+    """Run a call on each mutant of the definition that no comparison has told from the original,
+    after both versions agreed on it, and set the mutant's `killed` by whether it differs. Do
+    nothing where the session has no mutants, while a mutant is planted, for second derivatives, or
+    where the plan has none."""
     session, sides = comparison.session, comparison.sides
     plan = comparison.plan
     if session.planted or plan.twice or not plan.mutants:
         return
     plan = replace(plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
-    structure = tree.structure(comparison.call)
+    structure = call_arguments.structure(comparison.call)
     for mutants, target in (
         (session.mutants, sides.changed),
         (session.old_mutants, sides.original),
@@ -365,7 +372,7 @@ def count_comparison(
     record.dtypes.add(setting.dtype)
     record.seeds.add(setting.seed)
     if call.label not in LAID_OUT and not call.beyond:
-        record.shapes.add(str(tree.shapes(call)))
+        record.shapes.add(str(call_arguments.shapes(call)))
     record.gradients += outcome.gradients is not None
     devices = {
         value.device.type for value in outcome.outputs.values() if isinstance(value, torch.Tensor)

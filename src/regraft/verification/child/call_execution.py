@@ -18,16 +18,16 @@ from torch import nn
 
 from regraft.execution.compare import identical, widened
 from regraft.execution.nested import copy_leaf, flatten
-from regraft.verification.child import tree
-from regraft.verification.child.modes import SWITCHED, apply_mode, with_switched_submodules
-from regraft.verification.child.observe import (
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_observation import (
     flatten_log,
     random_states,
     shared_memory,
     watch_calls,
 )
-from regraft.verification.child.state import Watch
-from regraft.verification.child.tree import Call
+from regraft.verification.child.state_watch import Watch
+from regraft.verification.child.torch_modes import SWITCHED, apply_mode, with_switched_submodules
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Outcome:
     backward_error: BaseException | None = None
 
     def is_finite(self) -> bool:
-        """Return whether all tensors among the outputs of the first call are finite; gradients do
-        not count."""
+        """Return whether all numbers of the tensors among the outputs of the first call are finite;
+        gradients do not count."""
         tensors = (value for value in self.outputs.values() if isinstance(value, torch.Tensor))
         return all(bool(torch.isfinite(widened(tensor)).all()) for tensor in tensors)
 
@@ -141,11 +141,9 @@ def reseed(seed: int) -> None:
 
 @functools.lru_cache(maxsize=32)
 def _states_of_seed(seed: int, has_numpy: bool) -> dict[str, Any]:
-    """Return the state of every source of random numbers right after `reseed`.
-
-    Only the first call for a seed calls `reseed`; the result is cached, since reading the states
-    takes as long as a small model.
-    """
+    """Return the state of every source of random numbers right after `reseed`, by name. Only the
+    first call for a seed calls `reseed`; the result is cached, since reading the states takes as
+    long as a small model."""
     reseed(seed)
     return random_states()
 
@@ -204,7 +202,7 @@ def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
             return (
                 _reuse_tensors(target, call, plan)
                 if plan.reused
-                else _forward(target, call, plan, watch)
+                else _run_and_observe(target, call, plan, watch)
             )
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -214,7 +212,7 @@ def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
         watch.rewind()
 
 
-def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
+def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     """Run a call, its repetition and backward as far as the plan has them, and return everything
     that is observed. Raises the errors of the forward calls; an error in backward is in the
     outcome.
@@ -223,7 +221,7 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     overwritten during backward is named only where forward overwrites none.
     """
     leaves = plan.gradients and plan.leaves
-    arguments = tree.thaw(
+    arguments = call_arguments.build_arguments(
         call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope
     )
     states_before = _states_of_seed(plan.seed, "numpy" in sys.modules)
@@ -284,14 +282,16 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
     A result that was remembered by the address of its input, or that the next call overwrites,
     differs.
     """
-    arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
+    arguments = call_arguments.build_arguments(
+        call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope
+    )
     with torch.no_grad():
         reseed(plan.seed)
         first = flatten(
             target.callable(*arguments.args, **arguments.kwargs), "the first of two results"
         )
         for tensor, _ in arguments.passed.values():
-            if tensor.is_floating_point() and not tree.is_mask(tensor):
+            if tensor.is_floating_point() and not call_arguments.is_mask(tensor):
                 tensor.mul_(-0.5).add_(0.25)
             elif tensor.dim():
                 tensor.copy_(tensor.flip(0))
@@ -305,7 +305,9 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
 def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
     """Return by path copies of the results and the effects of a further call, with fresh arguments,
     the next seed and no gradients."""
-    arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
+    arguments = call_arguments.build_arguments(
+        call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope
+    )
     reseed(plan.seed + 1)
     with torch.no_grad():
         flat_result = flatten(target.callable(*arguments.args, **arguments.kwargs))
@@ -314,13 +316,15 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
     return results
 
 
-def _effects(target: Target, arguments: tree.Live, watch: Watch) -> dict[str, Any]:
+def _effects(
+    target: Target, arguments: call_arguments.LiveArguments, watch: Watch
+) -> dict[str, Any]:
     """Return by path the state that a call has changed since the watch began; {} where the target's
     effects do not count."""
     return watch.effects(lambda: _number_format(target, arguments)) if target.effects else {}
 
 
-def _number_format(target: Target, arguments: tree.Live) -> Any:
+def _number_format(target: Target, arguments: call_arguments.LiveArguments) -> Any:
     """Return the coarsest floating format among a call's tensors and its module's parameters; the
     default format of PyTorch where there are none."""
     tensors = [tensor for tensor, _ in arguments.passed.values()]
@@ -336,7 +340,7 @@ def _buffers(module: Any) -> dict[str, Any]:
     return dict(module.named_buffers()) if isinstance(module, nn.Module) else {}
 
 
-def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
+def _overwritten_inputs(arguments: call_arguments.LiveArguments) -> tuple[str, ...]:
     """Return the names ("input NUMBER") of the tensor arguments whose content differs from its
     copy."""
     return tuple(
@@ -347,7 +351,7 @@ def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
 
 
 def _backward(
-    flat_result: Mapping[str, Any], arguments: tree.Live, module: Any, plan: Plan
+    flat_result: Mapping[str, Any], arguments: call_arguments.LiveArguments, module: Any, plan: Plan
 ) -> Outcome:
     """Return an outcome with only the gradients, or second derivatives (`plan.twice`), of a result
     with respect to inputs and parameters; without either where nothing depends on them. An error in

@@ -1,4 +1,4 @@
-"""Tests of whether two samples of random results have one distribution."""
+"""Test statistically whether two samples of random results have one distribution."""
 
 from __future__ import annotations
 

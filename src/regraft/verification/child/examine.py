@@ -1,4 +1,5 @@
-"""Compare one subject under all conditions and note the outcome per definition."""
+"""Compare a subject, a model with its calls, in both versions under all conditions, and note the
+outcome for each definition."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import map_leaves
-from regraft.verification.child import tree, weights
-from regraft.verification.child.alterations import alteration_of
+from regraft.verification.child import call_arguments, weights
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_comparison import (
     Sides,
     compare_runs,
@@ -22,6 +23,8 @@ from regraft.verification.child.call_comparison import (
     sides_of,
 )
 from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_recording import Recorded, Recorder
+from regraft.verification.child.call_variants import AS_RECORDED, SMALL, laid_out_calls, variants
 from regraft.verification.child.checks.attributes import (
     ATTRIBUTES,
     is_settable,
@@ -30,14 +33,13 @@ from regraft.verification.child.checks.attributes import (
 from regraft.verification.child.checks.domain import calls_beyond, domain_of
 from regraft.verification.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verification.child.checks.values import EXTREME, UNDEFINED
-from regraft.verification.child.compare import Difference, describe_differences
-from regraft.verification.child.doubts import reason_to_leave_out
 from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.failure import describe_failure
+from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.minimise import minimise_call
-from regraft.verification.child.model_comparison import challenge_constructors, compare_model
-from regraft.verification.child.modes import INFERENCE, MODES, SWITCHED, switched_submodules
-from regraft.verification.child.record import Recorded, Recorder
+from regraft.verification.child.model_comparison import compare_model, run_constructor_mutants
+from regraft.verification.child.parameter_alterations import alteration_of
+from regraft.verification.child.result_comparison import Difference, describe_differences
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import (
     SEEDS,
@@ -48,8 +50,7 @@ from regraft.verification.child.setting import (
     record_calls,
     sentence_with_place,
 )
-from regraft.verification.child.tree import Call
-from regraft.verification.child.variants import AS_RECORDED, SMALL, laid_out_calls, variants
+from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _SIZES = 2  # calls that differ in sizes alone, which are compared beyond the recorded inputs
@@ -122,7 +123,7 @@ def _examine_setting(
     if not _compares_as_whole(recorder, setting, session):
         compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:
-        challenge_constructors(setting, session)
+        run_constructor_mutants(setting, session)
     session.replayed |= kinds
     for name in recorder.ran:
         session.ran.setdefault(name, set()).add(setting.mode)
@@ -131,9 +132,9 @@ def _examine_setting(
 
 
 def _compares_as_whole(recorder: Recorder, setting: Setting, session: Session) -> bool:
-    """Return whether the replays of the recorded calls compare a slow model on all of its calls:
-    its class is changed and not refuted, and it has one call, since of calls with equal shapes only
-    the first is recorded."""
+    """Return whether the replays of the recorded calls already compare a slow model on all of its
+    calls: its class is changed and not refuted, and it has one call, since of calls with equal
+    shapes only the first is recorded."""
     names = session.ledger.unrefuted()
     return (
         setting.subject.slow
@@ -194,14 +195,14 @@ def _setting_for(entry: Recorded, setting: Setting, session: Session) -> Setting
     only a variation of the model calls), or the first to run it with these values of attributes
     that only one version reads. Adds to `session.first_subjects`."""
     subject = setting.subject
-    values = _values_read_once(entry, setting, session)
+    values = _values_read_by_one_version(entry, setting, session)
     first_name = session.first_subjects.setdefault(f"{entry.definition} {values}", subject.name)
     if first_name != subject.name or subject.slow or (subject.once and not values):
         return setting
     return replace(setting, subject=replace(subject, light=False))
 
 
-def _values_read_once(entry: Recorded, setting: Setting, session: Session) -> str:
+def _values_read_by_one_version(entry: Recorded, setting: Setting, session: Session) -> str:
     """Return the plain values of the attributes that the changed lines of one version read and the
     other version does not, of the module of a recorded call, as text; "" without such attributes.
 
@@ -232,7 +233,7 @@ def _count_form(entry: Recorded, context: str, session: Session) -> int:
     """
     constants = domain_of(entry.definition, session).constants.sizes if session.beyond else ()
     limits = sorted({1, 2, *constants})
-    sizes = sorted({size for tensor in tree.tensors(entry.call) for size in tensor.shape})
+    sizes = sorted({size for tensor in call_arguments.tensors(entry.call) for size in tensor.shape})
     places = {
         size: (rank, bisect_left(limits, size), bisect_right(limits, size))
         for rank, size in enumerate(sizes)
@@ -244,7 +245,7 @@ def _count_form(entry: Recorded, context: str, session: Session) -> int:
 
 def _element_count(call: Call) -> int:
     """Return the number of elements in the tensors of a call."""
-    return sum(tensor.numel() for tensor in tree.tensors(call))
+    return sum(tensor.numel() for tensor in call_arguments.tensors(call))
 
 
 def _module_of(entry: Recorded, setting: Setting) -> Any:
@@ -283,7 +284,7 @@ def _describe_leaf(leaf: Any, places: Mapping[int, object] | None) -> Any:
     any other object."""
     if isinstance(leaf, torch.Tensor):
         shape = tuple(size if places is None else places[size] for size in leaf.shape)
-        return f"{shape} {leaf.dtype} {tree.is_mask(leaf)}"
+        return f"{shape} {leaf.dtype} {call_arguments.is_mask(leaf)}"
     return (
         leaf
         if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype)
@@ -363,7 +364,7 @@ def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple
     """
     kinds = map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
     place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
-    values = _values_read_once(entry, setting, session)
+    values = _values_read_by_one_version(entry, setting, session)
     key = entry.definition, f"{kinds} {setting.mode}{place}{values}"
     if key in session.widened:
         return ()
@@ -402,8 +403,8 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
 
 
 def _mode_of(plan: Plan) -> str:
-    """Return the way of a plan to run a call: its mode of PyTorch, "a second call", "second
-    derivatives" or "hooks", "" for the plain way."""
+    """Return the name of the way in which a plan runs a call: its mode of PyTorch, "a second call",
+    "second derivatives" or "hooks"; "" for the plain way."""
     flag_by_name = {
         "a second call": plan.reused,
         "second derivatives": plan.twice,
@@ -429,7 +430,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
         for plan in plans:
             result = compare_runs(sides, call, plan, session)
             if isinstance(result, Difference):
-                if doubt := _doubt(result, sides, call, plan, setting, session):
+                if doubt := _reason_not_to_count(result, sides, call, plan, setting, session):
                     record.note(doubt)
                 else:
                     return replace(result, mode=_mode_of(plan))
@@ -479,7 +480,7 @@ def _runs_switched(original: Target, call: Call, seed: int) -> bool:
     return first.error is None and not describe_differences(first.outputs, second.outputs)
 
 
-def _doubt(
+def _reason_not_to_count(
     difference: Difference,
     sides: Sides,
     call: Call,

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_execution import Outcome, Run
-from regraft.verification.child.compare import Difference, Largest, Rigour
-from regraft.verification.child.judgement import DescribedError, describe_error, judge
+from regraft.verification.child.outcome_comparison import DescribedError, describe_error, judge
+from regraft.verification.child.result_comparison import Difference, Largest, Rigour
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _ALIGNMENT = 16
@@ -113,11 +113,9 @@ class Judge:
         jittered: Run = Outcome,
         with_errors: bool = False,
     ) -> Difference | None:
-        """Return the difference that `judgement.judge` finds between two outcomes, or None, and add
-        to `largest`. `truth` and `jittered` run in this process, only when they are asked for.
-
-        Raises EOFError or OSError where the separate process has ended.
-        """
+        """Return the difference that `outcome_comparison.judge` returns for two outcomes, or None,
+        and add to `largest`. `truth` and `jittered` run in this process, only when they are asked
+        for. Raises EOFError or OSError where the separate process has ended."""
         if self._channel is None:
             return judge(
                 original,
@@ -146,7 +144,7 @@ class Judge:
 
 def _serve(channel: _Channel, verifier_end: _Channel) -> None:
     """Answer comparisons that arrive on `channel` until the verifier's end of it is closed, then
-    end the process. Never returns; an error in a comparison ends the process as well."""
+    end this process. Never returns; an error in a comparison ends the process as well."""
     verifier_end.close()
     torch.set_num_threads(1)
     while True:
@@ -182,7 +180,7 @@ def _answer(
         with_errors=request["with_errors"],
     )
     return {
-        "difference": _fields(difference) if difference is not None else None,
+        "difference": _field_values(difference) if difference is not None else None,
         "largest": {
             name: (largest.absolute[name], largest.relative[name]) for name in largest.absolute
         },
@@ -190,7 +188,7 @@ def _answer(
     }
 
 
-def _fields(difference: Difference) -> list[Any]:
+def _field_values(difference: Difference) -> list[Any]:
     """Return the values of a difference's fields in order."""
     return [getattr(difference, entry.name) for entry in fields(difference)]
 

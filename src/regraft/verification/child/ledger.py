@@ -1,4 +1,5 @@
-"""The findings of the child, saved on disk at every step so that a crash loses nothing."""
+"""The findings of the child: a record of evidence for each definition, the journal of steps, and
+the result file, saved so that a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regraft.verification.child.compare import Largest
+from regraft.verification.child.result_comparison import Largest
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ class Ledger:
         self.levels: list[str] = []
         self.fatal: dict[str, str] = {}
         self.gaps: dict[str, list[tuple[int, str]]] = {}
-        self.gaps_before: dict[str, list[tuple[int, str]]] = {}
+        self.gaps_in_original: dict[str, list[tuple[int, str]]] = {}
         self.relatives_not_run: dict[str, list[str]] = {}
         self.builders_not_run: dict[str, list[str]] = {}
         self.constant_fields: dict[str, list[str]] = {}
@@ -157,8 +158,8 @@ class Ledger:
             self.skipped.append(reason)
 
     def refute(self, definition: str, reason: str, failure: dict[str, Any]) -> None:
-        """Set the reason and the recipe for a reproducer (`failure`) in the record of a definition,
-        unless it is refuted. Raises KeyError for a name without a record."""
+        """Set the reason and the recipe for a reproducer (`failure`) in the record of a definition;
+        do nothing where it is refuted already. Raises KeyError for a name without a record."""
         record = self.records[definition]
         if not record.refuted:
             record.refuted = reason
@@ -191,7 +192,7 @@ class Ledger:
             "levels": self.levels,
             "skipped": self.skipped,
             "gaps": self.gaps,
-            "gaps before": self.gaps_before,
+            "gaps before": self.gaps_in_original,
             "relatives not run": self.relatives_not_run,
             "builders not run": self.builders_not_run,
             "constant fields": self.constant_fields,

@@ -1,14 +1,14 @@
-"""Make the inputs that show a difference smaller, as long as they show it."""
+"""Cut the sizes of the inputs that show a difference, as long as they show it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from regraft.verification.child import tree
-from regraft.verification.child.compare import Difference
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_variants import ALL, ROWS, narrow_tensors
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.tree import Call
-from regraft.verification.child.variants import ALL, ROWS, narrow_tensors
+from regraft.verification.child.result_comparison import Difference
 
 TRIES = 32
 
@@ -43,7 +43,7 @@ def minimise_call(
 def _cuts(call: Call) -> Iterator[Cut]:
     """Yield (size, smaller size, dimensions): for rows, then for all dimensions, the largest cut of
     the largest size first."""
-    shapes = tree.shapes(call)
+    shapes = call_arguments.shapes(call)
     for dims in (ROWS, ALL):
         for size in sorted({size for shape in shapes for size in shape[dims]}, reverse=True):
             yield from ((size, to, dims) for to in sorted({1, 2, size // 2}) if 0 < to < size)

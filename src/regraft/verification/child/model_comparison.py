@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_comparison import (
     Sides,
     compare_runs,
@@ -17,16 +18,15 @@ from regraft.verification.child.call_comparison import (
     module_sides,
 )
 from regraft.verification.child.call_execution import Outcome, Plan, execute
-from regraft.verification.child.compare import Difference, is_noise
-from regraft.verification.child.doubts import reason_to_leave_out
-from regraft.verification.child.failure import describe_failure
+from regraft.verification.child.call_variants import AS_RECORDED
+from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.minimise import minimise_call
-from regraft.verification.child.pair import Pair, build_both
+from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.result_comparison import Difference, is_noise
 from regraft.verification.child.session import Session
 from regraft.verification.child.setting import Setting, cast_to_format
-from regraft.verification.child.state import is_state
-from regraft.verification.child.tree import Call
-from regraft.verification.child.variants import AS_RECORDED
+from regraft.verification.child.state_watch import is_state
 
 _JITTERED = 4  # runs of the original with other roundings of its parameters
 
@@ -48,7 +48,7 @@ def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) 
             _count_for_definitions(setting, session, fitted_call, result, recorded)
 
 
-def challenge_constructors(setting: Setting, session: Session) -> None:
+def run_constructor_mutants(setting: Setting, session: Session) -> None:
     """Build the model with each pending mutant of changed constructors, and run its first call: set
     `killed` of mutants that give another model or another result. Do nothing without mutants."""
     if session.mutants is None:
@@ -89,7 +89,7 @@ def _refute_causes(
             smaller_call, small_difference = minimise_call(call, difference, check, session.ledger)
         place = (
             f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, "
-            f"shapes {tree.shapes(smaller_call)}"
+            f"shapes {call_arguments.shapes(smaller_call)}"
         )
         recipe = describe_failure(
             setting.subject, setting.seed, setting, (None, smaller_call), small_difference

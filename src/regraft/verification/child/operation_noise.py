@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regraft.verification.child.variants import move_by_rounding
+from regraft.verification.child.call_variants import move_by_rounding
 
 # operations of ATen that round; others copy numbers, choose some or are exact
 _ROUNDING = frozenset(
@@ -49,7 +49,9 @@ class OperationNoise(TorchDispatchMode):  # type: ignore[misc]  # torch does not
         return self._moved(results)
 
     def _moved(self, result: Any) -> Any:
-        """Return a result with its numbers moved, those aside that would become infinite."""
+        """Return a result with each of its numbers moved by a rounding, except those that would
+        become infinite; anything but a dense floating tensor that is not all whole numbers stays as
+        it is."""
         if not isinstance(result, torch.Tensor) or not result.is_floating_point():
             return result
         if (

@@ -17,7 +17,7 @@ import torch
 from regraft.verification.bindings import mentioned_names, module_names
 from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.definitions import Definition, definitions_by_name
-from regraft.verification.syntax import future_imports, name_of
+from regraft.verification.names_and_scopes import future_imports, name_of
 
 _FACTS = "__regraft_script__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -105,7 +105,7 @@ def _bound_names(node: ast.stmt) -> frozenset[str]:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    """Return whether a statement is an `if` of the module's name."""
+    """Return whether a statement is an `if` whose test mentions `__name__`."""
     return isinstance(node, ast.If) and "__name__" in mentioned_names(node.test)
 
 
@@ -141,7 +141,7 @@ def _is_code(value: object) -> bool:
 
 
 def script_of(module: ModuleType) -> Script | None:
-    """Return what is known of a module that `load_script` imported; None for any other module."""
+    """Return the `Script` of a module that `load_script` imported; None for any other module."""
     script = vars(module).get(_FACTS)
     return script if isinstance(script, Script) else None
 
@@ -206,8 +206,9 @@ def _execute(chosen: list[ast.stmt], statements: list[ast.stmt], module: ModuleT
 
 
 def _guess_variables(statements: list[ast.stmt], module: ModuleType) -> dict[str, object]:
-    """Give the variables that some statements of a module would have assigned, and that it lacks,
-    the values that their names suggest; return these by name."""
+    """Set the variables that some statements of a module would have assigned, and that it lacks, to
+    values that their names suggest; return these by name. Variables whose names suggest none stay
+    unset."""
     guessed: dict[str, object] = {}
     assignments = (node for node in statements if isinstance(node, ast.Assign | ast.AnnAssign))
     for name in (name for node in assignments for name in sorted(_bound_names(node))):

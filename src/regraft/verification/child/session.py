@@ -1,4 +1,5 @@
-"""The state that one run of the child shares: both modules, the tracers, the ledger."""
+"""The state that one run of the child shares: both modules, the tracers, the ledger, and what the
+comparisons have covered so far."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from regraft.verification.child.checks.conditions import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verification.child.checks.tampering import FunctionsSnapshot
-from regraft.verification.child.compare import Difference
+from regraft.verification.child.file_import import define_in_changed_module, rebind
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.load import define_again, rebind
+from regraft.verification.child.line_tracing import Tracer
+from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.shared_state import SharedState
-from regraft.verification.child.state import Watch
-from regraft.verification.child.trace import Tracer
+from regraft.verification.child.state_watch import Watch
 from regraft.verification.constructions import Construction
 from regraft.verification.relatives import BUILDER, Relative
 from regraft.verification.types import MODULE
@@ -37,32 +38,42 @@ MODES = frozenset({"eval", "train"})
 
 @dataclass(slots=True)
 class Session:
-    """Both versions of one file and everything known about them.
+    """Both versions of a file and all that their comparisons have collected so far.
 
-    `older` traces the lines of the original that the changed version no longer has: their effect
-    must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
-    `forms` counts the replayed calls of each form, `first_subjects` has, by definition and values
-    of attributes that only one version reads, the name of the subject that ran it first, `ran`, by
-    the name of a class of the file, the modes in which models with a called instance were compared,
-    `subjects_not_run` the names of subjects that the original does not run in some mode. `restored`
-    holds the original's definitions that stand in the changed module. `domains` holds, by
-    definition, the properties of the changed lines that decide its inputs, `widened` the
-    definitions that were compared beyond recorded calls, with the kind of these calls,
-    `varied_fields` the fields of configurations that took two values. `functions` are those of
-    PyTorch and Python as they were before any import, `replaced` the names of those that the
-    original replaces. `conditions` are those in the changed lines of the changed version and of the
-    original, `mutants` wrong versions of the changed lines, `old_mutants` the original with other
-    numbers in the place of those that it alone has, `planted` the name of the mutant that runs in
-    place of the changed version. `beyond` says whether definitions are also compared beyond their
-    first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
-    attributes are compared, too, `by_rules` whether tested rules made the change, `model_classes`
-    are the classes of the file that the only model has to which the change applies, empty for a
-    change of the file, and `compares_once` whether a single comparison of each change is enough:
-    all changes are the same program, or were proved before. `shared` is the state that the
-    definitions of either version keep from one model to the next, `options` holds the values that
-    constructor arguments and fields of configurations took, by definition and name, `tried_options`
-    the arguments and fields for which other values were tried, `late` the attributes that code
-    assigns after construction.
+    original_tracer   traces the lines of the original that the changed version no longer has: their
+                      effect must be compared
+    imported          watch the variables of both versions since their import
+    functions         the functions of PyTorch and Python as they were before any import
+    replaced          the names of those of them that the original replaces
+    restored          the original's definitions that stand in the changed module, by name
+    shared            the state that definitions of either version keep from one model to the next
+    replayed          the kinds of calls that earlier subjects have compared
+    forms             the number of replayed calls of each form
+    first_subjects    the name of the subject that ran a definition first, by definition and values
+                      of attributes that only one version reads
+    ran               by the name of a class of the file, the modes in which models with a called
+                      instance were compared
+    subjects_not_run  the names of subjects that the original does not run in some mode
+    domains           by definition, the properties of the changed lines that decide its inputs
+    widened           the definitions that were compared beyond recorded calls, with the kind of
+                      these calls
+    varied_fields     the fields of configurations that took two values
+    options           the values that constructor arguments and fields of configurations took, by
+                      definition and name
+    tried_options     the arguments and fields for which other values were tried
+    late              the values of attributes that code assigns after construction
+    conditions        the conditions in the changed lines of the changed version and the original
+    mutants           wrong versions of the changed lines
+    old_mutants       the original with other numbers in the place of those that it alone has
+    planted           the name of the mutant that runs in place of the changed version, or ""
+    beyond            whether definitions are also compared beyond their first inputs
+    thorough          whether all of their instances are
+    strict            whether hooks and attributes are compared, too
+    by_rules          whether tested rules made the change
+    model_classes     the classes of the file that the only model has to which the change applies;
+                      empty for a change of the file
+    compares_once     whether a single comparison of each change is enough: all changes are the same
+                      program, or were proved before
     """
 
     original: ModuleType
@@ -78,7 +89,7 @@ class Session:
     first_subjects: dict[str, str] = field(default_factory=dict)
     ran: dict[str, set[str]] = field(default_factory=dict)
     subjects_not_run: set[str] = field(default_factory=set)
-    older: Tracer = field(default_factory=lambda: Tracer("", ()))
+    original_tracer: Tracer = field(default_factory=lambda: Tracer("", ()))
     restored: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, Any] = field(default_factory=dict)
     widened: set[tuple[str, str]] = field(default_factory=set)
@@ -152,35 +163,35 @@ class Session:
         return tuple(
             gap
             for change in self._unrefuted_changes()
-            for gap in (*self.tracer.gaps(change), *self.gaps_before(change))
+            for gap in (*self.tracer.gaps(change), *self.gaps_in_original(change))
         )
 
     def probes(self) -> tuple[Tracer, Tracer]:
         """Return fresh tracers for the original and the changed version, in this order, to record
-        the lines that one run reaches."""
-        return Tracer(self.older.filename, self.older.changes), Tracer(
+        the lines that a single run reaches."""
+        return Tracer(self.original_tracer.filename, self.original_tracer.changes), Tracer(
             self.tracer.filename, self.changes
         )
 
     def reached_by(self, original_probe: Tracer, changed_probe: Tracer) -> bool:
         """Return whether the probes of a run recorded a changed line or branch, of an unrefuted
-        definition, that the session still misses."""
+        definition, that no compared run has reached."""
         for change in self._unrefuted_changes():
             remaining_gaps = {
                 *changed_probe.gaps(change),
-                *self.gaps_before(change, original_probe),
+                *self.gaps_in_original(change, original_probe),
             }
-            if {*self.tracer.gaps(change), *self.gaps_before(change)} - remaining_gaps:
+            if {*self.tracer.gaps(change), *self.gaps_in_original(change)} - remaining_gaps:
                 return True
         return False
 
-    def gaps_before(
+    def gaps_in_original(
         self, change: Change, tracer: Tracer | None = None
     ) -> tuple[tuple[int, str], ...]:
         """Return (line, sentence) for lines of the original that a change replaced or removed and
         that have not run, conditions on both sides; by `tracer` instead of the session's own where
         it is not None."""
-        tracer = tracer or self.older
+        tracer = tracer or self.original_tracer
         old_changes = [
             old_change
             for old_change in tracer.changes
@@ -202,20 +213,20 @@ class Session:
         """
         conditions = self.conditions[1] if self.conditions else None
         lines_before, results_before = (
-            self.older.save_state(),
+            self.original_tracer.save_state(),
             conditions.results() if conditions else (),
         )
 
         def forget() -> None:
             """Take back the lines and results of this run."""
-            self.older.restore_state(lines_before)
+            self.original_tracer.restore_state(lines_before)
             if conditions:
                 conditions.restore_results(results_before)
 
         try:
             with ExitStack() as stack:
-                if any(self.gaps_before(change) for change in self._unrefuted_changes()):
-                    stack.enter_context(self.older)
+                if any(self.gaps_in_original(change) for change in self._unrefuted_changes()):
+                    stack.enter_context(self.original_tracer)
                 if conditions:
                     stack.enter_context(conditions)
                 yield forget
@@ -226,7 +237,7 @@ class Session:
     @contextmanager
     def plant(self, mutant: Mutant) -> Iterator[None]:
         """Run a mutant in place of the changed version in the body, by replacing the code of its
-        functions; `planted` has its name meanwhile."""
+        functions; the attribute `planted` has its name meanwhile."""
         self.planted = mutant.name
         try:
             with mutant_in_place(mutant):
@@ -275,7 +286,7 @@ class Session:
         """Return whether a change was not compared yet, or has lines that never ran, in either
         version."""
         return not self.is_compared(change) or bool(
-            self.tracer.gaps(change) or self.gaps_before(change)
+            self.tracer.gaps(change) or self.gaps_in_original(change)
         )
 
     def is_complete(self, definition: str) -> bool:
@@ -306,10 +317,9 @@ class Session:
             )
         )
 
-    def wanted_definitions(self) -> frozenset[str]:
-        """Return the names of the definitions that a model should contain to be of use, whichever
-        lines it reaches: unrefuted definitions that were not compared, and relatives that have not
-        run."""
+    def definitions_to_run(self) -> frozenset[str]:
+        """Return the names of the definitions that a further model should contain: unrefuted
+        definitions that were not compared, and relatives that have not run."""
         not_compared = frozenset(
             change.definition
             for change in self._unrefuted_changes()
@@ -323,7 +333,7 @@ class Session:
         return tuple(
             f"{relative.name}, which {relative.why}, never ran"
             for relative in self._missing_relatives(change)
-            if not self._is_stood_in_for(change.definition, relative)
+            if not self._has_stand_in(change.definition, relative)
         )
 
     def lacks_evidence(self, change: Change) -> bool:
@@ -358,8 +368,8 @@ class Session:
         )
 
     def _is_outside_model(self, relative: Relative) -> bool:
-        """Return whether a relative builds classes, or is a class that the model of the change does
-        not have."""
+        """Return whether a relative only builds the changed class (BUILDER), or is a class that the
+        model of the change does not have."""
         definition = getattr(self.original, relative.name, None)
         is_other_class = isinstance(definition, type) and relative.name not in self.model_classes
         return is_other_class or relative.why == BUILDER
@@ -370,7 +380,7 @@ class Session:
         return tuple(
             relative.name
             for relative in self._missing_relatives(change)
-            if self._is_stood_in_for(change.definition, relative)
+            if self._has_stand_in(change.definition, relative)
         )
 
     def constructions_to_try(self, definition: str) -> tuple[Construction, ...]:
@@ -384,7 +394,7 @@ class Session:
             for construction in relative.constructions or ()
         )
 
-    def _is_stood_in_for(self, definition: str, relative: Relative) -> bool:
+    def _has_stand_in(self, definition: str, relative: Relative) -> bool:
         """Return whether instances of a changed class were compared in both modes that were built
         as a builder builds them: from its constants, and from plain values where it passes other
         values. They also stand in for a function that only sets flags of the class.
@@ -404,7 +414,7 @@ class Session:
 
     def _has_taken_value(self, definition: str, name: str, constant: str) -> bool:
         """Return whether a constructor's argument had the value with the repr `constant`; if this
-        is "", a number, a boolean, a string or a sequence of these."""
+        is "", any value but None whose repr is a literal."""
         values = self.options.get((definition, name), set())
         return constant in values if constant else any(map(_is_plain_value, values))
 
@@ -448,7 +458,9 @@ class Session:
             if name != MODULE and hasattr(self.original, name):
                 is_new = name not in self.restored
                 if is_new:
-                    self.restored[name] = define_again(name, self.original, self.changed)
+                    self.restored[name] = define_in_changed_module(
+                        name, self.original, self.changed
+                    )
                 rebind(self.changed, name, self.restored[name])
                 if is_new and self.restored[name] is not getattr(self.original, name):
                     self.shared.append(SharedState(self.changed, (name,)))
@@ -502,8 +514,8 @@ def _first_lines(cls: type) -> set[int]:
 
 
 def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
-    """Return what `build` makes of a module, after `reseed` with the seed. Raises what `build`
-    raises."""
+    """Return the model that `build` makes from a version's module, after `reseed` with the seed.
+    Raises what `build` raises."""
     reseed(seed)
     return build(module)
 

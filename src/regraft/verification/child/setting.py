@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_recording import Recorded, Recorder, recording
 from regraft.verification.child.checks.domain import domain_of
-from regraft.verification.child.compare import Difference
 from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.failure import describe_failure
-from regraft.verification.child.pair import Pair, build_both
-from regraft.verification.child.record import Recorded, Recorder, recording
+from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.session import Session
-from regraft.verification.child.tree import Call
 
 SEEDS = (0, 1)
 
@@ -158,7 +158,7 @@ def cast_to_format(call: Call, setting: Setting) -> Call:
         """Return a floating tensor in the setting's number format, any other tensor as it is."""
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    return tree.map_tensors(call, cast, call.label, call.beyond)
+    return call_arguments.map_tensors(call, cast, call.label, call.beyond)
 
 
 def depth(entry: Recorded) -> float:
@@ -187,6 +187,7 @@ def sentence_with_place(
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
     condition = f", with {difference.mode}" if difference.mode else ""
     conditions = (
-        f"{setting.mode} mode, {setting.dtype}{condition}, {call.label}, shapes {tree.shapes(call)}"
+        f"{setting.mode} mode, {setting.dtype}{condition}, {call.label},"
+        f" shapes {call_arguments.shapes(call)}"
     )
     return f"{difference.sentence} ({place} of {setting.subject.name}; {conditions})"

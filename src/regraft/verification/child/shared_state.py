@@ -1,6 +1,5 @@
-"""State that the definitions of a file keep from one model to the next: modules and numbers of
-classes, default values.
-"""
+"""Save and restore the state that the definitions of a file keep from one model to the next:
+modules and numbers in class attributes, and default values."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from regraft.execution.compare import identical
-from regraft.verification.child.state import Watch
+from regraft.verification.child.state_watch import Watch
 
 _CONTAINERS = (list, tuple, set, frozenset)
 _NUMBERS = (bool, int, float, str, type(None))

@@ -1,4 +1,4 @@
-"""Stop code that runs for too long."""
+"""A context manager that raises an error in code that runs for too long."""
 
 from __future__ import annotations
 

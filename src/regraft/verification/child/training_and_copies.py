@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import flatten
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_execution import (
     Plan,
     Target,
@@ -23,13 +23,13 @@ from regraft.verification.child.call_execution import (
     execute,
     reseed,
 )
-from regraft.verification.child.compare import Check, Difference, Largest, compare
+from regraft.verification.child.call_variants import move_by_rounding
 from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.judgement import unsteady_paths, without_paths
-from regraft.verification.child.pair import Pair
+from regraft.verification.child.model_pair import Pair
+from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
+from regraft.verification.child.result_comparison import Check, Difference, Largest, compare
 from regraft.verification.child.session import Session, switch_mode
-from regraft.verification.child.variants import move_by_rounding
 
 STEPS = 20
 RATE = 0.05
@@ -39,7 +39,7 @@ TOLERANCE = 1e-4
 SPREAD = 20.0
 SAMPLES = 4  # the first weights are rounded anew this many times where losses differ
 
-Lasting = Callable[[Subject, Pair, Session], tuple[Difference | None, str]]
+CheckOverTime = Callable[[Subject, Pair, Session], tuple[Difference | None, str]]
 
 
 def compare_training(
@@ -149,10 +149,10 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
     return losses
 
 
-def _loss(model: Any, call: tree.Call, seed: int) -> Any:
+def _loss(model: Any, call: call_arguments.Call, seed: int) -> Any:
     """Return the sum, over all floating results of a call, of the mean squared distance to fixed
     random numbers, as a scalar tensor; 0 without such results."""
-    arguments = tree.thaw(call, model, gradients=False)
+    arguments = call_arguments.build_arguments(call, model, gradients=False)
     reseed(seed)
     flat = flatten(model(*arguments.args, **arguments.kwargs))
     values = {path: value for path, value in flat.items() if isinstance(value, torch.Tensor)}

@@ -1,5 +1,5 @@
-"""Give a model's weights and dropout rates values that show mistakes: random numbers instead of
-zeros and ones."""
+"""Change a model's parameters and dropout rates, and restore them: random weights instead of zeros
+and ones, other values for a while."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verification.child.variants import move_by_rounding
+from regraft.verification.child.call_variants import move_by_rounding
 
 RATE = 0.25
 _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def redraw(model: Any, seed: int) -> None:
-    """Give every floating parameter, and every floating buffer of the checkpoint, different random
-    values, in place by their initial values, name and seed.
+    """Set every floating parameter, and every floating buffer of the checkpoint, in place to random
+    values that follow from its name, its initial values and the seed.
 
     Matrices get unit gain, so that activations keep their size through the layers; vectors (norm
     weights, biases, decay rates) move around their initial value and so stay in their domain. Two
@@ -49,8 +49,9 @@ def redraw(model: Any, seed: int) -> None:
 
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
-    """Redraw a parameter in place; NaN, which marks uninitialised elements, becomes zero first.
-    Vectors and infinite parameters move by at most 0.3."""
+    """Set a parameter in place to random values: a matrix to unit gain, by its fan-in; a vector, or
+    a parameter with infinite values, moves by at most 0.3. NaN, which marks uninitialised elements,
+    becomes zero first."""
     noise = _noise(parameter, generator)
     parameter.masked_fill_(parameter.isnan(), 0.0)  # NaN marks uninitialised elements
     if parameter.dim() < 2 or not bool(torch.isfinite(parameter).all()):
@@ -61,7 +62,7 @@ def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
 
 
 def _generator(name: str, seed: int) -> Any:
-    """Return the random generator for the tensor of a name."""
+    """Return a random generator that is seeded by a name and a seed."""
     return torch.Generator().manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
-from regraft.verification.child.tree import Call
 
 _LIMIT = 10  # the most calls, or rates, that are made of one call
 _OPPOSITES = 6  # the most calls with a negative number, or zero

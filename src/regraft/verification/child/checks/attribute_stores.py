@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from regraft.verification.bindings import mentioned_names
 from regraft.verification.child.checks.attributes import read_attributes
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})

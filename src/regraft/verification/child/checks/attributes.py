@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
-from regraft.verification.child.tree import Call
 
 ATTRIBUTES = "attributes"
 # attributes that modes, rates or the module itself set

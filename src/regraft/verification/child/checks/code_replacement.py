@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from regraft.verification.definitions import Definition, definitions_by_name
-from regraft.verification.syntax import future_imports
+from regraft.verification.names_and_scopes import future_imports
 
 Codes = dict[tuple[int, str], CodeType]
 

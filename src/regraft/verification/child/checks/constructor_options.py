@@ -33,7 +33,7 @@ from regraft.verification.child.drivers.configuration_objects import (
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verification.child.drivers.standalone_parts import Part, accepts
 from regraft.verification.child.session import Session
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 SECONDS = 6.0  # for building one definition with other values
 _OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
@@ -286,7 +286,7 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
     option_by_name: dict[str, Option] = {}
     for changes, module in (
         (session.changes, session.changed),
-        (session.older.changes, session.original),
+        (session.original_tracer.changes, session.original),
     ):
         for change in changes:
             if change.definition == definition:

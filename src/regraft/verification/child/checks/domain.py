@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from regraft.verification.changes import Change
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.checks.arguments import (
     opposite_calls,
@@ -54,8 +55,7 @@ from regraft.verification.child.checks.parameters import altered_calls, laid_out
 from regraft.verification.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verification.child.checks.values import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
-from regraft.verification.child.tree import Call
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity
 # (docs/limits.md).
@@ -96,7 +96,7 @@ def domain_of(definition: str, session: Session) -> Domain:
             (change, module)
             for changes, module in (
                 (session.changes, session.changed),
-                (session.older.changes, session.original),
+                (session.original_tracer.changes, session.original),
             )
             for change in changes
             if change.definition == definition

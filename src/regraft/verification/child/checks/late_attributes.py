@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.attribute_stores import LateStore, late_stores
 from regraft.verification.child.checks.attributes import (
     ATTRIBUTES,
@@ -23,8 +24,7 @@ from regraft.verification.child.checks.attributes import (
 )
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.drivers.source_hints import compared_strings
-from regraft.verification.child.tree import Call
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 _PLAIN = (bool, int, float, str, type(None))
 # numbers that training, evaluation and rates of dropout set

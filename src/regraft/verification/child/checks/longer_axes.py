@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import map_leaves
+from regraft.verification.child.call_arguments import Call, is_mask, tensors
 from regraft.verification.child.checks.sizes import SIZES, is_feature_width, is_small
-from regraft.verification.child.tree import Call, is_mask, tensors
 
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
 _CHOICES = 12  # the most choices of axes for one size

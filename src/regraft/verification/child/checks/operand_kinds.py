@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 _DISPLAYS = (
     ast.List

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
+from regraft.verification.child.call_arguments import Call, tensors
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.checks.arguments import bound_arguments, with_argument
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
-from regraft.verification.child.tree import Call, tensors
 
 _PARAMETERS = 6  # the most parameters that get a value
 _ACCEPTED = 2  # the most values of a parameter that the original accepts

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.alterations import ALTERATIONS, BIASES, LARGE, ZERO
+from regraft.verification.child.call_arguments import Call, map_tensors, tensors
 from regraft.verification.child.checks.values import EXTREME, VALUES
-from regraft.verification.child.tree import Call, map_tensors, tensors
+from regraft.verification.child.parameter_alterations import ALTERATIONS, BIASES, LARGE, ZERO
 
 
 def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Iterator[Call]:

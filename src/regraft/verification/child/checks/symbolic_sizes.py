@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import map_leaves
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Target
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.state import Watch
-from regraft.verification.child.tree import Call
+from regraft.verification.child.state_watch import Watch
 
 _LARGEST = 8192
 _MOST = 4
@@ -40,7 +40,7 @@ def sizes_of_guards(
     if original_guards is None or changed_guards is None:
         return ()
     sizes = {number for guard in original_guards ^ changed_guards for number in guard[1]}
-    call_sizes = {size for shape in tree.shapes(call) for size in shape}
+    call_sizes = {size for shape in call_arguments.shapes(call) for size in shape}
     return tuple(sorted(size for size in sizes - call_sizes if 2 < size <= _LARGEST)[:_MOST])
 
 
@@ -67,7 +67,9 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
     target = replace(target, model=weights.copy_model(target.model))
     watch = Watch(target.module, target.scope)
     try:
-        live_call = tree.thaw(call, target.model, gradients=False, scope=target.scope)
+        live_call = call_arguments.build_arguments(
+            call, target.model, gradients=False, scope=target.scope
+        )
         args, kwargs = (
             map_leaves(live_call.args, with_symbolic_sizes),
             map_leaves(live_call.kwargs, with_symbolic_sizes),

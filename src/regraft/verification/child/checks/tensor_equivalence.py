@@ -20,8 +20,8 @@ from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.operand_kinds import OperandKinds
 from regraft.verification.definitions import Definition
-from regraft.verification.sameness import are_equal_programs
-from regraft.verification.syntax import parts_in_own_scope
+from regraft.verification.equal_programs import are_equal_programs
+from regraft.verification.names_and_scopes import parts_in_own_scope
 
 NUMERIC, TENSOR = ("was a number or tensor",), ("was a tensor",)
 NEITHER = "was of another type"

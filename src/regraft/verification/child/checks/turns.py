@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_arguments import Call, map_tensors, tensors
 from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_variants import narrow_tensors
 from regraft.verification.child.checks.masks import masked_calls
 from regraft.verification.child.checks.repeated_calls import InTurn
 from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import Call, map_tensors, tensors
-from regraft.verification.child.variants import narrow_tensors
 
 
 def subject_called_repeatedly(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.arguments import (
     signature_of,
@@ -32,8 +33,7 @@ from regraft.verification.child.checks.widths import widened_parts
 from regraft.verification.child.drivers.base import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import Call
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 _FLAGS = ("output_attentions", "output_hidden_states")
 # the length of a long cache, tokens beyond a constant, and the most such constants

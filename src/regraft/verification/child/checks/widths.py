@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_arguments import is_mask, tensors
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.constants import Constants
 from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions
@@ -20,7 +21,6 @@ from regraft.verification.child.drivers.configuration_objects import (
 from regraft.verification.child.drivers.field_tables import NARROWEST
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, with_calls
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import is_mask, tensors
 
 WIDE = 1000  # the least number of features of a wide layer, which becomes no power of two
 _LARGEST = 1 << 23  # the most parameters of a layer that is built at another width

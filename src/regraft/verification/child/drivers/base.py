@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.session import Session
-from regraft.verification.child.tree import Call
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_arguments import adopt_classes
 from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
@@ -33,7 +34,6 @@ from regraft.verification.child.drivers.field_tables import WIDEST
 from regraft.verification.child.drivers.slots import Spec
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import adopt_classes
 
 REPAIR_SECONDS = 12.0  # of CPU time, for the repair of one class
 LARGEST = 26_000_000  # the most parameters of a model

@@ -54,7 +54,7 @@ class Candidate:
 
 def wanted_count(candidate: Candidate, session: Session) -> int:
     """Return how many of the definitions that are still wanted a candidate has instances of."""
-    return len(candidate.used & session.wanted_definitions())
+    return len(candidate.used & session.definitions_to_run())
 
 
 def candidate_of(cls: str, trial: Trial, session: Session) -> Candidate:

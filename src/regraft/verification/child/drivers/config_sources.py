@@ -30,7 +30,7 @@ from regraft.verification.child.drivers.configuration_objects import (
 )
 from regraft.verification.child.drivers.field_tables import CONFIG_PARAMETERS, HIDDEN
 from regraft.verification.child.drivers.guessed_values import value_for
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 _CLASSES = 3  # the most classes of configurations that are tried for a parameter
 _FEWEST = 2  # attributes that are read of a parameter whose name tells nothing

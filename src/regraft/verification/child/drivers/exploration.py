@@ -83,7 +83,7 @@ class _Exploration:
         self._names_leading_to = functools.cache(
             lambda names: source_hints.names_leading_to(names, source)
         )
-        around = _lines_around(session.wanted_definitions(), source)
+        around = _lines_around(session.definitions_to_run(), source)
         self._hints = replace(hints, text=hints.text + around)
         missing_names = self._missing_names()
         models = sorted(candidates, key=lambda model: self._sort_key(model, missing_names))
@@ -127,7 +127,7 @@ class _Exploration:
                 continue
             reached = reach(subject_of(variant), self._session)
             new_names = variant.used - start.used
-            if new_names & self._session.wanted_definitions() or reached.news:
+            if new_names & self._session.definitions_to_run() or reached.news:
                 started = time.process_time()
                 yield variant
                 self._deadline += time.process_time() - started  # its comparison is no search
@@ -148,7 +148,7 @@ class _Exploration:
         """Return the names of the definitions that miss a run and of those that are wanted."""
         changes = self._session.unfinished_changes()
         names = frozenset(change.definition for change in changes)
-        return names | self._session.wanted_definitions()
+        return names | self._session.definitions_to_run()
 
     def _sort_key(self, model: Candidate, missing_names: frozenset[str]) -> tuple[Any, ...]:
         """Return a key that puts models first that contain most wanted definitions; among equals

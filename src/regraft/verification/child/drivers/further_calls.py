@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.arguments import signature_of
 from regraft.verification.child.drivers import input_repairs, inputs
 from regraft.verification.child.drivers.field_tables import RESULT_TYPE_FLAG
@@ -24,7 +25,6 @@ from regraft.verification.child.drivers.forward_inputs import (
 )
 from regraft.verification.child.drivers.inputs import AcceptedInputs, Calls
 from regraft.verification.child.drivers.slots import Spec, make_call
-from regraft.verification.child.tree import Call
 
 # Pairs of (batch, length) for code that runs for long inputs only; the length is no more than a
 # shrunk model has positions.

@@ -255,7 +255,7 @@ def _wanted_in_failed(trial: Trial, session: Session) -> int:
     return (
         1
         if trial.model is None
-        else len(class_names_in(trial.model, session) & session.wanted_definitions())
+        else len(class_names_in(trial.model, session) & session.definitions_to_run())
     )
 
 
@@ -313,7 +313,7 @@ def _borrowing_subjects(
             )
             subject = subject_of(callee)
             del failed_trials[cls]
-            if reach(subject, session).news or cls in session.wanted_definitions():
+            if reach(subject, session).news or cls in session.definitions_to_run():
                 yield subject
 
 

@@ -248,7 +248,7 @@ def _builder_subjects(
     if instance is not None:
         wanted_names = (
             class_names_in(build_seeded(0, instance.build, session.original), session)
-            & session.wanted_definitions()
+            & session.definitions_to_run()
         )
         if wanted_names or reach(subject_of(instance), session).news:
             yield subject_of(instance)

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.arguments import signature_of
 from regraft.verification.child.drivers import attempts, described_shapes, input_repairs, labels
@@ -50,7 +51,6 @@ from regraft.verification.child.drivers.slots import (
     packed_patches,
     slot_for,
 )
-from regraft.verification.child.tree import Call
 
 # Pairs of sizes, each (batch, length); a model is called at both sizes of the first pair that it
 # accepts. The later pairs are for models whose batch statistics need two rows, and for those that

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from regraft.verification.child.call_arguments import adopt_classes
 from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import configuration_objects, inputs
 from regraft.verification.child.drivers.attempts import OperationCounter
@@ -19,7 +20,6 @@ from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.drivers.slots import Spec
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import adopt_classes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers import inputs
 from regraft.verification.child.drivers.base import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.reach import class_names_in, reach
 from regraft.verification.child.drivers.slots import Spec, make_call
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import Call
 
 # The (batch, length) at which models are run for the calls of their parts. The last is the size of
 # the search for inputs (`attempts.SIZE`): a model may run at no other.
@@ -124,7 +124,7 @@ def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[
         if session.is_finished():
             return
         if (
-            class_names_in(part, session) & session.wanted_definitions()
+            class_names_in(part, session) & session.definitions_to_run()
             or reach(subject, session).news
         ):
             yield subject
@@ -260,7 +260,7 @@ def _record_call(
     count = run.counts.get(type(part), 0)
     if path not in run.calls and count < CALLS:
         run.counts[type(part)] = count + 1
-        run.calls[path] = tree.snapshot(args, kwargs, part)
+        run.calls[path] = call_arguments.snapshot(args, kwargs, part)
 
 
 def _record_end(run: _Run, path: str, *_: Any) -> None:
@@ -283,8 +283,8 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
             and cls not in tried_classes
         )
         if is_own_part and (
-            cls.__name__ in session.wanted_definitions()
-            or names_in_methods(cls) & session.wanted_definitions()
+            cls.__name__ in session.definitions_to_run()
+            or names_in_methods(cls) & session.definitions_to_run()
         ):
             tried_classes.add(cls)
             try:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.drivers.field_tables import (
     DIMENSION_FIELDS,
     LAGS_FIELD,
@@ -32,7 +33,6 @@ from regraft.verification.child.drivers.forward_inputs import (
     Dimensions,
 )
 from regraft.verification.child.drivers.guessed_values import value_for
-from regraft.verification.child.tree import Call
 
 
 class Dim(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regraft.verification.class_texts import used_names
+from regraft.verification.class_syntax import used_names
 
 Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
 

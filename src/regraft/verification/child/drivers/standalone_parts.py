@@ -17,16 +17,16 @@ import torch
 from torch import nn
 
 from regraft.execution.nested import iterate_leaves
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call, ModuleRef, adopt_classes
 from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_recording import recording
 from regraft.verification.child.drivers import configuration_objects
 from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config
 from regraft.verification.child.drivers.module_flags import with_flags
-from regraft.verification.child.load import plain_module_name
-from regraft.verification.child.record import recording
+from regraft.verification.child.file_import import plain_module_name
 from regraft.verification.child.session import Session, build_seeded, switch_mode
-from regraft.verification.child.tree import Call, ModuleRef, adopt_classes
 
 PARTS = 2  # the most instances of one definition that are built by themselves
 Arguments = Mapping[str, Any]
@@ -218,7 +218,7 @@ def _bound_arguments(
             values.update(values.pop(name, {}))
         elif parameter.kind is parameter.VAR_POSITIONAL and values.pop(name, ()):
             return None
-    return {name: tree.duplicate(value) for name, value in values.items()}
+    return {name: call_arguments.duplicate(value) for name, value in values.items()}
 
 
 def _can_be_copied(arguments: Arguments) -> bool:
@@ -249,7 +249,7 @@ def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, 
 
 def _has_module_reference(call: Call) -> bool:
     """Return whether an argument of a call is, or contains, a module of the model."""
-    return any(isinstance(leaf, ModuleRef) for leaf in tree.argument_leaves(call))
+    return any(isinstance(leaf, ModuleRef) for leaf in call_arguments.argument_leaves(call))
 
 
 def _in_version(value: Any, module: ModuleType) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.source.names import REPOSITORY_MARKS
-from regraft.verification.syntax import name_of
+from regraft.verification.names_and_scopes import name_of
 
 _MOST_FILES = 300  # the most files of a repository that are looked at
 _MOST_FOLDERS = 500  # the most folders that are searched for them

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers.base import Subject, Task
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verification.child.drivers.reach import reach
 from regraft.verification.child.session import build_seeded, switch_mode
-from regraft.verification.child.tree import Call
 
 # seconds of processor time for a call of a model without gradients; a proof runs thousands of calls
 LONGEST_CALL = 0.02
@@ -49,7 +49,7 @@ class UserDriver:
         first call.
         """
         model, calls = self._model_and_calls(task)
-        if len({str(tree.shapes(call)) for call in calls}) < 2:
+        if len({str(call_arguments.shapes(call)) for call in calls}) < 2:
             calls += _with_other_batch(model, calls[:1])
         subject = self._subject(calls)
         yield subject
@@ -105,8 +105,8 @@ def _call(entry: Any, number: int) -> Call:
     only argument."""
     label = f"call {number}"
     if isinstance(entry, Mapping):
-        return tree.snapshot((), entry, None, label)
-    return tree.snapshot(
+        return call_arguments.snapshot((), entry, None, label)
+    return call_arguments.snapshot(
         tuple(entry) if isinstance(entry, tuple | list) else (entry,), {}, None, label
     )
 
@@ -116,7 +116,7 @@ def _with_other_batch(model: Any, calls: tuple[Call, ...]) -> tuple[Call, ...]:
     accepts."""
     accepted_calls = []
     for call in calls:
-        resized_call = tree.map_call(call, _resize_batch, "other batch")
+        resized_call = call_arguments.map_call(call, _resize_batch, "other batch")
         if execute(Target(model), resized_call, Plan(gradients=False)).error is None:
             accepted_calls.append(resized_call)
     return tuple(accepted_calls)

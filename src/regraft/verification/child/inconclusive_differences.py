@@ -1,4 +1,5 @@
-"""Differences that are no evidence against the changed version."""
+"""Tell which differences between both versions are no evidence against the changed one, by running
+them again."""
 
 from __future__ import annotations
 
@@ -9,19 +10,19 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_comparison import Sides, compare_runs, is_altered
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.compare import (
+from regraft.verification.child.result_comparison import (
     ERROR_RATIO,
     HALVES,
     ROUNDINGS,
     Difference,
     is_noise,
 )
-from regraft.verification.child.gaps import measure
-from regraft.verification.child.modes import AUTOCAST
 from regraft.verification.child.session import Session
-from regraft.verification.child.tree import Call
+from regraft.verification.child.tensor_distance import measure
+from regraft.verification.child.torch_modes import AUTOCAST
 
 ZERO = 1e-12  # part of the largest gradient up to which a float64 gradient counts as zero
 _FAR_APART = 0.05  # part of the largest value, in half precision
@@ -75,7 +76,7 @@ def _is_noise_in_original(path: str, sides: Sides, call: Call, plan: Plan) -> bo
 
 
 def _results(outcome: Outcome, *, with_gradients: bool) -> dict[str, Any]:
-    """Return the outputs of a run by path, with its gradients where wanted."""
+    """Return the outputs of a run by path, with its gradients if `with_gradients`."""
     gradients = (outcome.gradients or {}) if with_gradients else {}
     return {**outcome.outputs, **gradients}
 

@@ -1,5 +1,5 @@
-"""Facts that the text of a class or function shows: the methods that two versions differ in, and
-the names that it reads, binds and can be reached by."""
+"""Queries on the syntax trees of classes and functions: the methods that two versions differ in,
+and the names that a definition reads, binds and can be reached by."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def method_name(node: ast.AST) -> str:
 
 
 def attributes_read(node: ast.AST) -> Iterator[str]:
-    """Yield the attributes that a node reads, also by `getattr`; those of `super()`, which no
-    subclass redefines, are left out."""
+    """Yield the names of the attributes that a node reads, also by `getattr` with a constant name;
+    those of `super()`, which no subclass redefines, are left out."""
     for child in ast.walk(node):
         match child:
             case ast.Attribute(value=ast.Call(func=ast.Name("super"))):
@@ -82,7 +82,7 @@ def attributes_read(node: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def bound_names(cls: ast.ClassDef) -> set[str]:
+def class_body_names(cls: ast.ClassDef) -> set[str]:
     """Return the names that the body of a class binds: methods, nested classes and assigned
     variables, also within `if` and `for`; an annotation without a value binds nothing."""
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -101,13 +101,13 @@ def bound_names(cls: ast.ClassDef) -> set[str]:
     }
 
 
-def is_constant(statement: ast.stmt) -> bool:
-    """Return whether a statement is a constant alone: documentation or an ellipsis."""
+def is_constant_alone(statement: ast.stmt) -> bool:
+    """Return whether a statement consists of a constant: a docstring or an ellipsis."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def inherits_only_from(subclass: Definition, cls: str) -> bool:
-    """Return whether a definition is a class whose only base is `cls`, without keywords."""
+    """Return whether a definition is a class whose only base is written `cls`, without keywords."""
     return (
         isinstance(subclass, ast.ClassDef)
         and not subclass.keywords
@@ -116,25 +116,24 @@ def inherits_only_from(subclass: Definition, cls: str) -> bool:
 
 
 def are_called_by_name_only(methods: frozenset[str], cls: ast.ClassDef) -> bool:
-    """Return whether only code that names these methods of a class runs them: its only base is
-    `nn.Module`, which does not call them."""
+    """Return whether no method runs unless code of the file names it: the only base of the class is
+    `nn.Module`, and neither it nor Python calls a method of this name by itself."""
     return [ast.unparse(base) for base in cls.bases] == ["nn.Module"] and all(
         map(_is_called_by_name_only, methods)
     )
 
 
 def _is_called_by_name_only(method: str) -> bool:
-    """Return whether only code that names a method runs it: neither Python nor `nn.Module` calls
-    it."""
+    """Return whether a method is private and neither Python nor `nn.Module` calls a method of this
+    name."""
     return (
         method.startswith("_") and not method.startswith("__") and method not in _CALLED_BY_MODULE
     )
 
 
 def named_words(node: ast.AST) -> Iterator[str]:
-    """Yield attributes and the words of string constants, through which a method can be named;
-    documentation is left out.
-    """
+    """Yield the names of all attributes in a node and the words of its string constants, by both of
+    which code can name a method; docstrings are left out."""
     documentation = {
         id(statement.value) for statement in ast.walk(node) if isinstance(statement, ast.Expr)
     }
@@ -150,8 +149,8 @@ def named_words(node: ast.AST) -> Iterator[str]:
 
 
 def used_names(node: ast.AST) -> frozenset[str]:
-    """Return the variables that a node mentions, without those that are only the class of a type
-    test."""
+    """Return the variables that a node mentions, except those that occur only as the types of
+    `isinstance` and `issubclass`."""
     return mentioned_names(node) - _type_test_names(node)
 
 
@@ -179,7 +178,7 @@ def _type_test_names(node: ast.AST) -> set[str]:
 
 
 def base_names(node: ast.ClassDef) -> set[str]:
-    """Return the names in the bases and keywords of a class statement."""
+    """Return the variables that the bases and keywords of a class statement mention."""
     return {
         name
         for base in (*node.bases, *(keyword.value for keyword in node.keywords))
@@ -188,8 +187,8 @@ def base_names(node: ast.ClassDef) -> set[str]:
 
 
 def target_names(statement: ast.stmt) -> Iterator[str]:
-    """Yield the variables in the targets of an assignment, also those of `x.y = ...`; nothing for
-    another statement."""
+    """Yield the variables that the targets of an assignment mention, `x` for `x.y = ...`; nothing
+    for another statement."""
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         yield from (name for target in targets for name in mentioned_names(target))

@@ -1,4 +1,5 @@
-"""Compare the outcomes of two runs: the first difference that a caller observes."""
+"""Compare the outcomes of two runs of a call, and return the first difference that a caller
+observes."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import torch
 
 from regraft.execution.compare import are_equal, as_strided, identical, widened
 from regraft.verification.child.call_execution import Outcome, Run
-from regraft.verification.child.compare import Check, Difference, Largest, Rigour, compare
-from regraft.verification.child.observe import count_calls
-from regraft.verification.child.precision import differing_halves, mean_errors
-from regraft.verification.child.state import is_state
+from regraft.verification.child.call_observation import count_calls
+from regraft.verification.child.half_precision import differing_halves, mean_errors
+from regraft.verification.child.result_comparison import Check, Difference, Largest, Rigour, compare
+from regraft.verification.child.state_watch import is_state
 
 # The results of a run beside its gradients: words before a difference, their kind, their name.
 _RESULTS = (

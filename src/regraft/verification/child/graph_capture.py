@@ -1,5 +1,5 @@
-"""Check that a definition is still captured as one graph: by `torch.compile(fullgraph=True)` and
-`torch.export`."""
+"""Check that a definition can still be captured as one graph, by `torch.compile(fullgraph=True)`
+and by `torch.export`, where the original can."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from regraft.execution.nested import flatten
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Target, reseed
-from regraft.verification.child.compare import Check, Difference, Largest, compare
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.state import Watch
+from regraft.verification.child.result_comparison import Check, Difference, Largest, compare
+from regraft.verification.child.state_watch import Watch
 from regraft.verification.child.time_limit import limit_time
-from regraft.verification.child.tree import Call
 
 
 def compare_captures(
@@ -55,7 +55,7 @@ LATE = "takes too long to capture"
 SECONDS = 30.0  # a capture that takes longer does not count
 
 
-Capture = Callable[[Target, tree.Live], Any]
+Capture = Callable[[Target, call_arguments.LiveArguments], Any]
 
 
 def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
@@ -67,7 +67,12 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
         with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
             return flatten(
-                capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope))
+                capture(
+                    target,
+                    call_arguments.build_arguments(
+                        call, target.model, gradients=False, scope=target.scope
+                    ),
+                )
             )
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result
         return error
@@ -76,14 +81,14 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
         watch.rewind()
 
 
-def _compile(target: Target, arguments: tree.Live) -> Any:
+def _compile(target: Target, arguments: call_arguments.LiveArguments) -> Any:
     """Compile the target as one graph without code generation, and return its result for the
     arguments."""
     compiled = torch.compile(target.callable, backend="eager", fullgraph=True)
     return compiled(*arguments.args, **arguments.kwargs)
 
 
-def _export(target: Target, arguments: tree.Live) -> Any:
+def _export(target: Target, arguments: call_arguments.LiveArguments) -> Any:
     """Export the target, and return the result of the exported program for the arguments. Raises
     TypeError for a function."""
     if not isinstance(target.module, nn.Module):

@@ -10,9 +10,9 @@ from types import CodeType
 
 from regraft.verification.bindings import bound_names
 from regraft.verification.module_level import have_equal_surroundings
+from regraft.verification.names_and_scopes import future_imports, name_of, words_of
 from regraft.verification.normal_form import OWN_VARIABLE_READERS, Normaliser
 from regraft.verification.note_stripping import NoteStripper
-from regraft.verification.syntax import future_imports, name_of, words_of
 
 # Names through which a file can read variable names, documentation or source text of callers, which
 # equal bytecode does not decide.
@@ -109,7 +109,7 @@ def equal_definitions(
         return frozenset()
     old_definitions, new_definitions = map(_definitions, trees)
     text_errors = (
-        frozenset() if messages or any(map(_looks_into_errors, trees)) else _text_errors(trees)
+        frozenset() if messages or any(map(_accesses_errors, trees)) else _text_only_errors(trees)
     )
     file_imports = future_imports(trees[0].body)
     pairs = {
@@ -130,8 +130,8 @@ def equal_definitions(
 
 
 def _reads_sources(tree: ast.Module) -> bool:
-    """Return whether a file can read its source text, or local variables other than by `locals()`
-    in their own function; it is enough to name what could."""
+    """Return whether a file names anything by which it could read its source text, frames, or local
+    variables of other functions."""
     called_ids = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     harmless_words = {"inspect"} if _reads_signatures_only(tree) else set()
     for node in ast.walk(tree):
@@ -173,16 +173,18 @@ def _reads_signatures_only(tree: ast.Module) -> bool:
     return all(id(node) in signature_uses for node in nodes if name_of(node) == "inspect")
 
 
-def _looks_into_errors(tree: ast.Module) -> bool:
-    """Return whether a file gets hold of an error that was raised."""
+def _accesses_errors(tree: ast.Module) -> bool:
+    """Return whether a file binds an error that was raised (`except ... as`), or names anything
+    that gives access to one."""
     nodes = list(ast.walk(tree))
     binds_errors = any(isinstance(node, ast.ExceptHandler) and node.name for node in nodes)
     return binds_errors or any(_ERRORS.intersection(words_of(node)) for node in nodes)
 
 
-def _text_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
-    """Return the names of the builtin errors, except those whose arguments decide more, that no
-    file of `trees` binds; none where a file imports all names of another."""
+def _text_only_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
+    """Return the names of the builtin errors of which nothing but the text depends on their
+    arguments, without those that a file of `trees` binds; none where a file imports all names of
+    another."""
     bound = frozenset().union(*map(bound_names, trees))
     if "*" in bound:
         return frozenset()
@@ -196,8 +198,8 @@ def _text_errors(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Return the top-level functions and classes of a file by name, without async ones and names
-    that several definitions at any depth have."""
+    """Return the functions and classes directly at the top level of a file by name, without async
+    ones and names that several definitions at any depth have."""
     definition_types = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     nodes_by_name: dict[str, list[ast.stmt]] = {}
     for node in ast.walk(tree):
@@ -215,7 +217,7 @@ def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
 
 def are_equal_programs(old_definition: ast.stmt, new_definition: ast.stmt) -> bool:
     """Return whether two definitions, which get their normal form in place, compile to the same
-    program; a file's `__future__` imports are left aside."""
+    program; False where one does not compile. A file's `__future__` imports are left aside."""
     return _are_equal_programs(old_definition, new_definition, frozenset(), [])
 
 

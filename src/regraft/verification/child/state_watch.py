@@ -1,4 +1,4 @@
-"""Observe and restore the state that a call leaves: attributes of modules, variables of the file,
+"""Watch the state that a call leaves and restore it: attributes of modules, variables of the file,
 printed text."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import nn
 
 from regraft.execution.compare import are_equal, identical
 from regraft.execution.nested import flatten
-from regraft.verification.child.load import COPY, ORIGINAL, SUFFIX
+from regraft.verification.child.file_import import COPY, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -147,7 +147,7 @@ def _restore(saved: _Saved) -> None:
 
 
 def _restore_tensor(value: Any, content: Any) -> None:
-    """Restore in place the content of a tensor, or its shape and format."""
+    """Restore in place the content of a tensor, also its shape and format where these differ."""
     if value.shape != content.shape or value.dtype != content.dtype:
         value.data = content.clone()
     elif not identical(value.detach(), content):
@@ -156,8 +156,8 @@ def _restore_tensor(value: Any, content: Any) -> None:
 
 @functools.cache
 def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of a dictionary without those that are skipped or begin with two
-    underscores; cached, since thousands of modules have equal names."""
+    """Return the names without those that are skipped or begin with two underscores; cached, since
+    thousands of modules have equal names."""
     return tuple(name for name in names if name not in skipped and name[:2] != "__")
 
 
@@ -249,7 +249,7 @@ class _Hooks:
         return sum(map(len, self._owners)) - self._number
 
     def rewind(self) -> None:
-        """Restore the hooks of construction in place."""
+        """Restore in place the hooks that the module had at construction."""
         if not self._number and not any(self._owners):
             return
         for owner, saved in zip(self._owners, self._before, strict=True):

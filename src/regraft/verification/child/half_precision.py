@@ -1,5 +1,5 @@
-"""The precision of results in half precision: how far those of either version are from the
-original's results in float64."""
+"""Measure how far results in half precision are, in either version, from the original's results in
+float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
-from regraft.verification.child.compare import HALVES
+from regraft.verification.child.result_comparison import HALVES
 
 FEWEST = 256  # elements of a result whose mean error says something
 _LARGEST_ERROR = (
@@ -34,11 +34,9 @@ def differing_halves(
 
 def mean_errors(original: Any, changed: Any, exact: Any) -> tuple[float, float] | None:
     """Return the mean distance of both versions of a result from the exact result, relative to the
-    mean size of the exact result; None where it cannot judge them.
-
-    It cannot where it is no float64, because the original casts to half precision itself, and where
-    the original is far from it.
-    """
+    mean size of the exact result; None where it cannot judge them: it is not in float64 (because
+    the original casts to half precision itself), not finite or zero everywhere, or the original is
+    far from it."""
     is_double = are_alike(exact, original, dtype=False) and exact.dtype == torch.float64
     if not is_double or not bool(torch.isfinite(exact).all()):
         return None

@@ -1,4 +1,4 @@
-"""Observe the behaviour of a call beside its result: calls of submodules, random numbers and shared
+"""Observe what a call does beside its result: calls of submodules, random numbers and shared
 memory."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from regraft.execution.nested import copy_leaf, flatten
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
 
 Log = dict[str, list[Any]]
 
@@ -95,7 +95,7 @@ def random_states() -> dict[str, Any]:
 
 
 def shared_memory(
-    flat_result: Mapping[str, Any], arguments: tree.Live, module: Any
+    flat_result: Mapping[str, Any], arguments: call_arguments.LiveArguments, module: Any
 ) -> tuple[str, ...]:
     """Return a sentence for each tensor of a result whose memory belongs to an argument, a
     parameter or a buffer: "PATH shares memory with NAME". `module` may be None."""

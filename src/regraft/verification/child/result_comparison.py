@@ -16,7 +16,12 @@ from regraft.execution.compare import (
     is_narrow,
     widened,
 )
-from regraft.verification.child.gaps import Gap, is_certainly_close, magnitude, measure
+from regraft.verification.child.tensor_distance import (
+    Distance,
+    is_certainly_close,
+    magnitude,
+    measure,
+)
 
 # An element-wise bound of a few units in the last place is too tight where large terms cancel:
 # there two correct orders of summation differ. A float64 run of the original then is the arbiter:
@@ -59,7 +64,7 @@ class Largest:
     """The largest differences of all comparisons so far, by number format without "torch.".
 
     `errors` holds, by number format and by path of the result, the sums of the original's and of
-    the changed version's mean errors in half precision (precision.py).
+    the changed version's mean errors in half precision (half_precision.py).
     """
 
     absolute: dict[str, float] = field(default_factory=dict)
@@ -293,7 +298,7 @@ def _is_narrowed(original: Any, changed: Any) -> bool:
     return bool(changed_fits.all()) and float(original_fits.double().mean()) < 0.5
 
 
-def close(original: Any, changed: Any, gap: Gap | None = None) -> bool:
+def close(original: Any, changed: Any, gap: Distance | None = None) -> bool:
     """Return whether two tensors are close by torch.testing's default tolerances for their number
     format, in float64 by those of float32.
 
@@ -308,13 +313,13 @@ def close(original: Any, changed: Any, gap: Gap | None = None) -> bool:
     return not describe_mismatch(changed, original, **tolerances)
 
 
-def _is_rounding(path: str, original: Any, changed: Any, check: Check, gap: Gap) -> bool:
+def _is_rounding(path: str, original: Any, changed: Any, check: Check, gap: Distance) -> bool:
     """Return whether two floating-point results differ by no more than rounding explains.
 
     The changed result may be ERROR_RATIO times as far from the float64 result as the original's is,
-    plus a few roundings; for gradients and perturbed inputs also as the original's moves with its
-    inputs by a rounding. False where the original is noise, and without a float64 result except for
-    gradients.
+    plus a few roundings; for gradients and perturbed inputs also ERROR_RATIO times as far as the
+    original's moves when its inputs are off by one rounding. False where the original is noise, and
+    without a float64 result except for gradients.
     """
     if not original.is_floating_point():
         return False
@@ -353,7 +358,7 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check, gap: Gap)
 
 
 def _is_rounding_of_gradient(
-    path: str, original: Any, changed: Any, check: Check, gap: Gap
+    path: str, original: Any, changed: Any, check: Check, gap: Distance
 ) -> bool:
     """Return whether two gradients, for which no float64 result exists, differ by no more than a
     few roundings of the largest value, or than ERROR_RATIO times as much as the original's moves
@@ -387,13 +392,14 @@ def _relative_noise(original: Any, check: Check) -> float:
 
 
 def _largest_gap(value: Any, exact: Any, usable: Any) -> float:
-    """Return the largest distance of a result from the float64 one at the usable places."""
+    """Return the largest absolute distance of a result from the float64 one at the places of the
+    mask `usable`."""
     return float((value.double() - exact.double()).abs()[usable].max())
 
 
 def _spread(path: str, original: Any, usable: Any, check: Check) -> float | None:
-    """Return how far the original's result moves with its inputs by one rounding, as an
-    ill-conditioned result does; None where that is unknown or not finite."""
+    """Return how far the original's result moves at most, at the usable places, when its inputs are
+    off by one rounding; None where that is unknown or not finite."""
     jittered: Any = (check.jittered() or {}).get(path)
     if not are_alike(jittered, original, dtype=False):
         return None

@@ -1,4 +1,5 @@
-"""Describe a failure for a reproducer: how to build the model, its weights and the failing call."""
+"""Describe a difference for a reproducer, as JSON values: how to build the model, its weights and
+the call that shows it."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regraft.execution.nested import map_leaves
-from regraft.verification.child import tree
-from regraft.verification.child.compare import Difference
+from regraft.verification.child import call_arguments
 from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.result_comparison import Difference
 
 if TYPE_CHECKING:
-    from regraft.verification.child.record import Recorded
+    from regraft.verification.child.call_arguments import Call
+    from regraft.verification.child.call_recording import Recorded
     from regraft.verification.child.setting import Setting
-    from regraft.verification.child.tree import Call
 
 MODULE_KEY = "__module_at__"
 
@@ -51,7 +52,7 @@ def describe_failure(
         training=setting.training,
         module=(entry.path or "") if entry else "",
         function=entry.definition if entry and entry.path is None else "",
-        shapes=tree.shapes(call),
+        shapes=call_arguments.shapes(call),
         inputs=call.label,
         data=_encode_tensors(setting, call),
     )
@@ -79,5 +80,8 @@ def _without_references(value: Any) -> Any:
     """Return a copy of a nested value with each reference to a module replaced by {MODULE_KEY:
     path}, so that loading does not need this package."""
     return map_leaves(
-        value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf
+        value,
+        lambda leaf: (
+            {MODULE_KEY: leaf.path} if isinstance(leaf, call_arguments.ModuleRef) else leaf
+        ),
     )

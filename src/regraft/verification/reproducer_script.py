@@ -1,4 +1,4 @@
-"""Write a difference as a script that runs without this package."""
+"""Write a script that shows a difference between two versions and runs without this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
 _CHILD = Path(__file__).parent / "child"
 # files whose source the script contains from a line on, by placeholder
 _SHARED = {
-    "@ALTERATIONS@": (_CHILD / "alterations.py", "ZERO"),
+    "@ALTERATIONS@": (_CHILD / "parameter_alterations.py", "ZERO"),
     "@FLAGS@": (_CHILD / "drivers" / "module_flags.py", "def build_with_flags("),
     "@DECODING@": (_CHILD / "checks" / "repeated_calls.py", "class "),
 }

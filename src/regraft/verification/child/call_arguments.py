@@ -1,4 +1,5 @@
-"""Recorded calls: copy their arguments, pass them to another model, describe them."""
+"""The arguments of recorded calls: copy them, prepare them for another model, list their tensors,
+describe them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from regraft.execution.nested import iterate_leaves, map_leaves
-from regraft.verification.child.load import plain_module_name
+from regraft.verification.child.file_import import plain_module_name
 
 _DEPTH = 6
 
@@ -45,7 +46,8 @@ class Call:
 
 def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label: str = "") -> Call:
     """Return a call with copies of the arguments in their current state; modules of `model` become
-    references. Tensors lose their gradient history; objects that cannot be copied are shared."""
+    references (`ModuleRef`). Tensors lose their gradient history; objects that cannot be copied are
+    shared."""
     paths = (
         {id(module): path for path, module in model.named_modules()} if model is not None else {}
     )
@@ -89,7 +91,7 @@ def duplicate(leaf: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveArguments:
     """A call made ready for one model.
 
     `leaves` are the tensors that collect gradients, `passed` the tensors that the model gets, each
@@ -102,11 +104,11 @@ class Live:
     passed: dict[str, tuple[Any, Any]]
 
 
-def thaw(
+def build_arguments(
     call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: ModuleType | None = None
-) -> Live:
-    """Make fresh arguments of a call for `model`; references become its modules. Float tensors pass
-    through a copy so that in-place writes do not change a leaf.
+) -> LiveArguments:
+    """Return fresh copies of a call's arguments for `model`; references become its modules. Float
+    tensors pass through a copy so that in-place writes do not change a leaf.
 
     With `gradients` floating tensors except masks collect gradients; with `dtype` floating tensors,
     also inside objects, are cast to it. Objects of a class of the file become objects of that class
@@ -116,8 +118,9 @@ def thaw(
     leaves: dict[str, Any] = {}
     passed: dict[str, tuple[Any, Any]] = {}
 
-    def revive(leaf: Any) -> Any:
-        """Return one argument for the model."""
+    def copy_for_model(leaf: Any) -> Any:
+        """Return a copy of one argument that fits the model and `dtype`; note a tensor in `passed`,
+        and in `leaves` where it collects gradients."""
         if isinstance(leaf, ModuleRef):
             return model.get_submodule(leaf.path)
         if not isinstance(leaf, torch.Tensor):
@@ -135,14 +138,14 @@ def thaw(
         passed[name] = (argument, leaf if dtype is None else argument.detach().clone())
         return argument
 
-    args = map_leaves(call.args, revive)
-    kwargs = map_leaves(dict(call.kwargs), revive)
-    return Live(args, kwargs, leaves, passed)
+    args = map_leaves(call.args, copy_for_model)
+    kwargs = map_leaves(dict(call.kwargs), copy_for_model)
+    return LiveArguments(args, kwargs, leaves, passed)
 
 
 def _unrounded(tensor: Any, dtype: Any, exact_values: tuple[float, ...]) -> Any:
-    """Return a floating tensor in another format; in float64, numbers that are equal to one of
-    `exact_values` after rounding get that value itself."""
+    """Return a copy of a floating tensor in another format; in float64, numbers that are equal to
+    one of `exact_values` after rounding get that value itself."""
     cast = tensor.to(dtype).clone()
     for value in exact_values if dtype == torch.float64 else ():
         cast[holds_value(tensor, value)] = value
@@ -150,7 +153,8 @@ def _unrounded(tensor: Any, dtype: Any, exact_values: tuple[float, ...]) -> Any:
 
 
 def holds_value(tensor: Any, value: float) -> Any:
-    """Return where a floating tensor holds a number, rounded to its format."""
+    """Return a boolean tensor that is true where a floating tensor holds a number, rounded to its
+    format."""
     return tensor == torch.tensor(value, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -229,8 +233,8 @@ def is_mask(tensor: Any) -> bool:
 
 
 def structure(call: Call) -> str:
-    """Return the arguments of a call as text: flags, names and factors by value, tensors and sizes
-    by type alone."""
+    """Return a text that is equal for calls with equal nesting, flags, floats and strings; tensors
+    and whole numbers are shown by type alone."""
 
     def describe_leaf(leaf: Any) -> Any:
         """Return None, a boolean, a float or a string as it is, of any other leaf the name of its

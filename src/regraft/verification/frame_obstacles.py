@@ -1,5 +1,5 @@
-"""Edits that show only through frames: renamed variables that callees read, and values that a
-stored generator or lambda reads later."""
+"""Find edits whose effect no run shows: renamed variables in a file that reads the frames of its
+callers, and other assignments to a variable that a stored generator or lambda reads later."""
 
 from __future__ import annotations
 
@@ -60,12 +60,9 @@ def _attribute_names(tree: ast.AST) -> frozenset[str]:
 
 
 def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
-    """Return the variables of functions that generators and lambdas read which the functions store
-    outside of their local variables.
-
-    Keys are function and variable; values are the line that stores the generator or lambda, and the
-    function's assignments to the variable.
-    """
+    """Return the local variables that a generator or lambda reads which their function stores in an
+    attribute, an element or a tuple. Keys are (function, variable); values are the line of that
+    statement, and the function's assignments to the variable as dumps."""
     reads = {}
     functions = (
         node

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Target
-from regraft.verification.child.capture import LATE, run_capture
-from regraft.verification.child.compare import Check, Difference, Largest, compare
+from regraft.verification.child.graph_capture import LATE, run_capture
 from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.result_comparison import Check, Difference, Largest, compare
 from regraft.verification.child.time_limit import limit_time
-from regraft.verification.child.tree import Call
 from regraft.verification.types import TRANSFORMS
 
 SECONDS = 10.0  # limit of one transform and its run; a slower one is left out
@@ -77,17 +77,19 @@ def _first_line(error: BaseException) -> str:
     return next((line for line in lines if line), "")[:200]
 
 
-def _script(target: Target, arguments: tree.Live) -> Any:
+def _script(target: Target, arguments: call_arguments.LiveArguments) -> Any:
     """Return the result of the scripted target; raises TimeoutError after SECONDS."""
     return _run_transformed(torch.jit.script, target, arguments)
 
 
-def _trace(target: Target, arguments: tree.Live) -> Any:
+def _trace(target: Target, arguments: call_arguments.LiveArguments) -> Any:
     """Return the result of the target traced by `torch.fx`; raises TimeoutError after SECONDS."""
     return _run_transformed(torch.fx.symbolic_trace, target, arguments)
 
 
-def _run_transformed(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
+def _run_transformed(
+    transform: Callable[[Any], Any], target: Target, arguments: call_arguments.LiveArguments
+) -> Any:
     """Transform a target and return the result of a call of it, warnings silenced; raises
     TimeoutError after SECONDS, and what transform or call raise."""
     with limit_time(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
@@ -95,6 +97,6 @@ def _run_transformed(transform: Callable[[Any], Any], target: Target, arguments:
         return transform(target.callable)(*arguments.args, **arguments.kwargs)
 
 
-_TRANSFORMS: Mapping[str, Callable[[Target, tree.Live], Any]] = MappingProxyType(
+_TRANSFORMS: Mapping[str, Callable[[Target, call_arguments.LiveArguments], Any]] = MappingProxyType(
     {"torch.jit.script": _script, "torch.fx.symbolic_trace": _trace}
 )

@@ -19,22 +19,19 @@ from regraft.verification.child.drivers.inference import instance_or_failure, mo
 from regraft.verification.child.drivers.instance_variations import FileFacts
 from regraft.verification.child.drivers.instances import Instance
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.file_import import load_original
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.load import load_original
+from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.session import Session
 from regraft.verification.child.source_of_values import UNKNOWN, SourceWriter
-from regraft.verification.child.trace import Tracer
 
 
 def describe(folder: Path, request: Mapping[str, Any]) -> None:
-    """Write to `folder`/result.json how the class `request["class"]` of the file
-    `request["original"]` is built and called, or under "error" the reason why that cannot be
-    described. `request["seconds"]` limits the processor time. The file is imported into this
-    process.
-
-    "" stands for the class that contains most of the file's classes.
-    """
+    """Write to `folder`/result.json how the class `request["class"]` ("" for the one that contains
+    most of the file's classes) of the file `request["original"]` is built and called, as Python
+    source, or under "error" the reason why that cannot be described. `request["seconds"]` limits
+    the processor time. The file is imported into this process."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     deadline = time.process_time() + float(request["seconds"])
@@ -69,7 +66,7 @@ def _description(session: Session, name: str) -> dict[str, Any]:
     outcome = instance_or_failure(chosen, classes[chosen], facts, session)
     writer = SourceWriter(session.original)
     if isinstance(outcome, Instance):
-        calls = [_call(call, writer) for call in outcome.calls(0)]
+        calls = [_source_of_call(call, writer) for call in outcome.calls(0)]
         values, reason = outcome.values, ""
     else:
         failure, guess = outcome
@@ -95,9 +92,9 @@ def _outermost(classes: Mapping[str, type], text: str) -> str:
     return max(reversed([*classes]), key=lambda name: counts[name])
 
 
-def _call(call: Any, writer: SourceWriter) -> str:
-    """Return a call in source text: its keyword arguments as a dictionary where it has some,
-    without its positional arguments, else these as a tuple."""
+def _source_of_call(call: Any, writer: SourceWriter) -> str:
+    """Return a call as source text: a dictionary of its keyword arguments where it has some
+    (positional ones are left out), else a tuple of its positional arguments."""
     return writer.expression(dict(call.kwargs) if call.kwargs else tuple(call.args))
 
 

@@ -1,4 +1,5 @@
-"""Modes of PyTorch under which calls are compared beside the plain way."""
+"""Context managers for the modes of PyTorch under which calls are compared beside the plain way,
+such as autocast and inference mode."""
 
 from __future__ import annotations
 
@@ -50,12 +51,12 @@ def apply_mode(model: Any, mode: str) -> Iterator[None]:
 
 @contextmanager
 def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
-    """Run the body in SWITCHED with some submodules in evaluation while the module is in training,
-    or in training while it is in evaluation; under another mode change nothing.
+    """Run the body, if `mode` is SWITCHED, with some submodules in evaluation while the module is
+    in training, or in training while it is in evaluation; under another mode change nothing.
 
     These are the direct submodules that read their mode, or contain a submodule that does, with
     everything below them. Their dropout rates are weights.RATE where the module is in training,
-    else 0.
+    else 0. All is restored at the end.
     """
     children = switched_submodules(module) if mode == SWITCHED else ()
     submodules = [submodule for child in children for submodule in child.modules()]
@@ -73,8 +74,8 @@ def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
 
 
 def switched_submodules(module: Any) -> tuple[Any, ...]:
-    """Return the direct submodules of a module that act by their mode, or contain submodules that
-    do, in order; () for a value that is no module, like None."""
+    """Return the direct submodules of a module whose classes read `training`, or that contain such
+    submodules, in order; () for a value that is no module, like None."""
     if not isinstance(module, nn.Module):
         return ()
     classes_by_child: dict[Any, set[Any]] = {

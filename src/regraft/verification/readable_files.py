@@ -1,4 +1,4 @@
-"""The files that code under test needs, wherever they lie: its repository, its packages, its
+"""The files that code under test may read wherever they lie: its repository, its packages, its
 interpreter, and models that were downloaded before."""
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def interpreter_paths() -> Iterator[Path]:
 
 
 def repository_of(path: Path) -> Path | None:
-    """Return the nearest folder above a file that has the marks of a repository; None where there
-    is none."""
+    """Return the nearest folder above a file that contains a mark of a repository, such as `.git`;
+    None where there is none."""
     marked = (
         folder
         for folder in path.parents
@@ -56,7 +56,8 @@ def repository_of(path: Path) -> Path | None:
 
 
 def _named_paths(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the folders that the variables for programs and libraries name."""
+    """Yield the folders that the environment variables for programs and libraries name, such as
+    PATH and CUDA_HOME."""
     for name in _SEARCH_PATHS:
         yield from map(Path, filter(None, environment.get(name, "").split(os.pathsep)))
 

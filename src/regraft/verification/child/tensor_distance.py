@@ -20,7 +20,7 @@ _RELATIVE_TOLERANCES = {
 _MARGIN = 1.05  # half precision rounds the tolerance itself
 
 
-class Gap(NamedTuple):
+class Distance(NamedTuple):
     """The distance of two tensors of one shape.
 
     absolute    the largest absolute difference among places where both are finite, 0.0 for none;
@@ -37,13 +37,14 @@ class Gap(NamedTuple):
     all_finite: bool
 
 
-def measure(original: Any, changed: Any) -> Gap:
-    """Return the distance of two tensors of one shape; differences are computed in float64."""
+def measure(original: Any, changed: Any) -> Distance:
+    """Return the distance of two tensors of one shape: by values, computed in float64, for floating
+    point, else by the number of unequal elements."""
     if not original.numel():
-        return Gap(0.0, 0.0, 0.0, True)
+        return Distance(0.0, 0.0, 0.0, True)
     if not original.is_floating_point():
         count = float((original != changed).sum())
-        return Gap(count, count / original.numel(), 0.0, not original.is_complex())
+        return Distance(count, count / original.numel(), 0.0, not original.is_complex())
     original_double, changed_double = original.double(), changed.double()
     differences = torch.sub(original_double, changed_double).abs_()
     absolute = float(differences.max())
@@ -51,7 +52,7 @@ def measure(original: Any, changed: Any) -> Gap:
     if not all_finite:
         absolute = _largest_finite(differences)
     scale = magnitude(original_double)
-    return Gap(absolute, absolute / scale if scale else 0.0, scale, all_finite)
+    return Distance(absolute, absolute / scale if scale else 0.0, scale, all_finite)
 
 
 def magnitude(tensor: Any) -> float:
@@ -64,7 +65,7 @@ def magnitude(tensor: Any) -> float:
     return largest if math.isfinite(largest) else _largest_finite(tensor.double().abs())
 
 
-def is_certainly_close(original: Any, gap: Gap) -> bool | None:
+def is_certainly_close(original: Any, gap: Distance) -> bool | None:
     """Return whether two tensors are close by the tolerances of torch.testing for their number
     format (float64 by those of float32), as far as their distance decides it; else None."""
     tolerance = _RELATIVE_TOLERANCES.get(original.dtype)

@@ -1,4 +1,4 @@
-"""Compare random results: dropout with a rate above zero, in training."""
+"""Compare both versions where results are random: in training, with dropout rates above zero."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child import tree
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import (
     Outcome,
     Plan,
@@ -18,12 +19,11 @@ from regraft.verification.child.call_execution import (
     cotangent,
     execute,
 )
-from regraft.verification.child.compare import Difference, Largest, Rigour, close
 from regraft.verification.child.distributions import describe_confirmed_difference, find_suspect
 from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.judgement import unsteady_paths, without_paths
-from regraft.verification.child.state import is_state
-from regraft.verification.child.tree import Call
+from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
+from regraft.verification.child.result_comparison import Difference, Largest, Rigour, close
+from regraft.verification.child.state_watch import is_state
 
 SAMPLES = 256
 FEWEST_SAMPLES = 64
@@ -222,8 +222,8 @@ def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
     predicted = sum(
         float((gradients[name].double() * directions[name].double()).sum()) for name in gradients
     )
-    value_above = _projection(execute(target, _shift_inputs(call, directions, _STEP), plan))
-    value_below = _projection(execute(target, _shift_inputs(call, directions, -_STEP), plan))
+    value_above = _project_results(execute(target, _shift_inputs(call, directions, _STEP), plan))
+    value_below = _project_results(execute(target, _shift_inputs(call, directions, -_STEP), plan))
     gradient_norm = math.sqrt(
         sum(float((value.double() ** 2).sum()) for value in gradients.values())
     )
@@ -234,7 +234,7 @@ def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
     )
 
 
-def _projection(outcome: Outcome) -> float:
+def _project_results(outcome: Outcome) -> float:
     """Return the sum over an outcome's floating results, buffers aside, of their products with
     fixed random directions."""
     values = {
@@ -264,4 +264,4 @@ def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Cal
         count += 1
         return leaf + step * directions[name] if name in directions else leaf
 
-    return tree.map_call(call, shift_leaf, call.label)
+    return call_arguments.map_call(call, shift_leaf, call.label)

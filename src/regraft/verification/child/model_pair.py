@@ -1,5 +1,5 @@
-"""Build a subject from both versions, give both the same weights, and exchange their
-checkpoints."""
+"""Build a model from both versions, compare what construction leaves, give both the same weights,
+and exchange their checkpoints."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ import torch
 
 from regraft.execution.compare import are_alike
 from regraft.verification.child import weights
-from regraft.verification.child.compare import Difference, close, describe_differences, is_close
 from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.result_comparison import (
+    Difference,
+    close,
+    describe_differences,
+    is_close,
+)
 from regraft.verification.child.session import Session, build_seeded
-from regraft.verification.child.state import attribute_leaves
+from regraft.verification.child.state_watch import attribute_leaves
 
 FEWEST = 64  # values from which on distributions are compared
 
@@ -33,8 +38,8 @@ class Pair:
     _exact: Any = None
 
     def exact(self, *, fresh: bool = False) -> Any:
-        """Return the original in float64, made once within `mode`; with `fresh` a new copy, because
-        its weights are altered for a while."""
+        """Return the original in float64, stored after the first call within `mode`; with `fresh` a
+        new copy, whose weights the caller may alter."""
         if fresh:
             return weights.copy_model(self.original).to(torch.float64)
         if self._exact is None:

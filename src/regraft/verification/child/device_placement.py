@@ -15,12 +15,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.execution.nested import flatten, iterate_leaves, map_leaves
-from regraft.verification.child import tree, weights
+from regraft.verification.child import call_arguments, weights
+from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Target, reseed
-from regraft.verification.child.compare import Difference
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.state import Watch
-from regraft.verification.child.tree import Call
+from regraft.verification.child.result_comparison import Difference
+from regraft.verification.child.state_watch import Watch
 
 AGREEMENT = "devices of tensors, without data"
 _META = torch.device("meta")
@@ -50,11 +50,11 @@ def compare_placement(
     run without data, or the original mixes devices itself, so that nothing was compared.
     """
     with ledger.step("original", definition, "devices"):
-        original_placement = _place(original, call)
+        original_placement = _run_without_data(original, call)
     if original_placement is None or original_placement.mixing:
         return None, ()
     with ledger.step("changed", definition, "devices"):
-        changed_placement = _place(changed, call)
+        changed_placement = _run_without_data(changed, call)
     if changed_placement is None:
         return None, ()
     for operation in sorted(changed_placement.mixing):
@@ -70,7 +70,7 @@ def compare_placement(
     return None, (AGREEMENT,)
 
 
-def _place(target: Target, call: Call) -> _Placement | None:
+def _run_without_data(target: Target, call: Call) -> _Placement | None:
     """Run a call of a copy of the target on meta tensors, and return the devices of its results and
     the operations that mixed devices. State that it leaves is restored.
 
@@ -84,7 +84,7 @@ def _place(target: Target, call: Call) -> _Placement | None:
         if isinstance(model, nn.Module):
             model = model.to(_META)
         copied_target = replace(target, model=model)
-        live_call = tree.thaw(call, model, gradients=False, scope=target.scope)
+        live_call = call_arguments.build_arguments(call, model, gradients=False, scope=target.scope)
         args, kwargs = map_leaves((live_call.args, dict(live_call.kwargs)), _without_data)
         reseed(0)
         with watch.printing(), torch.no_grad(), observer:

@@ -1,4 +1,5 @@
-"""Answer one request in the child: import both versions, bring them to life, compare, report."""
+"""Answer a request for a verification in the child: import both versions, bring them to life,
+compare them, and write the result."""
 
 from __future__ import annotations
 
@@ -30,19 +31,19 @@ from regraft.verification.child.checks.process_reads import reads_of_surrounding
 from regraft.verification.child.checks.tampering import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.checks.whole_models import subjects_beyond
-from regraft.verification.child.compare import describe_differences
 from regraft.verification.child.drivers import huggingface, inference, methods, user
 from regraft.verification.child.drivers.base import Driver, Subject, Task, yield_until_error
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.examine import examine
+from regraft.verification.child.file_import import load_changed, load_copy, load_original
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.load import load_changed, load_copy, load_original
+from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
+from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.script_import import script_of
 from regraft.verification.child.session import Session
 from regraft.verification.child.signatures import signature_difference
-from regraft.verification.child.state import variable_leaves
-from regraft.verification.child.trace import Tracer, leave_kernels_out
+from regraft.verification.child.state_watch import variable_leaves
 from regraft.verification.types import MODULE
 
 
@@ -51,7 +52,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     the drivers, and write the result to `folder`/result.json, also after each subject. What cannot
     be imported is the "fatal" entry of the result.
 
-    `request` has the entries that `_Job._request` in verify/parent.py writes; "seconds" are of
+    `request` has the entries that `_Job._write_request` in parent.py writes; "seconds" are of
     CPU time, "clock" is in seconds of elapsed time. A single comparison of each change is enough
     for versions that are the same program, and for changes that were proved before.
     """
@@ -91,7 +92,7 @@ def _examine_slow_model(own_driver: user.UserDriver, task: Task) -> None:
     slow_subject, ledger = own_driver.slow_subject(task), task.session.ledger
     if slow_subject is not None:
         ledger.own_model, ledger.is_own_model_pending = slow_subject.name, True
-        _examine_subjects(_subjects(_builders(), task), task.session)
+        _examine_subjects(_subjects(_inferring_drivers(), task), task.session)
         examine(slow_subject, task.session, brief=True)
         ledger.is_own_model_pending = ledger.is_late()
 
@@ -131,8 +132,8 @@ def _save_evidence(session: Session) -> None:
     """
     ledger, changes = session.ledger, session.changes
     ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
-    ledger.gaps_before = {
-        change.definition: list(session.gaps_before(change)) for change in changes
+    ledger.gaps_in_original = {
+        change.definition: list(session.gaps_in_original(change)) for change in changes
     }
     ledger.relatives_not_run = {
         change.definition: list(session.relatives_not_run(change)) for change in changes
@@ -173,7 +174,9 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from reads_of_surroundings(change, session.changed, session.original)
     yield from session.undecided_numbers(change.definition)
     if not session.has_shown_equality(change.definition):
-        old_changes = (old for old in session.older.changes if old.definition == change.definition)
+        old_changes = (
+            old for old in session.original_tracer.changes if old.definition == change.definition
+        )
         yield from dict.fromkeys(
             reads_of_left_out(change, next(old_changes, None), session.changed, session.original)
         )
@@ -182,12 +185,13 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
 def _start_session(
     request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger
 ) -> Session | None:
-    """Import both versions, start their session, and refute what differs right after the import:
-    replaced functions of PyTorch or Python, signatures, and variables of the file under the strict
-    contract. Return None, with the reason in the ledger, where a version does not import."""
+    """Import both versions, set up their session by the request, and refute what differs right
+    after the import: replaced functions of PyTorch or Python, signatures, and variables of the file
+    under the strict contract. Return None, with the reason in the ledger, where a version does not
+    import."""
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
-    leave_kernels_out((str(source), request["original"]))
+    stop_tracing_kernels((str(source), request["original"]))
     old_changes = tuple(Change.from_json(entry) for entry in request["before"])
     functions, judge = FunctionsSnapshot(), Judge()
     try:
@@ -196,7 +200,7 @@ def _start_session(
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {
             "what": "original",
-            "reason": f"the original does not import: {shorten_error(error)}{_cure_of(error)}",
+            "reason": f"the original does not import: {shorten_error(error)}{_advice_for(error)}",
         }
         return None
     replaced_by_original = functions.replaced_names()
@@ -213,11 +217,11 @@ def _start_session(
     # functions that run during the import are no evidence of a relative's run
     tracer.entered.clear()
     session = Session.start(original, changed, changes, tracer, ledger, judge, functions)
-    session.older = Tracer(
+    session.original_tracer = Tracer(
         str(original.__file__),
         tuple(old_change for old_change in old_changes if old_change.kind in ("class", "function")),
     )
-    session.older.mark_imported(
+    session.original_tracer.mark_imported(
         compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True)
     )
     session.replaced = replaced_by_original
@@ -256,7 +260,7 @@ def _watch_changed_lines(session: Session) -> None:
     the changed lines of both versions and mutants of the changed version, for a change by hand also
     those of numbers that only the original has."""
     original, changed, by_hand = session.original, session.changed, not session.by_rules
-    changes, old_changes = session.changes, session.older.changes
+    changes, old_changes = session.changes, session.original_tracer.changes
     late = late_attributes(session) if by_hand and not session.model_classes else {}
     # a function of PyTorch that the file replaces need not be the method that has its name
     has_identities = by_hand and not session.replaced
@@ -328,8 +332,8 @@ def _compare_variables(session: Session, path: Path) -> None:
             session.ledger.refute(name, f"after import {sentence}", {})
 
 
-def _cure_of(error: BaseException) -> str:
-    """Return ": install PACKAGE, or ..." for an error of a package that is missing; "" for other
+def _advice_for(error: BaseException) -> str:
+    """Return ": install PACKAGE, or ..." for the error that a package is missing; "" for other
     errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
@@ -367,7 +371,7 @@ def _own_driver(request: Mapping[str, Any], factory: user.Factory | None) -> use
     return user.UserDriver(request["driver"], request["folder"], factory)
 
 
-def _builders() -> tuple[Driver, ...]:
+def _inferring_drivers() -> tuple[Driver, ...]:
     """Return the drivers that build models of their own, in order: that for Hugging Face, then the
     one that infers values."""
     return huggingface.HuggingFaceDriver(), inference.InferenceDriver()
@@ -377,7 +381,7 @@ def _drivers(request: Mapping[str, Any], own_driver: user.UserDriver | None) -> 
     """Return the drivers that are asked for models, in order: the user's own, then the one that
     infers values; for a change of one model its own alone, and without the user's all builders."""
     if own_driver is None:
-        return _builders()
+        return _inferring_drivers()
     is_for_model = bool(request["model classes"])
     return (own_driver,) if is_for_model else (own_driver, inference.InferenceDriver())
 

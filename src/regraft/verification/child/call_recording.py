@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verification.child import tree
-from regraft.verification.child.tree import Call
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 
 INSTANCES = 2
 CALLS = 3
@@ -44,7 +44,7 @@ class Recorder:
     calls: list[Recorded] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
 
-    def keep(
+    def record_call(
         self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Append a snapshot of a call to `calls`, unless there are enough of its definition or of
@@ -54,7 +54,7 @@ class Recorder:
         calls_of_path = [entry for entry in recorded_calls if entry.path == path]
         if (path not in paths and len(paths) >= INSTANCES) or len(calls_of_path) >= CALLS:
             return
-        call = tree.snapshot(args, kwargs, self.model)
+        call = call_arguments.snapshot(args, kwargs, self.model)
         if not any(_has_equal_shapes(entry.call, call) for entry in calls_of_path):
             self.calls.append(Recorded(definition, path, call))
 
@@ -68,7 +68,7 @@ def _has_equal_shapes(a: Call, b: Call) -> bool:
     """Return whether two calls have tensors of equal shapes, the same number of positional
     arguments and the same names of keyword arguments in the same order."""
     return (
-        tree.shapes(a) == tree.shapes(b)
+        call_arguments.shapes(a) == call_arguments.shapes(b)
         and len(a.args) == len(b.args)
         and list(a.kwargs) == list(b.kwargs)
     )
@@ -95,7 +95,7 @@ def recording(
             elif isinstance(value, type) and issubclass(value, nn.Module):
                 for path, submodule in model.named_modules():
                     if isinstance(submodule, value):
-                        note = functools.partial(recorder.keep, name, path)
+                        note = functools.partial(recorder.record_call, name, path)
                         stack.enter_context(_watch_calls(submodule, note))
         for submodule in model.modules():
             cls = type(submodule)
@@ -177,7 +177,7 @@ def _recording_function(recorder: Recorder, name: str, function: FunctionType) -
     def call(*args: Any, **kwargs: Any) -> Any:
         """Record a call with tensors, then return the result of the function."""
         if any(isinstance(leaf, torch.Tensor) for leaf in (*args, *kwargs.values())):
-            recorder.keep(name, None, args, kwargs)
+            recorder.record_call(name, None, args, kwargs)
         return function(*args, **kwargs)
 
     return call

@@ -1,4 +1,4 @@
-"""Record the lines, branches and conditional expressions of one file that run."""
+"""Record which lines, branches and sides of conditional expressions of a file run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from regraft.verification.changes import Arm, Change
-from regraft.verification.interpreter import interprets_kernels
+from regraft.verification.triton_interpreter import interprets_kernels
 
 _EXIT = -1
 
@@ -181,7 +181,7 @@ class Tracer:
         return self._offsets[code]
 
 
-def leave_kernels_out(files: Collection[str]) -> None:
+def stop_tracing_kernels(files: Collection[str]) -> None:
     """Change Triton's interpreter, where it is in use, so that it runs without tracing for the rest
     of this process, except for kernels of these files; do nothing where it is not in use.
 

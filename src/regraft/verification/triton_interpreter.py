@@ -1,4 +1,4 @@
-"""Triton's interpreter, in which kernels run on a machine without a GPU."""
+"""Whether Triton interprets its kernels, which lets them run on a machine without a GPU."""
 
 from __future__ import annotations
 

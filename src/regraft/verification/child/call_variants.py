@@ -1,4 +1,5 @@
-"""Make other inputs from a recorded call, chosen so that small mistakes become large."""
+"""Make variants of a recorded call that show small mistakes: inputs of other magnitudes, memory
+layouts and row counts."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child import tree
-from regraft.verification.child.tree import Call
+from regraft.verification.child import call_arguments
+from regraft.verification.child.call_arguments import Call
 
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
@@ -34,7 +35,7 @@ def variants(call: Call) -> tuple[Call, ...]:
     ]
     calls.append(_map_tensors(call, "constant rows", _with_constant_rows))
     calls.append(_map_tensors(call, SMALL, _scale_by(1e-2)))
-    if any(leaf.dtype == torch.float16 for leaf in tree.tensors(call)):
+    if any(leaf.dtype == torch.float16 for leaf in call_arguments.tensors(call)):
         calls.append(_map_tensors(call, "inputs x 1000", _scale_by(1e3)))  # their squares overflow
     return tuple(calls)
 
@@ -47,8 +48,8 @@ def laid_out_calls(call: Call) -> tuple[Call, ...]:
     A further call has an index beyond the largest, as padding or "no expert" often is, where a
     tensor holds indices.
     """
-    tensors = [tensor for tensor in tree.tensors(call) if tensor.dim() > 0]
-    calls = [tree.map_tensors(call, _restride, STRIDED, call.beyond)]
+    tensors = [tensor for tensor in call_arguments.tensors(call) if tensor.dim() > 0]
+    calls = [call_arguments.map_tensors(call, _restride, STRIDED, call.beyond)]
     if tensors:
         rows = tensors[0].shape[0]
         calls += [narrow_tensors(call, rows, 1, ROWS, SINGLE_ROW)] if rows > 1 else []
@@ -59,7 +60,7 @@ def laid_out_calls(call: Call) -> tuple[Call, ...]:
         calls.append(narrow_tensors(call, rows, 0, ROWS, NO_ROWS))
     if any(_is_index(tensor) for tensor in tensors):
         calls.append(
-            tree.map_tensors(
+            call_arguments.map_tensors(
                 call,
                 lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor,
                 BEYOND,
@@ -80,7 +81,7 @@ def _is_index(tensor: Any) -> bool:
 
 
 def _with_index_beyond(tensor: Any) -> Any:
-    """Return a copy whose last element is one more than the largest."""
+    """Return a contiguous copy whose last element is one more than the largest."""
     result = tensor.clone(memory_format=torch.contiguous_format)
     result.view(-1)[-1] = tensor.max() + 1
     return result
@@ -103,7 +104,7 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
                 tensor = tensor.narrow(dim, 0, to)
         return tensor.clone(memory_format=torch.contiguous_format)
 
-    return tree.map_tensors(call, narrow, label, call.beyond)
+    return call_arguments.map_tensors(call, narrow, label, call.beyond)
 
 
 def inputs_off_by_rounding(call: Call) -> Call:
@@ -116,7 +117,7 @@ def inputs_off_by_rounding(call: Call) -> Call:
         """Return a floating tensor with its numbers moved."""
         moved = move_by_rounding(tensor, generator)
         for value in call.exact_values:
-            moved = torch.where(tree.holds_value(tensor, value), tensor, moved)
+            moved = torch.where(call_arguments.holds_value(tensor, value), tensor, moved)
         return moved
 
     return _map_tensors(call, call.label, move)
@@ -135,9 +136,13 @@ def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:
 
     def map_tensor(tensor: Any) -> Any:
         """Return `fn` of a floating tensor that is no mask; any other tensor as it is."""
-        return fn(tensor) if tensor.is_floating_point() and not tree.is_mask(tensor) else tensor
+        return (
+            fn(tensor)
+            if tensor.is_floating_point() and not call_arguments.is_mask(tensor)
+            else tensor
+        )
 
-    return tree.map_tensors(call, map_tensor, label, call.beyond)
+    return call_arguments.map_tensors(call, map_tensor, label, call.beyond)
 
 
 def _scale_by(factor: float) -> Callable[[Any], Any]:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from regraft.verification.containment import Containment
 from regraft.verification.descendants import end_descendants
 from regraft.verification.environment import child_environment
-from regraft.verification.interpreter import interprets_kernels
 from regraft.verification.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
 from regraft.verification.limits import Limits
+from regraft.verification.triton_interpreter import interprets_kernels
 from regraft.verification.types import REFUSED, VerifyError
 
 HANG_SECONDS = 20.0
@@ -218,8 +218,9 @@ def _is_asleep(pid: int) -> bool:
 
 
 def _kill(launcher: Launcher, pid: int) -> int:
-    """End the child with its whole process group and the descendants that left it, unless it has
-    ended by itself; return its exit status."""
+    """End the child with its whole process group and the descendants that left it, and the launcher
+    where the child does not end; return the exit status, that of a child that had ended by itself
+    included."""
     with contextlib.suppress(TimeoutError):
         return launcher.wait(0.0)
     if hasattr(signal, "SIGSTOP"):

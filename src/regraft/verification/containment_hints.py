@@ -1,4 +1,4 @@
-"""Say which part of the containment an error of code under test comes from."""
+"""Add to the error of code under test which restriction of its sandbox it probably comes from."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ def with_hint(
     notes: Sequence[str] = (),
     source: bytes = b"",
 ) -> str:
-    """Return a reason, with what the containment has to do with its error in brackets.
-
-    Where its own words do not tell, errors in the `notes` may, or variables of the environment that
-    the text `source` reads.
-    """
+    """Return `reason`, the text of an error, followed by a hint in brackets where a restriction of
+    the sandbox probably caused it; else `reason` alone. The hint comes from the reason itself, else
+    from errors in the `notes`, else from variables of the environment that the text `source` reads
+    and does not get."""
     hints = (_hint(text, containment, memory_limit) for text in (reason, *notes))
     hint = next(filter(None, hints), "") or _hint_of_variables(kept_back_names(source, containment))
     if not hint and containment.uses_namespaces and _IMPORT_ERROR.match(reason):
@@ -45,8 +44,8 @@ def with_hint(
 
 
 def kept_back_names(source: bytes, containment: Containment) -> tuple[str, ...]:
-    """Return the variables of the environment that a text reads and that code under test does not
-    get."""
+    """Return the variables of the environment that a source text reads, that are set here, and that
+    code under test does not get."""
     names = (match[1].decode() for match in _READ_VARIABLE.finditer(source))
     return tuple(
         name
@@ -56,7 +55,8 @@ def kept_back_names(source: bytes, containment: Containment) -> tuple[str, ...]:
 
 
 def _hint_of_variables(names: Sequence[str]) -> str:
-    """Return that verification keeps variables back, and the option for it; "" for no names."""
+    """Return the sentence that verification keeps these variables back and which option passes
+    them; "" for no names."""
     if not names:
         return ""
     subject = "variable" if len(names) == 1 else "variables"
@@ -66,7 +66,8 @@ def _hint_of_variables(names: Sequence[str]) -> str:
 
 
 def _hint(reason: str, containment: Containment, memory_limit: int | None) -> str:
-    """Return what the containment has to do with the error in a reason; "" where nothing."""
+    """Return which restriction caused the error in a text: a variable kept back, the limit of
+    memory, read-only files, no network, or a hidden file; "" where it is none of these."""
     if (match := _KEY_ERROR.search(reason)) and is_kept_back(
         match[1], os.environ, containment.passed_names
     ):

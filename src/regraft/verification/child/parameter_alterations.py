@@ -1,4 +1,5 @@
-"""Other parameters that a model has while a call runs, by the label of the call."""
+"""How calls with certain labels replace the parameters of a model while they run: by zeros, by 1000
+times their values, and so on."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ ALTERATIONS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def alteration_of(label: str) -> Callable[[str, Any], Any] | None:
-    """Return what a call with a label does to floating parameters while it runs, by their names and
-    values; None for nothing."""
+    """Return the function that gives, from a floating parameter's name and value, its value while a
+    call with this label runs (None: unchanged); return None for a label that alters no
+    parameters."""
     if not label.startswith(BIASES):
         return ALTERATIONS.get(label)
     number = float(label.removeprefix(BIASES))

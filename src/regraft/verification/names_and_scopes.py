@@ -1,4 +1,5 @@
-"""Names that nodes of a syntax tree mention, and the scopes and imports that these mean."""
+"""The names in nodes of a syntax tree, the parts of it that share a scope, and its `__future__`
+imports."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from regraft.source.names import REPOSITORY_MARKS, root_and_package
 from regraft.source.object_reference import load_source
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.script_import import failing_statement, load_script, script_of
-from regraft.verification.syntax import future_imports
+from regraft.verification.names_and_scopes import future_imports
 
 SUFFIX = "__regraft"
 COPY = "__again"
@@ -96,7 +96,8 @@ def load_changed(source: Path, path: Path, original: ModuleType) -> ModuleType:
 
 
 def load_copy(path: Path, original: ModuleType) -> ModuleType:
-    """Import the original from its path a second time, as a sibling module named with COPY."""
+    """Import the original from its path a second time, as a sibling module named with COPY; in part
+    where the original was imported in part."""
     return _load_like(original, path, package_of(path)[1] + COPY)
 
 
@@ -118,11 +119,12 @@ def _load_like(original: ModuleType, source: Path, name: str) -> ModuleType:
 
 
 def plain_module_name(name: str) -> str:
-    """Return the name of a module without the suffix that marks a version of the file."""
+    """Return the name of a module without SUFFIX, COPY and ORIGINAL, which mark a version of the
+    file."""
     return name.removesuffix(SUFFIX).removesuffix(COPY).removesuffix(ORIGINAL)
 
 
-def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
+def define_in_changed_module(name: str, original: ModuleType, changed: ModuleType) -> Any:
     """Return a definition of the original, executed in the changed module, whose other definitions
     it then uses. The changed module keeps its own object under the name, if it has such an object;
     names that it lacks are added to it from the original, for good.
