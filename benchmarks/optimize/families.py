@@ -17,7 +17,12 @@ import torch
 from torch import nn
 
 from regraft.verification.child import call_arguments, weights
-from regraft.verification.child.drivers import bringup, config_shrinking, guessed_values, inputs
+from regraft.verification.child.drivers import (
+    config_shrinking,
+    config_trials,
+    guessed_values,
+    inputs,
+)
 from regraft.verification.child.session import build_seeded
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "proof199"))
@@ -91,7 +96,7 @@ def built(package: ModuleType, model_class: Any) -> tuple[Any, call_arguments.Ca
     """A small model in evaluation, and a call that it accepts, both the same for every run."""
     for build in _builds(package, model_class):
         try:
-            bringup.refuse_large(build, package)
+            config_trials.refuse_large(build, package)
             model = build_seeded(0, build, package).eval()
             weights.redraw(model, 0)
             return model, _call(package, model)
@@ -106,7 +111,7 @@ def _call(package: ModuleType, model: Any) -> call_arguments.Call:
     """Images, which all of timm's models take, or what is found by running the model."""
     if package.__name__ != "timm":
         seconds = 0.0 if package.__name__ == "transformers" else SEARCH_SECONDS
-        return inputs.find(model, seconds=seconds).calls(model)(0)[1]
+        return inputs.find_accepted(model, seconds=seconds).calls(model)(0)[1]
     sizes = [one.img_size for one in model.modules() if hasattr(one, "img_size")]
     size = next((one for one in sizes if one is not None), SCALES[0].image)
     height, width = (size, size) if isinstance(size, int) else size
@@ -126,10 +131,10 @@ def _builds(package: ModuleType, model_class: Any) -> Iterator[Callable[[ModuleT
     except Exception as error:  # some configurations have no defaults
         raise NotBuilt from error
     for scale in SCALES:
-        config = bringup.make_config(
-            model_class.config_class, config_shrinking.shrink(values, scale), bringup.EAGER
+        config = config_trials.make_config(
+            model_class.config_class, config_shrinking.shrink(values, scale), config_trials.EAGER
         )
-        yield bringup.builder(model_class.__name__, config)
+        yield config_trials.build_function(model_class.__name__, config)
 
 
 def _arguments(model_class: Any, scale: config_shrinking.Scale) -> dict[str, Any]:

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from torch import nn
 
-from regraft.verification.child.drivers import builders, inference, instances, module_flags
+from regraft.verification.child.drivers import builders, guessing_driver, instances, module_flags
 from regraft.verification.child.ledger import Ledger
 
 SOURCE = """
@@ -255,15 +255,15 @@ def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
     values = {"base_width": 8, "depth": 2}
     unbuilt = instances.not_built_message(values)
     assert (
-        inference._blamed_parameter(
+        guessing_driver._blamed_parameter(
             f"{unbuilt}AssertionError: BasicBlock has no other base width", values
         )
         == "base_width"
     )
     assert (
-        inference._blamed_parameter(
+        guessing_driver._blamed_parameter(
             f"{unbuilt}TypeError: got multiple values for argument 'depth'", values
         )
         == "depth"
     )
-    assert inference._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""
+    assert guessing_driver._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""

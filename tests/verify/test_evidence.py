@@ -22,7 +22,7 @@ from regraft.verification.child.call_execution import Outcome
 from regraft.verification.child.checks import mutants
 from regraft.verification.child.checks.conditions import Conditions
 from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
-from regraft.verification.child.checks.process_reads import reads_of_surroundings
+from regraft.verification.child.checks.process_reads import new_process_reads
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.result_comparison import Largest, Rigour
 
@@ -268,7 +268,7 @@ def test_reads_of_the_process_are_named_where_they_are_new(tmp_path: Path) -> No
         "return x", "time.sleep(0)\n    return x if id(x) % 2 else -x * time.time()"
     )
     original, changed, changes = versions(tmp_path, before, after)
-    assert reads_of_surroundings(changes[0], changed, original) == (
+    assert new_process_reads(changes[0], changed, original) == (
         "line 7 reads `id`, which no input controls",
         "line 7 reads `time.time`, which no input controls",
     )

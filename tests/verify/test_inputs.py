@@ -22,13 +22,13 @@ from regraft.verification.child.drivers import (
     source_hints,
 )
 from regraft.verification.child.drivers.error_statements import statements_of_error
-from regraft.verification.child.drivers.inference import FunctionModule
+from regraft.verification.child.drivers.guessing_driver import FunctionModule
 from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
 
 
 def calls(model: Any) -> Any:
     """Return a call with the inputs of a model."""
-    return inputs.find(model.eval()).calls(model)(0)
+    return inputs.find_accepted(model.eval()).calls(model)(0)
 
 
 class Config:
@@ -110,7 +110,7 @@ class Layer(nn.Module):
 
 
 def test_the_argument_that_the_raising_statement_reads_is_given_first() -> None:
-    accepted_inputs = inputs.find(Layer().eval(), inner=True, width=32)
+    accepted_inputs = inputs.find_accepted(Layer().eval(), inner=True, width=32)
     assert set(accepted_inputs.spec) == {"hidden_states", "position_embeddings"}
 
 
@@ -315,7 +315,7 @@ def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: tor
 def test_an_error_about_types_that_is_gone_is_a_step_forward() -> None:
     namespace = ModuleType("functions")
     vars(namespace)["masked"] = masked
-    spec = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
+    spec = inputs.find_accepted(FunctionModule(namespace, "masked"), inner=True).spec
     assert spec["mask"].kind == "bool" and spec["softmax_dtype"].value is torch.float32
 
 
@@ -333,7 +333,7 @@ def attend(
 def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together() -> None:
     namespace = ModuleType("functions")
     vars(namespace)["attend"] = attend
-    spec = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
+    spec = inputs.find_accepted(FunctionModule(namespace, "attend"), inner=True).spec
     assert vars(spec["module"].value) == {"training": False, "num_key_value_groups": 1}
     assert {len(spec[name].dims) for name in ("query", "key", "value")} == {4}
 

@@ -27,12 +27,22 @@ from regraft.verification.child.checks.declarations import (
 from regraft.verification.child.checks.domain import domain_of, late_attributes
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.mutants import Mutants
-from regraft.verification.child.checks.process_reads import reads_of_surroundings
+from regraft.verification.child.checks.process_reads import new_process_reads
 from regraft.verification.child.checks.tampering import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.checks.whole_models import subjects_beyond
-from regraft.verification.child.drivers import huggingface, inference, methods, user
-from regraft.verification.child.drivers.base import Driver, Subject, Task, yield_until_error
+from regraft.verification.child.drivers import (
+    guessing_driver,
+    huggingface_driver,
+    methods_driver,
+    user_driver,
+)
+from regraft.verification.child.drivers.driver_protocol import (
+    Driver,
+    Subject,
+    Task,
+    yield_until_error,
+)
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.examine import examine
 from regraft.verification.child.file_import import load_changed, load_copy, load_original
@@ -83,7 +93,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     ledger.save()
 
 
-def _examine_slow_model(own_driver: user.UserDriver, task: Task) -> None:
+def _examine_slow_model(own_driver: user_driver.UserDriver, task: Task) -> None:
     """Compare both versions on small models of the file's classes, and in a few runs on the user's
     model, if a call of that model takes too long for a proof; else do nothing.
 
@@ -171,7 +181,7 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     if not session.model_classes:
         yield from session.late.unvaried(change.definition, late, labels, by_rules=session.by_rules)
     yield from undecided_declarations(change, session.changed, session.original)
-    yield from reads_of_surroundings(change, session.changed, session.original)
+    yield from new_process_reads(change, session.changed, session.original)
     yield from session.undecided_numbers(change.definition)
     if not session.has_shown_equality(change.definition):
         old_changes = (
@@ -349,7 +359,7 @@ def _refute_excluded(session: Session, excluded: list[str]) -> None:
     session.restore(tuple(excluded))
 
 
-def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
+def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user_driver.Factory | None:
     """Return the user's driver function; None where the request has none, or where it cannot be
     loaded, which is then the fatal error "driver" in the ledger."""
     if not request["driver"]:
@@ -364,26 +374,30 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
         return None
 
 
-def _own_driver(request: Mapping[str, Any], factory: user.Factory | None) -> user.UserDriver | None:
+def _own_driver(
+    request: Mapping[str, Any], factory: user_driver.Factory | None
+) -> user_driver.UserDriver | None:
     """Return the driver that calls the user's function; None where there is none."""
     if factory is None:
         return None
-    return user.UserDriver(request["driver"], request["folder"], factory)
+    return user_driver.UserDriver(request["driver"], request["folder"], factory)
 
 
 def _inferring_drivers() -> tuple[Driver, ...]:
     """Return the drivers that build models of their own, in order: that for Hugging Face, then the
     one that infers values."""
-    return huggingface.HuggingFaceDriver(), inference.InferenceDriver()
+    return huggingface_driver.HuggingFaceDriver(), guessing_driver.GuessingDriver()
 
 
-def _drivers(request: Mapping[str, Any], own_driver: user.UserDriver | None) -> tuple[Driver, ...]:
+def _drivers(
+    request: Mapping[str, Any], own_driver: user_driver.UserDriver | None
+) -> tuple[Driver, ...]:
     """Return the drivers that are asked for models, in order: the user's own, then the one that
     infers values; for a change of one model its own alone, and without the user's all builders."""
     if own_driver is None:
         return _inferring_drivers()
     is_for_model = bool(request["model classes"])
-    return (own_driver,) if is_for_model else (own_driver, inference.InferenceDriver())
+    return (own_driver,) if is_for_model else (own_driver, guessing_driver.GuessingDriver())
 
 
 def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
@@ -403,7 +417,7 @@ def _subjects(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
     tried: Counter[tuple[str, str]] = Counter()
     for subject in _models(drivers, task):
         yield subject
-        driver = methods.MethodsDriver(subject, tried)
+        driver = methods_driver.MethodsDriver(subject, tried)
         if driver.applies(task):
             yield from yield_until_error(
                 driver.subjects(task), task.session.ledger, "the driver of methods"

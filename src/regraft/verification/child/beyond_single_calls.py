@@ -9,10 +9,10 @@ from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_comparison import sides_of
 from regraft.verification.child.call_recording import Recorded
 from regraft.verification.child.call_variants import AS_RECORDED
-from regraft.verification.child.checks.arguments import rates_around
+from regraft.verification.child.checks.arguments import calls_with_rates_around
 from regraft.verification.child.checks.domain import domain_of
 from regraft.verification.child.device_placement import compare_placement
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.graph_capture import compare_captures
 from regraft.verification.child.model_pair import Pair, build_both
@@ -91,7 +91,7 @@ def _compare_with_dropout(
     values = domain_of(entry.definition, session).constants.values if session.beyond else ()
     for call in (
         replace(entry.call, label="dropout"),
-        *rates_around(entry.call, sides.original.callable, values),
+        *calls_with_rates_around(entry.call, sides.original.callable, values),
     ):
         with session.trace_changed(entry.definition, call.label):
             difference, way = compare_random(

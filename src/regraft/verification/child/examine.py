@@ -33,7 +33,7 @@ from regraft.verification.child.checks.attributes import (
 from regraft.verification.child.checks.domain import calls_beyond, domain_of
 from regraft.verification.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verification.child.checks.values import EXTREME, UNDEFINED
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.minimise import minimise_call
@@ -208,7 +208,9 @@ def _values_read_by_one_version(entry: Recorded, setting: Setting, session: Sess
 
     A number in the place of such an attribute is right for one of its values.
     """
-    names = domain_of(entry.definition, session).read_once if session.beyond else frozenset()
+    names = (
+        domain_of(entry.definition, session).read_by_one_version if session.beyond else frozenset()
+    )
     module = _module_of(entry, setting) if names else None
     values = vars(module) if module is not None else {}
     plain = [(name, values[name]) for name in sorted(names & values.keys())]

@@ -11,7 +11,7 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.verification.child import call_arguments
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.result_comparison import Difference
 
 if TYPE_CHECKING:

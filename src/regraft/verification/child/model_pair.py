@@ -14,7 +14,7 @@ import torch
 
 from regraft.execution.compare import are_alike
 from regraft.verification.child import weights
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.result_comparison import (
     Difference,

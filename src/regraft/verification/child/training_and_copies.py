@@ -24,7 +24,7 @@ from regraft.verification.child.call_execution import (
     reseed,
 )
 from regraft.verification.child.call_variants import move_by_rounding
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths

@@ -1,4 +1,5 @@
-"""Make calls with other plain arguments: flags, numbers and parameters that have a default."""
+"""Make variants of a recorded call in which a plain argument (a flag, a number, a text) has another
+value."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def varied_argument_calls(
         name: value
         for name, value in bound.arguments.items()
         if signature.parameters[name].kind not in variadic_kinds
-        and not (name in CHANCE_FIELDS or "training" in name)  # those of chance: `rates_around`
+        and not (
+            name in CHANCE_FIELDS or "training" in name
+        )  # those of chance: `calls_with_rates_around`
         if flags is None or (name in flags and isinstance(value, bool))
     }
     pairs = [
@@ -52,7 +55,7 @@ def varied_argument_calls(
         for alternative in (
             sorted(_words_in(function) - {value})
             if isinstance(value, str)
-            else _alternatives(value, name in passed_names)
+            else _other_values(value, name in passed_names)
         )
     ]
     pairs.sort(key=lambda pair: isinstance(pair[1], str))  # of texts most are no words to pass
@@ -85,7 +88,7 @@ def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
         )
 
 
-def rated_calls(call: Call, target: Target) -> Iterator[Call]:
+def calls_with_dropout_rate(call: Call, target: Target) -> Iterator[Call]:
     """Yield a call with the rate 0.25 for each numeric argument from 0 to below 1, defaults
     included, whose name is that of a dropout rate (contains "drop" or is "p"), where the original
     then runs and draws nothing.
@@ -104,9 +107,9 @@ def rated_calls(call: Call, target: Target) -> Iterator[Call]:
                 yield replace(rated_call, label=f"{name}=0.25", beyond="arguments")
 
 
-def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
+def calls_with_rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
     """Yield a call with dropout rates around each of `values` between 0 and 1 and around its
-    complement.
+    complement; nothing where the arguments do not fit.
 
     The rates, at most `_LIMIT` and below 1, are a tenth below and above; each is tried for every
     argument, defaults included, whose name contains "drop" or is "p". Unlike those of other makers,
@@ -141,7 +144,7 @@ def _words_in(function: Any) -> set[str]:
     return {text for text in texts if isinstance(text, str) and _WORD.fullmatch(text)}
 
 
-def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
+def _other_values(value: Any, is_passed: bool) -> tuple[Any, ...]:
     """Return values to replace an argument, () where it is neither a number, a flag nor sizes by
     axis; an integer above 2 that the call passes (`is_passed`) may also become smaller by 1."""
     if isinstance(value, bool):
@@ -180,24 +183,22 @@ def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """Return the signature of the object's `signed`, the method that a wrapping module calls, else
-    of its `forward`, else of the object itself.
-
-    Raises TypeError or ValueError where there is none.
-    """
+    """Return the signature of the method that a call of the object runs: of its attribute `signed`
+    (set by a wrapping module), else of its `forward`, else of the object itself. Raises TypeError
+    or ValueError where there is none."""
     return inspect.signature(_method_of(function))
 
 
 def _method_of(function: Any) -> Any:
-    """Return the object's `signed`, the method that a wrapping module calls, else its `forward`,
-    else the object itself."""
+    """Return the object's attribute `signed`, the method that a wrapping module calls, else its
+    `forward`, else the object itself."""
     return getattr(function, "signed", getattr(function, "forward", function))
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:
     """Return a copy of a call with `value` for one parameter; a positional argument stays
-    positional, an absent argument is added as a keyword. Raises ValueError where the signature
-    lacks the name."""
+    positional, any other becomes or stays a keyword. Raises ValueError where the signature lacks
+    the name."""
     position = list(signature.parameters).index(name)
     if position < len(call.args):
         return replace(call, args=(*call.args[:position], value, *call.args[position + 1 :]))

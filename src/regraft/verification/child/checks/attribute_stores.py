@@ -1,4 +1,4 @@
-"""Find the attributes of a class that code of its file assigns after construction."""
+"""Find in the source of a file the attributes of a class that code assigns after construction."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def late_stores(
     functions = tuple(_functions(tree.body, ""))
     family = _family(definition, classes)
     names = attributes | _read_by_properties(functions, family, attributes)
-    constructing = _constructing(functions, family | relatives)
+    constructing = _methods_of_construction(functions, family | relatives)
     results: dict[str, LateStore] = {}
     for code in functions:
         is_constructor = code.cls in family | relatives and code.node.name in constructing
         stores = [
             store
             for store in _stores(code.node)
-            if not is_constructor and _concerns(store, code, family, classes)
+            if not is_constructor and _may_be_on_family(store, code, family, classes)
         ]
         for name, independent in _stored_names(stores, code, names):
             earlier = results.get(name)
@@ -136,7 +136,7 @@ def _read_by_properties(
     )
 
 
-def _constructing(functions: Iterable[_Code], classes: frozenset[str]) -> frozenset[str]:
+def _methods_of_construction(functions: Iterable[_Code], classes: frozenset[str]) -> frozenset[str]:
     """Return the names of the methods of some classes that run during construction only:
     constructors, and methods with one leading underscore that only these mention."""
     users_by_name: dict[str, set[tuple[str, str]]] = {}
@@ -160,7 +160,8 @@ def _constructing(functions: Iterable[_Code], classes: frozenset[str]) -> frozen
 
 
 def _mentioned_attributes(function: ast.AST) -> set[str]:
-    """Return the attribute names and the strings in a function, by which it may call a method."""
+    """Return the attribute names and all strings in a function, by both of which it may call a
+    method."""
     nodes = list(ast.walk(function))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute)} | {
         node.value
@@ -219,7 +220,7 @@ def _constant_string(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _concerns(
+def _may_be_on_family(
     store: _Store, code: _Code, family: frozenset[str], classes: Mapping[str, ast.ClassDef]
 ) -> bool:
     """Return whether a store may be on an instance of a family of classes, or on one of these

@@ -1,5 +1,5 @@
-"""Make calls with another value in a plain attribute of the module: a temperature, a scale, a
-switch."""
+"""Make variants of a recorded call before which a plain attribute of the module gets another value:
+a temperature, a scale, a switch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def attribute_calls(
 
 
 def other_value(value: bool | float) -> bool | float:
-    """Return the opposite of a switch, or half of a factor plus 0.25 (0.5 for 0.5)."""
+    """Return the opposite of a boolean, or half of a number plus 0.25."""
     return (not value) if isinstance(value, bool) else 0.5 * value + 0.25
 
 
@@ -126,9 +126,9 @@ def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[Non
 
 
 @contextmanager
-def watched_reads(module: Any) -> Iterator[set[str]]:
-    """Yield a set to which the names of the attributes are added that anything reads from a module
-    in the body, where the module has a subclass of its class."""
+def record_reads(module: Any) -> Iterator[set[str]]:
+    """Yield a set to which the name of each attribute is added that anything reads from a module in
+    the body. The module gets a subclass of its class meanwhile."""
     cls: Any = type(module)
     names: set[str] = set()
 

@@ -91,9 +91,9 @@ def _cell_content(cell: Any) -> Any:
 
 
 def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, CodeType]:
-    """Return by function the edited code of the functions of a definition `value`; a function is
-    left out if `codes` has none for its line and name, or a code with another closure or no
-    difference."""
+    """Return, by function object, the edited code of each function of a definition `value`; a
+    function is left out if `codes` has none for its line and name, or one with another closure or
+    no difference."""
     pairs = {}
     for function in functions_of(value, file):
         code = codes.get((function.__code__.co_firstlineno, function.__code__.co_name))

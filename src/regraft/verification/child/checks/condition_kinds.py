@@ -1,4 +1,5 @@
-"""Expressions that are conditions, and the results that each kind of them has to take.
+"""Tell by the syntax which expressions are conditions, and which results each kind of them has to
+take.
 
 A condition is a comparison or another truth value, a bound, a minimum, a mask, a remainder or a
 rounded number, or an operation whose operand may never matter.
@@ -124,7 +125,7 @@ def dimension_of(node: ast.expr) -> tuple[str, ...]:
     return (name, str(dimension)) if isinstance(dimension, int | tuple) else ()
 
 
-def turned_functions(first: ast.AST, second: ast.AST) -> frozenset[str]:
+def functions_along_other_dimensions(first: ast.AST, second: ast.AST) -> frozenset[str]:
     """Return the names of functions that two definitions call along different dimensions: where a
     tensor has a single element there, both may give the same."""
     own, other = (
@@ -139,7 +140,7 @@ def turned_functions(first: ast.AST, second: ast.AST) -> frozenset[str]:
 
 
 def _literal(node: ast.expr) -> object:
-    """Return the constant that an expression writes out; None for another expression."""
+    """Return the value of a literal expression; None for another expression."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -295,8 +296,8 @@ def order_operands(node: ast.expr) -> frozenset[str]:
 
 
 def anonymous_form(node: ast.expr) -> str:
-    """Return a condition as text in which the names of variables are replaced by "_"; attributes
-    and constants stay."""
+    """Return a dump of an expression in which the names of variables are replaced by "_";
+    attributes and constants stay."""
     anonymous = copy.deepcopy(node)
     for name_node in ast.walk(anonymous):
         if isinstance(name_node, ast.Name):
@@ -305,5 +306,5 @@ def anonymous_form(node: ast.expr) -> str:
 
 
 def is_truth_call(node: ast.Call) -> bool:
-    """Return whether a call is of a function that returns a truth value."""
+    """Return whether a call is of a function that returns truth values, such as `isnan`."""
     return _called_name(node) in _PREDICATES

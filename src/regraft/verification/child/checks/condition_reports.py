@@ -1,4 +1,5 @@
-"""Definitions whose conditions report their results: the syntax tree with the calls that do so."""
+"""Edit the syntax tree of a definition so that the conditions in its changed lines report their
+results at run time."""
 
 from __future__ import annotations
 
@@ -137,14 +138,15 @@ class ReportingTransformer(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """Let no condition of an assertion report its result, because it computes none."""
-        return self._visit_types(node)
+        return self._visit_types_only(node)
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         """Let no condition of a raised error report its result, because it computes none."""
-        return self._visit_types(node)
+        return self._visit_types_only(node)
 
-    def _visit_types(self, node: Node) -> Node:
-        """Visit a statement or expression so that only operands report, and only their types."""
+    def _visit_types_only(self, node: Node) -> Node:
+        """Visit a statement or expression so that its operands report their types, and no condition
+        reports a result."""
         outer, self._reports_types_only = self._reports_types_only, True
         visited: Node = self.visit(node)
         self._reports_types_only = outer
@@ -257,7 +259,7 @@ class ReportingTransformer(ast.NodeTransformer):
             node.operand = self._visit_order(node.operand)
             return node
         if not self._is_reordered(node):
-            return self._visit_types(node)
+            return self._visit_types_only(node)
         assert isinstance(node, ast.Compare)
         number = self._add_condition(node.lineno, ast.unparse(node), TIED)
         self.generic_visit(node)

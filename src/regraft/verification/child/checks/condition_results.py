@@ -1,4 +1,4 @@
-"""The results that a condition takes, by its value and operands at run time."""
+"""Determine which results a condition takes from its value and operands at run time."""
 
 from __future__ import annotations
 
@@ -113,5 +113,5 @@ def span_results(operands: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iter
 
 
 def any_differs(result: Any, operand: Any) -> bool:
-    """Return whether any element of a result is not the operand's."""
+    """Return whether any element of a result differs from the operand's."""
     return bool(torch.as_tensor(result != operand).any())

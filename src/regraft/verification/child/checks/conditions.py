@@ -37,8 +37,8 @@ from regraft.verification.child.checks.condition_kinds import (
     WRAPPED,
     anonymous_form,
     conditions_of,
+    functions_along_other_dimensions,
     order_operands,
-    turned_functions,
 )
 from regraft.verification.child.checks.condition_reports import (
     BINARY,
@@ -158,7 +158,7 @@ class Conditions:
             condition.results, condition.first_value = set(results), first_value
 
     def _all_conditions(self) -> list[Condition]:
-        """Return the conditions of all definitions."""
+        """Return the conditions of all definitions in one list."""
         return [condition for conditions in self._conditions.values() for condition in conditions]
 
     def __enter__(self) -> Conditions:
@@ -197,7 +197,7 @@ class Conditions:
         ordered = {order_operands(node) for node in expressions if isinstance(node, ast.expr)}
         turned = frozenset[str]()
         if self._sees_dimensions and counterpart_node is not None:
-            turned = turned_functions(node, counterpart_node)
+            turned = functions_along_other_dimensions(node, counterpart_node)
         transformer = ReportingTransformer(
             change,
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),

@@ -114,8 +114,8 @@ def _number(node: ast.expr, module: ModuleType) -> float | None:
 
 
 def _evaluate(op: ast.operator, first: Any, second: Any) -> Any:
-    """Return the result of an operation on two numbers; None where it has none, as a division by
-    zero."""
+    """Return the result of an operation on two numbers; None where it has none, such as a division
+    by zero."""
     try:
         return _FOLDERS[type(op)](first, second)
     except (ArithmeticError, TypeError, ValueError, MemoryError):

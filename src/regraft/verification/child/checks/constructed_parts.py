@@ -38,7 +38,6 @@ def parts_as_constructed(part: Part, session: Session) -> Iterator[Part]:
 
 
 def _size_in(part: Part) -> int | None:
-    """Return the largest integer among a part's arguments, a value that an argument without a
-    default may take; None where there is none."""
+    """Return the largest integer among a part's arguments; None where there is none."""
     sizes = [value for value in part.arguments.values() if type(value) is int]
     return max(sizes, default=None)

@@ -131,7 +131,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
                 deadline += time.process_time() - started  # comparing it is no search
                 if not isinstance(_plain_value(part, names[0]), str):
                     break
-    for names, candidate in _opposites(part, words):
+    for names, candidate in _parts_with_opposite_numbers(part, words):
         if time.process_time() > deadline or session.ledger.is_late():
             return
         if accepts(candidate, session, finite=True):
@@ -165,7 +165,7 @@ def _overrides(
                     _with_fitting_inputs(changed_part, part, path[-1])
                 )
         elif name in words:
-            for alternative in _alternatives(name, argument, choices):
+            for alternative in _other_values(name, argument, choices):
                 parts_by_option.setdefault(name, []).extend(
                     _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
                 )
@@ -175,7 +175,9 @@ def _overrides(
     ]
 
 
-def _opposites(part: Part, words: frozenset[str]) -> Iterator[tuple[tuple[str, ...], Part]]:
+def _parts_with_opposite_numbers(
+    part: Part, words: frozenset[str]
+) -> Iterator[tuple[tuple[str, ...], Part]]:
     """Yield, for each numeric option of a part (argument of its constructor, or field of a
     configuration among these) whose name is in `words`, the pair ((name,), part) of the part with
     the opposite number, and with zero; at most `_OPPOSITES` pairs."""
@@ -196,11 +198,9 @@ def _opposites(part: Part, words: frozenset[str]) -> Iterator[tuple[tuple[str, .
 
 
 def _pair_overrides(part: Part, session: Session) -> Overrides:
-    """Return the part with a pair of unlike values for each boolean or float argument from which
-    the text of the file makes a tuple, once in each order.
-
-    Such a tuple may have one value for each layer.
-    """
+    """Return, for each boolean or float argument from which the text of the file makes a tuple,
+    overrides by a pair of unlike values, once in each order; such a tuple may have one value for
+    each layer."""
     text = inspect.getsource(session.original)
     overrides: Overrides = []
     for name, value in part.arguments.items():
@@ -216,7 +216,7 @@ def _pair_overrides(part: Part, session: Session) -> Overrides:
 
 
 def _with_argument(part: Part, name: str, value: Any) -> Part:
-    """Return a part with another value of one constructor argument."""
+    """Return a copy of a part with another value of one constructor argument."""
     return replace(part, arguments={**part.arguments, name: value})
 
 
@@ -232,7 +232,7 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
         )
 
 
-def _alternatives(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
+def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
     """Yield other values for the argument `name` whose value is `value`: for a class of layers
     another class, and those of `config_variations.second_values`."""
     if isinstance(value, type) and issubclass(value, nn.Module):

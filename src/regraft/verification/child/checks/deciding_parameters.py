@@ -1,4 +1,5 @@
-"""Find the parameters of a function that decide what some of its lines compute."""
+"""Find by data flow in the source which parameters of a function decide what some of its lines
+compute."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
     parameter decides.
     """
     optional = [name for name, default in _parameter_defaults(function) if _is_none(default)]
-    return tuple(name for name in optional if _reaches(name, function, lines))
+    return tuple(name for name in optional if _is_read_in_lines(name, function, lines))
 
 
 def _parameter_defaults(function: Function) -> Iterator[tuple[str, ast.expr | None]]:
@@ -37,7 +38,7 @@ def _is_none(default: ast.expr | None) -> bool:
     return isinstance(default, ast.Constant) and default.value is None
 
 
-def _reaches(name: str, function: Function, lines: Lines) -> bool:
+def _is_read_in_lines(name: str, function: Function, lines: Lines) -> bool:
     """Return whether the lines read the parameter, or a variable that depends on it."""
     dependent = _dependent_variables(name, function)
     reads = (
@@ -91,7 +92,7 @@ def _nested_statements(node: ast.stmt) -> list[ast.stmt]:
 
 
 def _own_parts(node: ast.stmt, blocks: list[ast.stmt]) -> list[ast.AST]:
-    """Return the parts of a statement that are not in its blocks."""
+    """Return all nodes of a statement, itself included, that are not in its blocks."""
     inner_ids = {id(part) for statement in blocks for part in ast.walk(statement)}
     return [part for part in ast.walk(node) if id(part) not in inner_ids]
 

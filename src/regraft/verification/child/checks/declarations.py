@@ -1,5 +1,5 @@
-"""Compare the declarations of a definition around its functions: decorators, class attributes,
-keywords passed on."""
+"""Compare what a definition declares around the bodies of its functions: decorators, class
+attributes, keywords passed on."""
 
 from __future__ import annotations
 

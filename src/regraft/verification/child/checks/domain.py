@@ -1,5 +1,5 @@
-"""Choose the calls beyond the recorded ones on which a definition, or a whole model, is
-compared."""
+"""Choose the calls beyond the recorded ones on which a definition is compared, by the numbers,
+names and attributes in its changed lines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from regraft.verification.changes import Change
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.checks.arguments import (
+    calls_with_dropout_rate,
     opposite_calls,
-    rated_calls,
     signature_of,
     varied_argument_calls,
 )
@@ -30,9 +30,9 @@ from regraft.verification.child.checks.attributes import (
     attribute_calls,
     function_calls,
     read_attributes,
+    record_reads,
     set_labelled_attribute,
     tested_attributes,
-    watched_reads,
 )
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
@@ -44,14 +44,14 @@ from regraft.verification.child.checks.constants import (
     read_nodes,
 )
 from regraft.verification.child.checks.late_attributes import (
-    is_set_otherwise,
+    is_mode_or_rate,
     late_calls,
     late_stores_of_file,
 )
 from regraft.verification.child.checks.longer_axes import lengthen_axes
 from regraft.verification.child.checks.masks import added_mask_calls, biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
-from regraft.verification.child.checks.parameters import altered_calls, laid_out_calls
+from regraft.verification.child.checks.parameters import altered_calls, calls_in_other_layouts
 from regraft.verification.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verification.child.checks.values import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
@@ -74,7 +74,8 @@ class Domain:
     definition calls an op that takes finite numbers only. `late` tells which of the attributes code
     of either version assigns after construction, `compares` whether changed lines compare. `tested`
     are the attributes that changed lines read and that tests of branches in them read, too,
-    `read_once` those that changed lines of one version read, and the other version nowhere.
+    `read_by_one_version` those that changed lines of one version read, and the other version does
+    not read anywhere.
     """
 
     constants: Constants
@@ -84,12 +85,12 @@ class Domain:
     late: Mapping[str, LateStore]
     compares: bool = False
     tested: frozenset[str] = frozenset()
-    read_once: frozenset[str] = frozenset()
+    read_by_one_version: frozenset[str] = frozenset()
 
 
 def domain_of(definition: str, session: Session) -> Domain:
     """Return the domain of a definition in both versions, computed once in a session and stored in
-    `session.domains`. A name without changes has an empty domain."""
+    `session.domains`. That of a name without changes is empty."""
     domain = session.domains.get(definition)
     if domain is None:
         versions = [
@@ -116,8 +117,12 @@ def domain_of(definition: str, session: Session) -> Domain:
         constants = constants_of(tuple(versions))
         tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
         tested = tested_attributes(nodes, tests)
-        read_once = frozenset[str]() if session.by_rules else _read_once(versions, session)
-        domain = Domain(constants, names, attributes, not_finite, late, compares, tested, read_once)
+        read_by_one_version = (
+            frozenset[str]() if session.by_rules else _read_by_one_version(versions, session)
+        )
+        domain = Domain(
+            constants, names, attributes, not_finite, late, compares, tested, read_by_one_version
+        )
         session.domains[definition] = domain
     return domain
 
@@ -128,7 +133,7 @@ def late_attributes(session: Session) -> dict[str, frozenset[str]]:
     definitions = dict.fromkeys(change.definition for change in session.changes)
     late = {name: domain_of(name, session).late for name in definitions}
     return {
-        name: frozenset(attribute for attribute in stores if not is_set_otherwise(attribute))
+        name: frozenset(attribute for attribute in stores if not is_mode_or_rate(attribute))
         for name, stores in late.items()
     }
 
@@ -147,17 +152,16 @@ def _called_names(versions: list[tuple[Change, ModuleType]], module: ModuleType)
 def _not_finite_numbers(
     calls: Collection[str], original_calls: Collection[str]
 ) -> tuple[tuple[str, float], ...]:
-    """Return the numbers that are not finite and are tried where the changed lines of both versions
-    call functions of some names.
-
-    For infinity PyTorch's GELU gives NaN on CPU, and its softmax more NaN than a quotient of
-    exponentials does (docs/limits.md).
-    """
+    """Return those of NOT_FINITE, pairs of a name and a number, that are tried, by the names of the
+    functions that the changed lines of both versions call. For infinity PyTorch's GELU gives NaN on
+    CPU, and its softmax more NaN than a quotient of exponentials does (docs/limits.md)."""
     takes_finite = "gelu" in calls or ("softmax" in calls and "exp" in original_calls)
     return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and takes_finite))
 
 
-def _read_once(versions: list[tuple[Change, ModuleType]], session: Session) -> frozenset[str]:
+def _read_by_one_version(
+    versions: list[tuple[Change, ModuleType]], session: Session
+) -> frozenset[str]:
     """Return the attributes that the changed lines of one version of a definition read, and the
     other version reads nowhere."""
     names: set[str] = set()
@@ -211,7 +215,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from varied_argument_calls(call, target.callable)
     for varied_call in varied_argument_calls(call, target.callable, domain.names):
         yield from resized_calls(varied_call, domain.constants, features=not has_parameters)
-    yield from rated_calls(call, target)
+    yield from calls_with_dropout_rate(call, target)
     optional_calls = tuple(optional_value_calls(call, target))
     yield from optional_calls
     for optional_call in optional_calls[:_OPTIONAL]:
@@ -222,7 +226,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from _opposite_calls(call, target, domain)
     yield from late_calls(call, target.module, domain.late, target.scope)
     yield from _reading_calls(call, target, domain)
-    yield from laid_out_calls(call)
+    yield from calls_in_other_layouts(call)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain))
 
@@ -241,11 +245,10 @@ def _compared_numbers(module: Any, domain: Domain) -> tuple[float, ...]:
 
 
 def _reading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield calls with other values of the attributes that changed lines read and that the original
-    does not read in a recorded call, made of the first other call in which it does.
-
-    Such an attribute stands where only an optional input, a flag, a size or a value leads.
-    """
+    """Yield calls with other values of the attributes that changed lines read, but that the
+    original does not read in the recorded call; they are variants of the first other call in which
+    it does. Such an attribute stands where only an optional input, a flag, a size or a value
+    leads."""
     names = domain.attributes | domain.late.keys()
     unread = names - _attributes_read(call, target) if target.module is not None else frozenset()
     for candidate in _leading_calls(call, target, domain) if unread else ():
@@ -270,7 +273,7 @@ def _leading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]
 def _attributes_read(call: Call, target: Target) -> frozenset[str]:
     """Return the attributes of the instance itself that the original reads in a call; none where it
     raises."""
-    with watched_reads(target.module) as names:
+    with record_reads(target.module) as names:
         outcome = execute(target, call, Plan(gradients=False))
     return frozenset(names) if outcome.error is None else frozenset()
 

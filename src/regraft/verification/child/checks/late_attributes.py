@@ -1,5 +1,5 @@
-"""Require a second value of each attribute that changed lines read and that code of the file
-assigns after construction."""
+"""Give the attributes that code assigns after construction, and that changed lines read, a second
+value, and note which ones took none."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def late_calls(
     call: Call, module: Any, stores: Mapping[str, LateStore], scope: ModuleType | None
 ) -> Iterator[Call]:
     """Yield a call for each other value of the attributes that may be set by themselves, labelled
-    with the assignment as in `attributes.attribute_calls`, which makes calls for the attributes
-    that are left out here.
+    with the assignment as in `attributes.attribute_calls`; attributes for which that function makes
+    calls are left out.
 
     Whole numbers become one more and 0, strings those that the file `scope` compares them with or
     looks up by them.
@@ -64,12 +64,12 @@ def _plain_values(module: Any, names: Collection[str]) -> dict[str, Any]:
     return {
         name: value
         for name, value in values.items()
-        if isinstance(value, _PLAIN) and (isinstance(value, str) or not is_set_otherwise(name))
+        if isinstance(value, _PLAIN) and (isinstance(value, str) or not is_mode_or_rate(name))
     }
 
 
-def is_set_otherwise(name: str) -> bool:
-    """Return whether an attribute is a mode or a rate of dropout by its name."""
+def is_mode_or_rate(name: str) -> bool:
+    """Return whether an attribute is a mode (`training`) or a rate of dropout, by its name."""
     return _SET_OTHERWISE.search(name) is not None
 
 
@@ -93,8 +93,8 @@ def _other_values(name: str, value: Any, module: Any, scope: ModuleType | None) 
 
 
 def _looked_up_strings(name: str, module: Any, scope: ModuleType) -> Iterator[str]:
-    """Yield the keys of the mappings of a file in which it looks up an attribute or variable, and
-    the strings of the patterns that it matches with it."""
+    """Yield the string keys of the mappings of a file in which it looks up an attribute or variable
+    of this name, and the strings of the patterns that it matches with it."""
     for node in ast.walk(syntax_tree(str(scope.__file__))):
         match node:
             case ast.Subscript(table, key) | ast.Call(ast.Attribute(table, "get"), [key, *_]) if (

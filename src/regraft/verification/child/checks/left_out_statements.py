@@ -1,4 +1,5 @@
-"""Find what a change reads of a script that statements set which were left out of its import."""
+"""Find the variables that a change reads, of a script that was imported in part, and that the
+statements left out may set."""
 
 from __future__ import annotations
 
@@ -70,5 +71,5 @@ def _values_of_attributes(tree: ast.Module, spans: Iterable[Span]) -> frozenset[
 
 
 def _holds_call(node: ast.AST) -> bool:
-    """Return whether an expression calls anything."""
+    """Return whether an expression contains a call."""
     return any(isinstance(part, ast.Call) for part in ast.walk(node))

@@ -1,5 +1,5 @@
-"""Make further calls by lengthening axes: axes of equal size, such as those of queries and keys,
-become unequal, in case that they were equal by chance."""
+"""Make variants of a call in which axes of equal size, such as those of queries and keys, become
+unequal, in case that they were equal by chance."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Make calls with other masks than the usual ones: left padding, holes, a row without keys, random
-masks."""
+"""Make variants of a call with other attention masks: left padding, holes, a row without keys,
+random masks."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
                 return _combine_masks(tensor, _visible_elements(pattern, tensor.shape), dropping)
 
             label = f"mask: {pattern}" + (", true where left out" if dropping else "")
-            yield replace(_map_tensors(call, masks, combine), label=label, beyond="masks")
+            yield replace(_map_arguments(call, masks, combine), label=label, beyond="masks")
 
 
 def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -> Iterator[Call]:
-    """Yield a call whose masks of floats have random numbers from -3 to 0 added, and for each
-    number in `heads` a call whose masks of shape (batch, 1, query, key) are expanded to as many
-    heads, with numbers that differ by head. Yields nothing without such masks."""
+    """Yield a call whose floating masks have random numbers from -3 to 0 added, and for each number
+    in `heads` a call whose masks of shape (batch, 1, query, key) are expanded to as many heads,
+    with numbers that differ by head. Yield nothing without such masks."""
     masks = {
         id(value): value
         for name, value in names.items()
@@ -59,7 +59,9 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
         return tensor + _moderate_numbers(tensor.shape).to(tensor.dtype)
 
     yield replace(
-        _map_tensors(call, set(masks), add_moderate), label="mask: moderate numbers", beyond="masks"
+        _map_arguments(call, set(masks), add_moderate),
+        label="mask: moderate numbers",
+        beyond="masks",
     )
     shared = {key for key, value in masks.items() if value.dim() == 4 and value.shape[1] == 1}
     for number in heads if shared else ():
@@ -71,7 +73,7 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
             return expanded + _moderate_numbers(expanded.shape).to(tensor.dtype)
 
         yield replace(
-            _map_tensors(call, shared, add_by_head), label=f"mask: {number} heads", beyond="masks"
+            _map_arguments(call, shared, add_by_head), label=f"mask: {number} heads", beyond="masks"
         )
 
 
@@ -179,11 +181,9 @@ def _visible_elements(pattern: str, shape: tuple[int, ...]) -> Any:
 
 
 def _combine_masks(tensor: Any, keep: Any, dropping: bool) -> Any:
-    """Return a copy of a mask that also hides the elements outside of `keep`: by False (True if
-    `dropping`) for booleans, 0 for integers and binary masks, else by the lowest number.
-
-    `dropping` is for booleans that are true where an element is ignored.
-    """
+    """Return a copy of a mask that also hides the elements where `keep` is False: by False (True if
+    `dropping`, for booleans that are true where an element is ignored) for booleans, 0 for integers
+    and binary masks, else by the mask's own very low number, or the lowest of the format."""
     if tensor.dtype == torch.bool:
         return tensor | ~keep if dropping else tensor & keep
     if not tensor.is_floating_point() or (_is_binary(tensor) and bool(tensor.any())):
@@ -193,7 +193,7 @@ def _combine_masks(tensor: Any, keep: Any, dropping: bool) -> Any:
     return tensor.masked_fill(~keep, low)
 
 
-def _map_tensors(call: Call, ids: set[int], change: Callable[[Any], Any]) -> Call:
+def _map_arguments(call: Call, ids: set[int], change: Callable[[Any], Any]) -> Call:
     """Return a call, without label, with a function applied to the top-level arguments whose ids
     are in `ids`."""
 

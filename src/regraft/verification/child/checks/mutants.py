@@ -1,5 +1,5 @@
-"""Wrong versions of the changed lines: comparisons that tell them apart could tell a wrong change
-apart.
+"""Make wrong versions (mutants) of the changed lines, and count which ones the comparisons tell
+from the original.
 
 Each mutant is the changed version with one small edit in its changed lines. Comparisons that find
 both versions equal are made once more with a mutant in place of the changed version; a difference
@@ -201,8 +201,9 @@ class Mutants:
 
 @contextmanager
 def mutant_in_place(mutant: Mutant) -> Iterator[None]:
-    """Run a mutant in place of the changed version in the body; after `_LONGEST` seconds of
-    processor time the body ends, and the mutant is marked as killed."""
+    """Replace the code of the functions of the changed version by that of a mutant in the body;
+    after `_LONGEST` seconds of processor time the body ends without an error, and the mutant is
+    marked as killed."""
     try:
         with replaced_code(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
             yield
@@ -222,7 +223,7 @@ def mutants_of(change: Change, module: ModuleType, counterpart: ModuleType) -> I
     old_node = definition_node(counterpart, change.definition)
     old_numbers = _numbers_of(ast.walk(old_node) if old_node is not None else ())
     new_numbers = _numbers_of(expressions) - old_numbers
-    for number, edit in _mixed_order(_sites(node, change)):
+    for number, edit in _order_edits(_edits_in_changed_lines(node, change)):
         text, edited_node = _edit_definition(node, number, edit)
         try:
             codes = edited_codes(
@@ -251,9 +252,9 @@ def _numbers_of(nodes: Iterable[ast.AST]) -> Counter[float]:
 Edit = tuple[str, Callable[[Any], ast.expr]]
 
 
-def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit]]:
+def _order_edits(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit]]:
     """Return pairs of a node's position and an edit, ordered so that every line and every kind of
-    edit comes early; `sites` are as `_sites` returns them, sorted by line."""
+    edit comes early; `sites` are as `_edits_in_changed_lines` returns them, sorted by line."""
     by_line = [list(group) for _, group in itertools.groupby(sites, key=lambda site: site[0])]
     count_by_kind: dict[str, int] = {}
     ranked = []
@@ -267,7 +268,7 @@ def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit
     )
 
 
-def _sites(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
+def _edits_in_changed_lines(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
     """Return the edits of changed lines, sorted: line, position of the node in the walk over the
     definition, and edit."""
     unedited_ids = _descendant_ids(
@@ -388,7 +389,7 @@ def _swap_arguments(call: ast.Call) -> ast.Call:
 
 
 def _without_keyword(call: ast.Call, index: int) -> ast.Call:
-    """Delete one keyword of a call in place and return it."""
+    """Delete the keyword at a position of a call in place and return the call."""
     del call.keywords[index]
     return call
 

@@ -110,24 +110,24 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     match node:
         case ast.Assign(targets, value):
             for target in targets:
-                yield from _paired(target, value)
+                yield from _pair_with_values(target, value)
         case ast.AnnAssign(target, _, ast.expr() as value) | ast.NamedExpr(target, value):
-            yield from _paired(target, value)
+            yield from _pair_with_values(target, value)
         case ast.AugAssign(ast.Name(name), _, value) if _is_display(value):
             yield name, value
 
 
-def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the variables of a target with their values, by pairs where both are written as tuples
-    of equal lengths."""
+def _pair_with_values(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the variables of a target, each with the expression of its value: element by element
+    where both are written as tuples of equal lengths, else with the whole value."""
     match target, value:
         case ast.Name(name), _:
             yield name, value
         case (ast.Tuple(parts), ast.Tuple(values)) if len(parts) == len(values):
             for part, part_value in zip(parts, values, strict=True):
-                yield from _paired(part, part_value)
+                yield from _pair_with_values(part, part_value)
         case ast.Tuple(parts) | ast.List(parts), _:
             for part in parts:
-                yield from _paired(part, value)
+                yield from _pair_with_values(part, value)
         case ast.Starred(ast.Name(name)), _:
             yield name, ast.List([], ast.Load())

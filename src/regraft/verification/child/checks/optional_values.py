@@ -1,5 +1,5 @@
-"""Make calls with values for the parameters that default to None: states, biases, positions,
-indices."""
+"""Make variants of a recorded call in which parameters that default to None get values: states,
+biases, positions, indices."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class _RandomTensors:
 
 def _shapes_like(first: Any) -> list[tuple[int, ...]]:
     """Return shapes of tensors that go with an input: its own first, then those that share
-    dimensions with it, () last; shapes may repeat."""
+    dimensions with it, () last; a shape may come several times."""
     rows, last = first.shape[0], first.shape[-1]
     shapes: list[tuple[int, ...]] = [tuple(first.shape)]
     if first.dim() > 1:

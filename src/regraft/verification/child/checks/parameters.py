@@ -1,5 +1,5 @@
-"""Make calls with other parameters: zero, tiny, huge or negative results, other number formats and
-layouts."""
+"""Make variants of a recorded call that run with other parameters (zero, tiny or huge ones), or
+with inputs of other number formats and layouts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Itera
         yield replace(call, label=label, beyond=EXTREME, exact_values=(number,))
 
 
-def laid_out_calls(call: Call) -> Iterator[Call]:
+def calls_in_other_layouts(call: Call) -> Iterator[Call]:
     """Yield a call with inputs in bfloat16, with the last dimensions transposed in memory, and with
     channels last, each where that changes the layout or format of a tensor."""
     layouts: Mapping[str, Callable[[Any], Any]] = {

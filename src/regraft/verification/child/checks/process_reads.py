@@ -1,5 +1,5 @@
-"""Find reads of the process, which no input controls: the clock, the environment, addresses,
-callers."""
+"""Find in changed lines new reads of the process, which no input controls: the clock, the
+environment, addresses, callers."""
 
 from __future__ import annotations
 
@@ -60,12 +60,13 @@ _METHODS = frozenset(
 _NAMES = frozenset({"__file__", "__name__", "__debug__"})
 
 
-def reads_of_surroundings(
-    change: Change, changed: ModuleType, original: ModuleType
-) -> tuple[str, ...]:
+def new_process_reads(change: Change, changed: ModuleType, original: ModuleType) -> tuple[str, ...]:
     """Return a sentence for each read of the process in changed lines that the original's
     definition does not have, sorted by line; () where the changed version lacks the definition."""
-    node, original_node = _tree(change.definition, changed), _tree(change.definition, original)
+    node, original_node = (
+        _definition_or_file(change.definition, changed),
+        _definition_or_file(change.definition, original),
+    )
     if node is None:
         return ()
     original_reads = (
@@ -84,7 +85,7 @@ def reads_of_surroundings(
     )
 
 
-def _tree(definition: str, module: ModuleType) -> ast.AST | None:
+def _definition_or_file(definition: str, module: ModuleType) -> ast.AST | None:
     """Return the syntax tree of a definition, or that of the file for the module level; None where
     there is none."""
     return (

@@ -1,5 +1,5 @@
-"""Modules that call a model several times: a language model that continues from its cache, or any
-model in a row."""
+"""Modules that wrap a model and call it several times: a language model that continues from its
+cache or generates, or any model in a row."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Make calls of other sizes: batches of 17, prime lengths, long inputs, and sizes around the
-constants of the code."""
+"""Make variants of a recorded call with other sizes: batches of 17, prime lengths, long inputs, and
+sizes around the constants of the code."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     such a call.
     """
     tensors = _non_scalar_tensors(call)
-    sizes = _sizes(tensors, features)
+    sizes = _sizes_to_change(tensors, features)
     sizes_around_constants = [
         constant + step for constant in constants.sizes for step in (-1, 0, 1)
     ]
-    widths = _widths(tensors)
+    widths = _feature_widths(tensors)
     image_sides = {tensor.shape[-1] for tensor in tensors if _is_image(tensor)}
     for number, size in enumerate(sizes):
         lengths = (BATCH,) if number == 0 else _new_lengths(size, widths, image_sides)
@@ -61,8 +61,8 @@ def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[in
 
 
 def _lengths_for_counts(size: int, tensors: list[Any], counts: Iterable[int]) -> tuple[int, ...]:
-    """Return, for each count, the size at which the largest tensor of a size has more elements than
-    the count; () where another size of it is 0, or the size itself."""
+    """Return, for each count, a value for `size` with which the largest tensor of that size has
+    more elements than the count; () where `size` or another dimension is 0."""
     if size == 0:
         return ()
     elements_per_size = max(
@@ -74,22 +74,22 @@ def _lengths_for_counts(size: int, tensors: list[Any], counts: Iterable[int]) ->
 
 
 def _even_widths() -> tuple[int, ...]:
-    """Return even widths that are no powers of two, for features in pairs or halves as in rotary
+    """Return the even widths to try, no powers of two, for features in pairs or halves as in rotary
     embeddings."""
     return tuple(2 * length for length in (*LENGTHS, WIDE // 2))
 
 
 def _non_scalar_tensors(call: Call) -> list[Any]:
-    """Return the tensors of a call that have a dimension."""
+    """Return the tensors of a call that have at least one dimension."""
     return [tensor for tensor in tensors(call) if tensor.dim() > 0]
 
 
-def _sizes(tensors: list[Any], features: bool) -> list[int]:
-    """Return at most `_SIZES` sizes, the batch first, then the others; without `features` no widths
-    of features in the last dimension."""
+def _sizes_to_change(tensors: list[Any], features: bool) -> list[int]:
+    """Return at most `_SIZES` different sizes: the first dimension of the first tensor (the batch),
+    then those of further dimensions above 1; without `features` no widths of features."""
     if not tensors:
         return []
-    widths = _widths(tensors)
+    widths = _feature_widths(tensors)
     sizes = [tensor.shape[0] for tensor in tensors[:1]]
     sizes += [
         size
@@ -100,7 +100,7 @@ def _sizes(tensors: list[Any], features: bool) -> list[int]:
     return list(dict.fromkeys(sizes))[:_SIZES]
 
 
-def _widths(tensors: list[Any]) -> set[int]:
+def _feature_widths(tensors: list[Any]) -> set[int]:
     """Return the last dimensions that contain features: those of real numbers, except for the sides
     of images."""
     return {tensor.shape[-1] for tensor in tensors if is_feature_width(tensor, tensor.dim() - 1)}
@@ -185,8 +185,8 @@ def is_small(tensors: Iterable[Any]) -> bool:
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:
-    """Yield two calls: tensors of two or more dimensions get a dimension of size 1 in front, then
-    they lose the first dimension by its first entry. The original may refuse them."""
+    """Yield two calls: one in which tensors of two or more dimensions get a dimension of size 1 in
+    front, and one in which they are reduced to their first row. The original may refuse them."""
 
     def map_tensors(change: Any, label: str) -> Call:
         def map_leaf(leaf: Any) -> Any:

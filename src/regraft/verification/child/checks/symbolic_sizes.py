@@ -109,8 +109,8 @@ def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
 
 
 def _guard_text_and_numbers(expression: Any) -> tuple[str, tuple[int, ...]]:
-    """Return an expression as text in which every symbol is `size`, and its integers without signs,
-    sorted."""
+    """Return an expression as text in which every symbol is `size`, and the absolute values of its
+    integers, sorted."""
     symbols = sorted(expression.free_symbols, key=str)
     text = str(expression)
     for symbol in symbols:

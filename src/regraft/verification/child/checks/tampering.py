@@ -33,7 +33,7 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _own_parts() -> tuple[tuple[str, Any], ...]:
+def _verifier_parts() -> tuple[tuple[str, Any], ...]:
     """Return the loaded modules of the verifier and of what it runs models with, and the classes
     that they define, with their names."""
     modules = [
@@ -56,7 +56,7 @@ class FunctionsSnapshot:
     modules of the verifier that are loaded."""
 
     def __init__(self) -> None:
-        self._owners = (*_OWNERS, *_own_parts())
+        self._owners = (*_OWNERS, *_verifier_parts())
         self._snapshot = {
             (place, name): value
             for place, owner in self._owners

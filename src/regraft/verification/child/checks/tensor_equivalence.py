@@ -152,7 +152,7 @@ def operands_of_respelling(
 
 
 class _TensorForm(ast.NodeTransformer):
-    """Writes expressions with several spellings for tensors in one of them, in place."""
+    """Rewrites expressions that have several spellings for tensors into one of them, in place."""
 
     def __init__(self, functions: frozenset[str], *, writes_views: bool) -> None:
         """Start with the functions that `torch_functions` returns; `writes_views` writes `view` as
@@ -195,7 +195,7 @@ class _TensorForm(ast.NodeTransformer):
         if dimension is None or not isinstance(node.ctx, ast.Load):
             return node
         function = ast.Attribute(node.value, "unsqueeze", ast.Load())
-        return ast.copy_location(ast.Call(function, [_number(dimension)], []), node)
+        return ast.copy_location(ast.Call(function, [_number_node(dimension)], []), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Write functions of `torch` as methods, sizes as entries of `shape`, `matmul` as `@` and
@@ -247,8 +247,8 @@ def _is_method_like(node: ast.Call, functions: frozenset[str]) -> bool:
 
 
 def _new_dimension(index: ast.expr) -> int | None:
-    """Return where an index adds a dimension and does nothing else: the number of colons before its
-    None, or -1 for `..., None`; None for another index."""
+    """Return the dimension that an index adds, if it does nothing else: the number of colons before
+    its None, or -1 for `..., None`; None for any other index."""
     match index:
         case ast.Constant(None):
             return 0
@@ -264,13 +264,14 @@ def _is_colon(index: ast.expr) -> bool:
     return isinstance(index, ast.Slice) and not (index.lower or index.upper or index.step)
 
 
-def _number(value: int) -> ast.expr:
-    """Return an integer as the expression that its text would be."""
+def _number_node(value: int) -> ast.expr:
+    """Return the expression that an integer is written as; a negative one is a negation."""
     return ast.parse(str(value), mode="eval").body
 
 
 def _plain_locals(function: ast.FunctionDef) -> frozenset[str]:
-    """Return the local variables and parameters of a function that no call in it can rebind."""
+    """Return the local variables and parameters of a function that it does not declare `global` or
+    `nonlocal` anywhere, so that no call can rebind them."""
     parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     stored = {
         node.id

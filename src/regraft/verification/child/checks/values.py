@@ -1,5 +1,5 @@
-"""Make calls with other values: around the constants of the code, rare ones, and ones that are not
-finite."""
+"""Make variants of a recorded call with other values: around the constants of the code, rare ones,
+and ones that are not finite."""
 
 from __future__ import annotations
 

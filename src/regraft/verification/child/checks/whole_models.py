@@ -1,5 +1,5 @@
-"""Yield whole models under other conditions: masks, sizes, cached decoding, checkpointing, other
-configurations."""
+"""Yield whole models under further conditions, as subjects: with other masks and sizes, cached
+decoding, checkpointing, other configurations."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from regraft.verification.child.checks.arguments import (
     with_argument,
 )
 from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.child.checks.consecutive_calls import subject_called_repeatedly
 from regraft.verification.child.checks.constants import Constants
 from regraft.verification.child.checks.constructed_parts import parts_as_constructed
 from regraft.verification.child.checks.constructor_options import note_options, varied_parts
@@ -28,9 +29,8 @@ from regraft.verification.child.checks.masks import biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.repeated_calls import Decoding, Generating
 from regraft.verification.child.checks.sizes import resize_dimensions, resized_calls
-from regraft.verification.child.checks.turns import subject_called_repeatedly
 from regraft.verification.child.checks.widths import widened_parts
-from regraft.verification.child.drivers.base import Subject, yield_until_error
+from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.names_and_scopes import name_of
@@ -90,7 +90,8 @@ def _definitions_run_by(subject: Subject, method: str, session: Session) -> tupl
 
 
 def _note_fields(variant: Subject, definitions: tuple[str, ...], session: Session) -> None:
-    """Add the varied fields of a subject to the evidence ("configuration") of the definitions."""
+    """Add the varied fields of a subject to the evidence ("configuration") of the definitions;
+    nothing where it has none."""
     if not variant.fields:
         return
     for name in definitions:
@@ -185,7 +186,8 @@ def _add_deciding_words(words: set[str], tree: ast.Module, definitions: tuple[st
 
 
 def _names_and_strings(node: ast.AST) -> set[str]:
-    """Return the names in an expression or definition, and its strings that are identifiers."""
+    """Return the names and attributes in an expression or definition, and its strings that are
+    identifiers."""
     expressions = [expression for expression in ast.walk(node) if isinstance(expression, ast.expr)]
     strings = {
         expression.value

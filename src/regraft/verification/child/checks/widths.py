@@ -1,4 +1,4 @@
-"""Build layers with weights anew at another width, with inputs of that width."""
+"""Build a part with weights anew at another width of its features, with inputs of that width."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""Drivers: ways to build and call the definitions of a file, so that its versions can be
+"""Drivers: ways to build and call the definitions of an unknown file, so that its versions can be
 compared."""

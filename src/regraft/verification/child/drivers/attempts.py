@@ -81,7 +81,7 @@ class Attempt:
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once, in its present mode and without gradients, on the inputs that a
-    specification describes at one size, and return the attempt.
+    specification describes at one size (batch, length), and return the attempt.
 
     An error of the model is part of the attempt; an error in making the inputs is raised. Random
     inputs are those of seed 0, and the state that the run leaves behind in the model is restored.

@@ -1,8 +1,9 @@
-"""Find functions of a file that build its models, and the values that they give the classes.
+"""Find functions of a file that build its models, such as `def resnet18(**kwargs) -> ResNet`, and
+the values that they give the classes.
 
-Such a function, as `def resnet18(**kwargs) -> ResNet`, is called while the constructor of the class
-is replaced by one that only records its arguments. So nothing is built, and the values for the
-class are ones that somebody chose for it, instead of guesses from names.
+Such a function is called while the constructor of the class is replaced by one that only records
+its arguments. So nothing is built, and the values for the class are ones that somebody chose for
+it, instead of guesses from names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from unittest import mock
 
 from torch import nn
 
-from regraft.verification.child.drivers.base import yield_until_error
+from regraft.verification.child.drivers.driver_protocol import yield_until_error
 from regraft.verification.child.ledger import Ledger
 
 # The most functions of one class that are tried: a file may have a hundred, which differ in sizes.

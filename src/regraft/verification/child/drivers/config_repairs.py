@@ -63,7 +63,7 @@ def _fill_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     return changes(FILLINGS, problem, problem.text)
 
 
-# For a model that has too many parameters (`bringup.refuse_large`).
+# For a model that has too many parameters (`config_trials.refuse_large`).
 CUTS: _Table = (
     Repair(
         ANY_ERROR,

@@ -57,7 +57,7 @@ class _Reads:
         )
 
     def merge(self, other: _Reads) -> None:
-        """Add the reads of another name."""
+        """Add the reads of another name to these, in place."""
         self.defaults.update(other.defaults)
         for name, reads in other.attributes.items():
             self.attributes.setdefault(name, _Reads()).merge(reads)
@@ -65,14 +65,15 @@ class _Reads:
 
 
 def config_names(source: str) -> frozenset[str]:
-    """Return the names that hold configurations in a source."""
+    """Return the names of parameters and attributes that hold configurations in a source text;
+    "config" in any case."""
     return _reads_of_configs(source)[0]
 
 
 @functools.cache
 def _reads_of_configs(source: str) -> tuple[frozenset[str], _Reads]:
-    """Return the names of parameters that hold configurations in a source, and all attributes that
-    are read of them together."""
+    """Return the names of parameters and attributes that hold configurations in a source text, and
+    all attributes that are read of them together. Cached."""
     tree = ast.parse(source)
     called_names = _called_names(tree)
     reads_by_name: dict[str, _Reads] = {}
@@ -180,7 +181,8 @@ def _add_path(reads: _Reads, path: tuple[str, ...], is_called: bool) -> None:
 def config_parameters(
     parameters: list[inspect.Parameter], module: ModuleType, source: str
 ) -> list[str]:
-    """Return the names of the required parameters of a constructor that hold a configuration."""
+    """Return the names of the required parameters of a constructor that hold a configuration, by
+    their name, their use in the source or their annotation."""
     names = config_names(source)
     return [
         parameter.name
@@ -268,7 +270,7 @@ def _config_of_class(config_class: type, path: Path, depth: int = _DEPTH) -> Any
         if is_config_class(nested_class) and depth:
             fields[name] = _config_of_class(nested_class, path, depth - 1)
         else:
-            fields[name] = _guess(name, getattr(nested_class, "__name__", str(nested_class)))
+            fields[name] = _guess_field(name, getattr(nested_class, "__name__", str(nested_class)))
     return make_config(config_class, fields)
 
 
@@ -280,8 +282,9 @@ def _stated_fields(config_class: type, path: Path) -> dict[str, Any]:
     return max((call.arguments(names) for call in calls), key=len, default={})
 
 
-def _guess(name: str, annotation: str = "") -> Any:
-    """Return a guess for a required field: by its name or type, or a size."""
+def _guess_field(name: str, annotation: str = "") -> Any:
+    """Return a guess for a required field by its name or type; the size HIDDEN where neither tells
+    anything."""
     try:
         return value_for(name, annotation)
     except LookupError:
@@ -326,7 +329,7 @@ def shrink_config(config: Any, scale: config_shrinking.Scale) -> Any:
     plain = {name: value for name, value in fields.items() if not is_config(value)}
     small = config_shrinking.shrink(plain, scale)
     changed = {
-        name: _like(value, small.get(name, value))
+        name: _match_tuple(value, small.get(name, value))
         for name, value in plain.items()
         if small.get(name, value) != value
     }
@@ -336,6 +339,6 @@ def shrink_config(config: Any, scale: config_shrinking.Scale) -> Any:
     return with_fields(config, {**changed, **nested})
 
 
-def _like(value: Any, small: Any) -> Any:
-    """Return a small value as a tuple where the old one is a tuple."""
+def _match_tuple(value: Any, small: Any) -> Any:
+    """Return `small` as a tuple where `value` is a tuple, else as it is."""
     return tuple(small) if isinstance(value, tuple) else small

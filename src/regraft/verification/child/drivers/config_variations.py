@@ -1,4 +1,5 @@
-"""Find other values for the fields of a configuration that may reach other branches of the code.
+"""Yield overrides for a configuration: other values of its fields that may reach other branches of
+the code.
 
 An override is a dictionary of fields with other values. That of a field in a nested configuration
 has the whole nested configuration, with the other value in it.
@@ -88,7 +89,7 @@ def second_values(
     Several overrides of one field are alternatives: not every model can be built with each of them.
     `choices` are the strings that the file compares names with.
     """
-    return _overrides(config, words, lambda name, value: _alternatives(name, value, choices))
+    return _overrides(config, words, lambda name, value: _other_values(name, value, choices))
 
 
 def opposite_values(config: Mapping[str, Any], words: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -133,7 +134,7 @@ def path_of(override: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str
     return ()
 
 
-def _alternatives(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
+def _other_values(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
     """Return other values for a field by its type; () for the flag of the result's type, which
     decides nothing else, and for a value of another type."""
     if name == RESULT_TYPE_FLAG:

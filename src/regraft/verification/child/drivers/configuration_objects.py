@@ -1,5 +1,5 @@
-"""Objects that hold the fields of a configuration: read them, change them, and describe them for a
-reproducer."""
+"""Read and change the fields of objects that are configurations (dataclasses, named tuples,
+namespaces and the like), and describe them for a reproducer."""
 
 from __future__ import annotations
 

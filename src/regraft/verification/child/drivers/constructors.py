@@ -1,4 +1,4 @@
-"""Guess the values from which a class of a file is built."""
+"""Guess values for the parameters of a class's constructor."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def _values_of_parameters(
     parameters: list[inspect.Parameter], config: Any, fixed_values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a value for each required parameter, from `fixed_values` or else a guess, and the
-    plain defaults of the others; parameters with another default are left out."""
+    defaults of the others where these are plain or None; parameters with another default are left
+    out."""
     values: dict[str, Any] = {}
     for parameter in parameters:
         if _is_required(parameter):
@@ -201,7 +202,7 @@ def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
 
 
 def _is_text(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is a string other than an activation."""
+    """Return whether a parameter is annotated as a string and has no name of an activation."""
     return inputs.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
 
 

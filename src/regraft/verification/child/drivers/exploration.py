@@ -1,5 +1,5 @@
-"""Search for other configurations and calls of models, to reach changed lines that have not run
-yet.
+"""Search for variations of models, with other configurations and calls, that reach changed lines
+which have not run yet.
 
 The best `MOST_MODELS` models take turns. A variation that runs lines of the file which no variation
 ran before, changed or not, is a step on the way, and is itself varied.
@@ -16,22 +16,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regraft.verification.child.drivers import (
-    bringup,
+    config_trials,
     config_variations,
     further_calls,
     source_hints,
 )
-from regraft.verification.child.drivers.candidates import (
+from regraft.verification.child.drivers.huggingface_candidates import (
     Candidate,
-    built_variants,
+    build_variants,
+    count_definitions_to_run,
     subject_of,
-    wanted_count,
 )
-from regraft.verification.child.drivers.reach import reach
+from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 # The implementations of attention that are tried; they need no other package.
-ATTENTIONS = (bringup.EAGER, "sdpa")
+ATTENTIONS = (config_trials.EAGER, "sdpa")
 MOST_MODELS = 3  # the most models that are varied
 SEARCH_SECONDS = 20.0  # of CPU time, for variations of all these models
 
@@ -40,9 +40,9 @@ def explore(
     candidates: list[Candidate], session: Session, hints: source_hints.Hints, source: str
 ) -> Iterator[Candidate]:
     """Yield variations of at most `MOST_MODELS` candidates, with another configuration or other
-    calls, that reach changed lines which have not run yet or contain wanted definitions.
+    calls, that reach changed lines which have not run yet or contain definitions to run.
 
-    Those with most wanted definitions are chosen. A field may have no effect without another: a
+    Those with most definitions to run are chosen. A field may have no effect without another: a
     variation that runs new lines of the file is varied further at once, in the fields that the text
     of the hints mentions. Models that neither contain nor lead to a missing definition wait until
     the other models are exhausted. `source` is the text of the original file. Nothing is yielded
@@ -89,15 +89,15 @@ class _Exploration:
         models = sorted(candidates, key=lambda model: self._sort_key(model, missing_names))
         models = models[:MOST_MODELS]
         self._reached_lines = {
-            line for model in models for line in reach(subject_of(model), session).lines
+            line for model in models for line in measure_reach(subject_of(model), session).lines
         }
         self._turns = deque(_Turn(model, [(model, self._variants(model))]) for model in models)
         self._postponed: deque[_Turn] = deque()
         self._has_postponed_only = False
 
     def variations(self) -> Iterator[Candidate]:
-        """Yield the variations of all models that reach new changed lines or contain wanted
-        definitions, until no search is left, no run is missing or the time is over."""
+        """Yield the variations of all models that reach new changed lines or contain definitions
+        to run, until no search is left, no run is missing or the time is over."""
         while (self._turns or self._postponed) and not self._is_over:
             if not self._turns:
                 self._turns, self._postponed = self._postponed, self._turns
@@ -105,8 +105,8 @@ class _Exploration:
             yield from self._take_turn(self._turns.popleft())
 
     def _take_turn(self, turn: _Turn) -> Iterator[Candidate]:
-        """Yield the variations of a model that reach new changed lines or contain more wanted
-        definitions than the model that they vary.
+        """Yield the variations of a model that reach new changed lines or contain more definitions
+        to run than the model that they vary.
 
         The turn goes on while variations run lines of the file that none did before, and each of
         these also gets a turn of its own; the first other variation ends it, and the turn goes to
@@ -125,9 +125,9 @@ class _Exploration:
             if variant is None:
                 turn.searches.pop()
                 continue
-            reached = reach(subject_of(variant), self._session)
+            reached = measure_reach(subject_of(variant), self._session)
             new_names = variant.used - start.used
-            if new_names & self._session.definitions_to_run() or reached.news:
+            if new_names & self._session.definitions_to_run() or reached.is_worth_comparing:
                 started = time.process_time()
                 yield variant
                 self._deadline += time.process_time() - started  # its comparison is no search
@@ -145,17 +145,17 @@ class _Exploration:
         return _variants(model, self._session, self._hints)
 
     def _missing_names(self) -> frozenset[str]:
-        """Return the names of the definitions that miss a run and of those that are wanted."""
+        """Return the names of the definitions that miss a run and of those that have to run."""
         changes = self._session.unfinished_changes()
         names = frozenset(change.definition for change in changes)
         return names | self._session.definitions_to_run()
 
     def _sort_key(self, model: Candidate, missing_names: frozenset[str]) -> tuple[Any, ...]:
-        """Return a key that puts models first that contain most wanted definitions; among equals
+        """Return a key that puts models first that contain most definitions to run; among equals
         those that lead to missing definitions, then those that contain most of these, then small
         ones."""
         return (
-            -wanted_count(model, self._session),
+            -count_definitions_to_run(model, self._session),
             model.cls not in self._names_leading_to(missing_names),
             -len(model.used & missing_names),
             model.size,
@@ -186,7 +186,7 @@ def _variants(
     """Yield a candidate with another configuration, with other calls and with longer inputs, in
     turn; the original builds and accepts them, but for calls that are not run beforehand
     (`further_calls.more_calls`)."""
-    reconfigured = built_variants(
+    reconfigured = build_variants(
         candidate, overrides_of(candidate.values, candidate.attention, hints), session
     )
     calls = further_calls.more_calls(
@@ -209,7 +209,7 @@ def _with_longer_inputs(
         for override in config_variations.shorter_blocks(candidate.values, hints)
     )
     for variant in itertools.chain(
-        [candidate], built_variants(candidate, block_overrides, session)
+        [candidate], build_variants(candidate, block_overrides, session)
     ):
         yield from (
             replace(variant, calls=calls)
@@ -228,7 +228,7 @@ def _mentioned_variants(
         (candidate.attention, override)
         for override in config_variations.mentioned_variations(candidate.values, hints)
     )
-    yield from built_variants(candidate, overrides, session)
+    yield from build_variants(candidate, overrides, session)
 
 
 def _build_original(candidate: Candidate, session: Session) -> Any:

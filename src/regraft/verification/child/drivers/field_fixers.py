@@ -1,4 +1,5 @@
-"""Repairs of a shrunk configuration that set, restore or cut fields.
+"""Fixers of a shrunk configuration for the tables of `config_repairs`: they set, restore or cut
+fields.
 
 Each function that takes a problem is the fixer of a row of `config_repairs`: it yields whole
 changed configurations, or nothing, and leaves the problem as it is. A field is unset if it is None.
@@ -63,7 +64,7 @@ def _values_of_named_field(name: str, problem: ConfigProblem, wants_list: bool) 
     name is a plural, and otherwise the names that other fields list.
     """
     value = problem.small[name]
-    alternatives = _alternatives(name, value, problem.original.get(name))
+    alternatives = _other_values(name, value, problem.original.get(name))
     if value is not None:
         return alternatives
     if wants_list:
@@ -115,7 +116,7 @@ def _first_value(name: str, wants_list: bool) -> Any:
     return [value] if wants_list and name in PLURAL_FIELDS else value
 
 
-def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
+def _other_values(name: str, value: Any, original: Any) -> tuple[Any, ...]:
     """Return values to try for a field instead of `value`: usual ones where it is None or 0, the
     opposite of a boolean; for an integer `original`, its value before it was shrunk, then related
     numbers; for others `original`, or () where that is equal."""

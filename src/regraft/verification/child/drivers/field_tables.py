@@ -1,4 +1,5 @@
-"""The meaning of usual names of configuration fields and constructor parameters, as tables.
+"""Tables of the usual names of configuration fields and constructor parameters: what they mean, and
+which values they take.
 
 A new name is an entry here; the modules that shrink (`config_shrinking`), repair
 (`config_repairs`), vary (`config_variations`) and guess (`guessed_values`) values only read the

@@ -1,4 +1,5 @@
-"""The meaning of usual names of a `forward`'s parameters, as tables.
+"""Tables of the usual names of a `forward`'s parameters: which kind of value they take, and of
+which shape.
 
 A new name is an entry here; the modules that guess inputs (`slots`, `inputs`), repair them
 (`input_repairs`) and read shapes from documentation (`described_shapes`) only read the tables. A

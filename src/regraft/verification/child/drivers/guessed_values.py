@@ -1,4 +1,4 @@
-"""Guess small values for parameters and attributes from their names and types, by the tables of
+"""Guess a small value for a parameter or an attribute from its name and type, by the tables of
 `field_tables`."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Repairs of inputs that an error message asks for: arguments, tokens, lengths, types.
+"""Fixers of a model's inputs for the tables of `input_repairs`, by what an error message asks for:
+arguments, tokens, lengths, types.
 
 Each function that takes a problem is the fixer of a row of `input_repairs`: it yields whole changed
 specifications of the inputs, or nothing, and leaves the problem as it is. Numbers in a message are
@@ -246,8 +247,8 @@ def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one tensor of another kind: token ids, below 2 where it has no limit, real
-    numbers or booleans."""
+    """Yield inputs with one tensor of another kind, for each tensor and kind: token ids (below 2
+    where it has no limit), real numbers or booleans."""
     for name, slot in problem.spec.items():
         for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
             if kind != slot.kind:
@@ -255,14 +256,15 @@ def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with 1 in place of one larger integer that is passed as a plain value."""
+    """Yield inputs with 1 in place of one larger integer that is passed as a plain value, for each
+    such integer."""
     for name, slot in problem.spec.items():
         if type(slot.value) is int and slot.value > 1:
             yield with_changed_slot(problem.spec, name, value=1)
 
 
 def lower_token_ids(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one parameter's token ids below 2."""
+    """Yield inputs with one parameter's token ids below 2, for each such parameter."""
     for name, slot in problem.spec.items():
         if slot.kind == "ids" and slot.limit > 2:
             yield with_changed_slot(problem.spec, name, limit=2)

@@ -1,8 +1,8 @@
 """Make inputs for a model from the names in its forward signature, the sizes in its configuration
 and its errors.
 
-`find` first tries guesses (`guess_slots`), completed as the errors say, and then searches for
-changes of the guesses (`input_repairs.search`).
+`find_accepted` first tries guesses (`guess_slots`), completed as the errors say, and then searches
+for changes of the guesses (`input_repairs.search`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from torch import nn
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.checks.arguments import signature_of
-from regraft.verification.child.drivers import attempts, described_shapes, input_repairs, labels
+from regraft.verification.child.drivers import (
+    attempts,
+    described_shapes,
+    input_repairs,
+    loss_labels,
+)
 from regraft.verification.child.drivers.attempts import Attempt
 from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
@@ -80,7 +85,7 @@ class AcceptedInputs:
     """The inputs that a model accepts.
 
     `spec` describes them, `sizes` are the pairs of (batch, length) that they work at, the smallest
-    first, `labels` the kinds of labels (`labels.KINDS`) with which the model is also called.
+    first, `labels` the kinds of labels (`loss_labels.KINDS`) with which the model is also called.
     """
 
     spec: Spec
@@ -95,7 +100,7 @@ class AcceptedInputs:
             """Return a call of each size for a seed, and calls at the last size with labels."""
             plain_calls = tuple(make_call(self.spec, size, seed) for size in self.sizes)
             with_labels = (
-                labels.add_labels(plain_calls[-1], model, self.sizes[-1], kind, seed)
+                loss_labels.add_labels(plain_calls[-1], model, self.sizes[-1], kind, seed)
                 for kind in self.labels
             )
             return (*plain_calls, *with_labels)
@@ -103,7 +108,7 @@ class AcceptedInputs:
         return make_calls
 
 
-def find(
+def find_accepted(
     model: Any,
     *,
     inner: bool = False,
@@ -127,7 +132,7 @@ def find(
     """
     slots = guess_slots(model, inner, width, image)
     failures: list[Attempt] = []
-    starts = [spec for spec in _starts(model, slots, inner) if spec != first_spec]
+    starts = [spec for spec in _starting_specs(model, slots, inner) if spec != first_spec]
     for start in starts if first_spec is None else (first_spec, *starts):
         accepted = _accepted_when_completed(model, start, slots, failures)
         if accepted is not None:
@@ -206,8 +211,8 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
 
     A guess is by the parameter's name and annotation (`slot_for`), or by the docstring of `forward`
     where the name tells nothing. A first layer that is a convolution or a table of embeddings
-    decides the first parameter whose name tells nothing. The arguments are those of `find`. Raises
-    LookupError where no value can be guessed for a plain parameter.
+    decides the first parameter whose name tells nothing. The arguments are those of
+    `find_accepted`. Raises LookupError where no value can be guessed for a plain parameter.
     """
     sizes = Sizes(config_of(model), width)
     names = signature_of(model).parameters
@@ -324,7 +329,7 @@ def annotation(parameter: inspect.Parameter) -> str:
     )
 
 
-def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
+def _starting_specs(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
     """Yield different specifications to begin with, each with the required parameters.
 
     They add all usual inputs, the future of a time series if the model takes it, text, images and
@@ -412,8 +417,8 @@ def _label_kinds(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ..
     parameter_names = set(signature_of(model).parameters)
     if not parameter_names & LABEL_INPUTS or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others
-    for kind in labels.KINDS:
-        labelled_call = labels.add_labels(call, model, size, kind, 0)
+    for kind in loss_labels.KINDS:
+        labelled_call = loss_labels.add_labels(call, model, size, kind, 0)
         if labelled_call.kwargs.keys() <= parameter_names and is_accepted(model, labelled_call):
             with _training_mode(model):
                 if is_accepted(model, labelled_call):

@@ -1,4 +1,5 @@
-"""Vary an instance of a class: flags of its modules, calls, arguments, and configurations."""
+"""Yield variations of an instance of a class: with other flags of its modules, calls, arguments,
+and configurations."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from regraft.verification.child.drivers import (
     inputs,
     source_hints,
 )
-from regraft.verification.child.drivers.base import Subject, yield_until_error
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
     is_config,
     with_fields,
 )
+from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.instances import Instance, subject_of, try_values
 from regraft.verification.child.drivers.module_flags import inverted_flags
-from regraft.verification.child.drivers.reach import reach
+from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 SECONDS = 15.0  # for trying variations of a class
@@ -43,20 +44,20 @@ class FileFacts:
 
 
 def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield variations that reach lines which have not run yet, and variations of these in turn,
-    for `SECONDS`; those without a changed flag as light subjects."""
+    """Yield variations of an instance that reach lines which have not run yet, and variations of
+    these in turn, for `SECONDS`; those without a changed flag as light subjects."""
     if session.is_covered():
         return
     deadline = time.process_time() + SECONDS
-    starts, reached_lines = [instance], reach(subject_of(instance), session).lines
+    starts, reached_lines = [instance], measure_reach(subject_of(instance), session).lines
     for start in starts:
         for variant in yield_until_error(
             _variants(start, facts, session), session.ledger, f"variations of {start.name}"
         ):
             if session.is_covered() or time.process_time() > deadline:
                 return
-            reached = reach(subject_of(variant), session)
-            if reached.news:
+            reached = measure_reach(subject_of(variant), session)
+            if reached.is_worth_comparing:
                 started = time.process_time()
                 yield replace(subject_of(variant), light=not variant.flags)
                 deadline += time.process_time() - started  # comparing it is no search

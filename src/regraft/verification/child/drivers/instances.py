@@ -13,9 +13,9 @@ from regraft.verification.child.call_arguments import adopt_classes
 from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import configuration_objects, inputs
 from regraft.verification.child.drivers.attempts import OperationCounter
-from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.drivers.bringup import refuse_large
+from regraft.verification.child.drivers.config_trials import refuse_large
 from regraft.verification.child.drivers.configuration_objects import is_config
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.drivers.slots import Spec
@@ -86,7 +86,7 @@ def try_values(
 
     `seconds` of CPU time are for a search of inputs; with 0 only guesses are tried. `first_spec` is
     tried before all other inputs; `function_values` are the values that a function gives the class
-    by itself. A model with too many parameters (`bringup.LARGEST`) is a failure.
+    by itself. A model with too many parameters (`config_trials.LARGEST`) is a failure.
     """
     all_values = {**function_values, **values}
     counter = OperationCounter()
@@ -102,7 +102,7 @@ def try_values(
         return Failure(False, reason, counter.count, drop_traceback(error))
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = inputs.find(
+            accepted = inputs.find_accepted(
                 model,
                 inner=True,
                 width=inputs.width_of(model),
@@ -130,8 +130,8 @@ def _image_side(values: Mapping[str, Any]) -> Any:
 
 
 def builder_of(name: str, values: Mapping[str, Any]) -> Any:
-    """Return a function that calls a class or function of a version with copies of the values, in
-    which objects get the classes of that version."""
+    """Return a function of a version's module that calls its class or function `name` with copies
+    of the values, in which objects get the classes of that version."""
     return lambda module: getattr(module, name)(
         **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
     )

@@ -1,4 +1,4 @@
-"""Load a model of the caller's process in the child, with the classes of either version."""
+"""Load a pickled model of the caller's process in the child, with the classes of either version."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Boolean flags that no argument sets: attributes of modules (`self.fused_attn`), attributes of
-classes (`Attention.fused`) and variables of the file (`HAS_SDPA`)."""
+"""Find and invert boolean flags that no argument sets: attributes of modules (`self.fused_attn`),
+attributes of classes (`Attention.fused`) and variables of the file (`HAS_SDPA`)."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def with_flags(
 def build_with_flags(
     build: Callable[[ModuleType], Any], module: ModuleType, chosen: Mapping[str, bool]
 ) -> Any:
-    """Build a model of a file with the `chosen` flags; flags of classes and of the file hold while
-    the model is built, and whenever it is called."""
+    """Build a model of a file with the `chosen` flags and return it. Flags of classes and of the
+    file hold while the model is built, and whenever it is called: for these the model is wrapped in
+    `Flagged`."""
     names = [flag for flag in chosen if not flag.startswith("self.")]
     flags_of_file = {flag: chosen[flag] for flag in names}
     flags_of_parts = {
@@ -135,8 +136,8 @@ def flags_set(module: ModuleType, flags: Mapping[str, bool]) -> Iterator[None]:
 
 @contextmanager
 def _flags_in_constructors(module: ModuleType, chosen: Mapping[str, bool]) -> Iterator[None]:
-    """Give the `chosen` flags their values whenever a module of the file assigns them a boolean,
-    within the context."""
+    """Replace `nn.Module.__setattr__` in the body, so that the `chosen` flags get their values
+    whenever a module of the file assigns them a boolean."""
     set_plainly = nn.Module.__setattr__
 
     def set_attribute(part: Any, name: str, value: Any) -> None:

@@ -1,5 +1,5 @@
-"""Choose values on the other side of zero, and zero, for numbers that are positive in usual calls:
-code may treat them differently."""
+"""Choose the opposite of a number, and zero, as further values for numbers that are positive in
+usual calls: code may treat them differently."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ class Repair(Generic[P, C]):
 
 
 def call_fixer(fixer: Fixer[P, C], problem: P, match: re.Match[str]) -> Iterator[C]:
-    """Return the changes that a fixer yields for a problem: the plain `apply` of `changes`."""
+    """Return the changes that a fixer yields for a problem; the default for `apply` in
+    `changes`."""
     return fixer(problem, match)
 
 

@@ -1,4 +1,5 @@
-"""Repairs of inputs that try other shapes: those of a message, other ranks, other lengths.
+"""Fixers of a model's inputs for the table of `input_repairs` that try other shapes: those of a
+message, other ranks, other lengths.
 
 Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
 Numbers in a message are sizes at (batch, length) = `attempts.SIZE`, the size of the search.
@@ -259,7 +260,8 @@ def _stretched_specs(spec: Spec) -> Iterator[Spec]:
 
 
 def _stretched_length(dim: Dim, factor: int) -> Dim:
-    """Return a dimension that depends on the length, `factor` times larger; others unchanged."""
+    """Return a dimension that depends on the length with a `factor` times larger factor; other
+    dimensions unchanged."""
     return Dim(factor * dim.factor, dim.of) if dim.of == "length" else dim
 
 
@@ -270,12 +272,13 @@ def _stretched_factors(dim: Dim) -> tuple[int, ...]:
 
 
 def _shape(slot: Slot) -> tuple[int, ...]:
-    """Return the shape of an input at the size of the search."""
+    """Return the numbers of elements along the dimensions of an input at the size of the search."""
     return tuple(dim.at(SIZE) for dim in slot.dims)
 
 
 def _with_shape(spec: Spec, name: str, shape: tuple[int, ...]) -> Spec:
-    """Return a copy of inputs of which one has a shape that an error names in numbers."""
+    """Return a copy of a specification of inputs in which one has a shape that an error names in
+    numbers."""
     return with_changed_slot(spec, name, dims=tuple(map(_dim_of_number, shape)))
 
 

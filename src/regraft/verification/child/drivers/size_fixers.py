@@ -1,4 +1,5 @@
-"""Repairs of a shrunk configuration that change sizes which do not fit each other.
+"""Fixers of a shrunk configuration for the tables of `config_repairs`: they change sizes which do
+not fit each other.
 
 Each function that takes a problem is the fixer of a row of `config_repairs`: it yields whole
 changed configurations, or nothing, and leaves the problem as it is.
@@ -132,9 +133,10 @@ def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Chan
 
 
 def equalise_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield the configuration with sizes equal again that were equal in the original, in it and in
-    nested configurations, and were shrunk by different factors: all equal to the first of the small
-    sizes, then all equal to the last. Nothing is yielded where there are no such sizes."""
+    """Yield two versions of the configuration in which sizes that were equal in the original, and
+    were shrunk by different factors, are equal again, also in nested configurations: all equal to
+    the first of the small sizes, then all equal to the last. Nothing is yielded where there are no
+    such sizes."""
     new_sizes_by_old: dict[int, list[int]] = {}
 
     def record_size(old: int, new: int) -> int:

@@ -67,12 +67,12 @@ def _assigned_expressions(text: str, source: str) -> Iterator[str]:
 
 @functools.cache
 def _parse(source: str) -> ast.Module:
-    """Return the syntax tree of a source; the same tree for the same source."""
+    """Return the syntax tree of a source; cached, so callers must not change it."""
     return ast.parse(source)
 
 
 def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
-    """Return some names together with all names that use one of them, directly or through others.
+    """Return `names` together with all names that use one of them, directly or through others.
 
     A function or class at the top level of the source uses the names in it. In any other statement
     at the top level, such as a registry of classes, every name uses all names there.

@@ -22,8 +22,8 @@ from regraft.verification.child.call_arguments import Call, ModuleRef, adopt_cla
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.call_recording import recording
 from regraft.verification.child.drivers import configuration_objects
-from regraft.verification.child.drivers.base import Subject
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.file_import import plain_module_name
 from regraft.verification.child.session import Session, build_seeded, switch_mode
@@ -53,7 +53,8 @@ class Part:
         return with_flags(self._construct, self.flags)(module)
 
     def _construct(self, module: ModuleType) -> Any:
-        """Return what the constructor of one version makes of copies of the arguments."""
+        """Return the instance that the constructor of one version makes of copies of the
+        arguments."""
         arguments = {
             name: _in_version(copy.deepcopy(value), module)
             for name, value in self.arguments.items()

@@ -1,8 +1,8 @@
-"""Values that a repository states: the arguments of calls, fields of classes, options of parsers,
-and constants.
+"""Read from its text which values a repository states: the arguments of calls, fields of classes,
+options of parsers, and constants.
 
-They are read from the text. Nothing is imported or run, and what is no literal is left out. Texts
-and their values are read once per process.
+Nothing is imported or run, and what is no literal is left out. Texts and their values are read once
+per process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make labels for a model's loss: of tokens, rows, spans, pixels, boxes and masks.
+"""Make labels for a model's loss: for tokens, rows, spans, pixels, boxes and masks.
 
 A model needs a `config`, whose `num_labels` is the number of classes, 2 where it states none.
 """
@@ -99,8 +99,8 @@ def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[
     }
 
 
-# The function that makes the labels of a kind; `inputs.find` takes the first kind that a model
-# accepts.
+# The function that makes the labels of a kind; `inputs.find_accepted` takes the first kind that a
+# model accepts.
 KINDS: dict[str, _Maker] = {
     "tokens": lambda call, model, size, seed: {"labels": _token_labels(call, model, size, seed)},
     "classes": lambda _, model, size, seed: {"labels": _row_labels(model, size, seed)},

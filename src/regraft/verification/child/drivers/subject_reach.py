@@ -1,4 +1,5 @@
-"""Find out which classes a model contains and which lines a subject runs, without a comparison."""
+"""Run a subject on both versions without a comparison, to find out which lines it reaches, and list
+the classes that a model contains."""
 
 from __future__ import annotations
 
@@ -8,26 +9,25 @@ from typing import Any
 
 from regraft.verification.child import weights
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The lines of the changed file that a subject ran; `news` tells that it would be of use to
-    compare the subject, since changed lines ran for the first time or the changed version
-    failed."""
+    """The lines of the changed file that a subject ran. `is_worth_comparing` tells that changed
+    lines ran for the first time or the changed version failed."""
 
-    news: bool = False
+    is_worth_comparing: bool = False
     lines: frozenset[int] = frozenset()
 
 
-def reach(subject: Subject, session: Session) -> Reach:
+def measure_reach(subject: Subject, session: Session) -> Reach:
     """Run the last call of a subject on both versions, in evaluation and in training, and return
-    what it reached; no lines and no news where the original fails.
+    what it reached; nothing where the original fails.
 
-    A subject of which only the changed version fails counts as news: the comparison then finds and
-    reports the cause. The lines count as run only when the subject is compared.
+    A subject of which only the changed version fails is worth comparing: the comparison then finds
+    and reports the cause. The lines count as run only when the subject is compared.
     """
     older, newer = session.probes()
     with session.ledger.step("original", "probe", subject.name), older:

@@ -1,4 +1,4 @@
-"""The caller's own driver: a function `module -> (model, calls)`."""
+"""The driver that calls the user's own function, `module -> (model, calls)`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.drivers.base import Subject, Task
+from regraft.verification.child.drivers.driver_protocol import Subject, Task
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
-from regraft.verification.child.drivers.reach import reach
+from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import build_seeded, switch_mode
 
 # seconds of processor time for a call of a model without gradients; a proof runs thousands of calls
@@ -63,7 +63,7 @@ class UserDriver:
                 build=with_flags(self._build_model, {flag: value}),
                 recipe={**subject.recipe, "flags": {flag: value}},
             )
-            if reach(variation, task.session).news:
+            if measure_reach(variation, task.session).is_worth_comparing:
                 yield variation
 
     def slow_subject(self, task: Task) -> Subject | None:

@@ -1,4 +1,5 @@
-"""Build and call parts of models where the model takes no inputs, or never calls the parts.
+"""The driver that builds and calls parts of models where the model takes no inputs, or never calls
+the parts.
 
 A model that is built but fails half way, or in training only, has run some of its parts already:
 these are run again on the inputs that they got. Other parts get inputs of their own, as any layer
@@ -20,9 +21,9 @@ from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.drivers import inputs
-from regraft.verification.child.drivers.base import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.reach import class_names_in, reach
+from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.slots import Spec, make_call
+from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 # The (batch, length) at which models are run for the calls of their parts. The last is the size of
@@ -61,7 +62,7 @@ class PartsDriver:
         return True
 
     def subjects(self, task: Task) -> Iterator[Subject]:
-        """Yield parts that contain wanted definitions or reach new lines: first, for each model,
+        """Yield parts that contain definitions to run or reach new lines: first, for each model,
         parts that ran inside of it, then parts for which inputs are found.
 
         An error ends the parts of its model only, and is recorded in the ledger.
@@ -118,20 +119,20 @@ def borrow_calls(
 
 
 def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[Subject]:
-    """Yield the subjects of parts that contain wanted definitions or reach new lines, until no run
+    """Yield the subjects of parts that contain definitions to run or reach new lines, until no run
     is missing or time is up."""
     for part, subject in candidates:
         if session.is_finished():
             return
         if (
             class_names_in(part, session) & session.definitions_to_run()
-            or reach(subject, session).news
+            or measure_reach(subject, session).is_worth_comparing
         ):
             yield subject
 
 
 def _subject(model: WholeModel, path: str, calls: inputs.Calls) -> Subject:
-    """Return the part of a model at `path` as a subject."""
+    """Return the part of a model at `path`, with some calls, as a subject."""
 
     def build(module: ModuleType) -> Any:
         return model.build(module).get_submodule(path)
@@ -270,7 +271,7 @@ def _record_end(run: _Run, path: str, *_: Any) -> None:
 
 def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
     """Yield the first part of each class of the file that is still wanted, or whose methods name a
-    wanted definition, with inputs found for it in `SECONDS`; where none are found, the reason is
+    definition to run, with inputs found for it in `SECONDS`; where none are found, the reason is
     recorded in the ledger."""
     tried_classes = set()
     for path, part in model.named_modules():
@@ -291,7 +292,7 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
                 with session.ledger.step(
                     "original", "", f"look for inputs of {path} of {source.name}"
                 ):
-                    accepted = inputs.find(
+                    accepted = inputs.find_accepted(
                         part, inner=True, width=inputs.width_of(part), seconds=SECONDS
                     )
             except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded, the next part is tried
@@ -316,7 +317,7 @@ def names_in_methods(cls: type) -> set[str]:
 
 
 def _nested_codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and those that it contains, at any depth."""
+    """Yield a code object and the code objects that it contains, at any depth."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,5 +1,5 @@
-"""Build a class of the original file with a small configuration, and repair the configuration until
-the class is built and accepts some inputs.
+"""Try to build and run a class of the original file with a small configuration, and repair the
+configuration until the class is built and accepts some inputs.
 
 An attempt to do so is a `Trial`. Trials are ordered by how far they came, so a repair is good if
 its trial comes further than the one before.
@@ -76,7 +76,7 @@ class Trial:
         return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
 
 
-def attempt(
+def try_config(
     description: str,
     cls: str,
     config_class: Any,
@@ -109,9 +109,11 @@ def attempt(
             with counter:
                 config = make_config(config_class, values, attention)
                 stage = BUILDING
-                refuse_large(builder(cls, config), session.original)
-                model = switch_mode(build_seeded(0, builder(cls, config), session.original), False)
-            accepted = inputs.find(model, seconds=seconds, first_spec=first_spec)
+                refuse_large(build_function(cls, config), session.original)
+                model = switch_mode(
+                    build_seeded(0, build_function(cls, config), session.original), False
+                )
+            accepted = inputs.find_accepted(model, seconds=seconds, first_spec=first_spec)
         except inputs.NoInputs as error:
             progress = (RUNNING, error.furthest.progress)
             return Trial(
@@ -140,7 +142,7 @@ def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session
     """
     best = None
     for scale in config_shrinking.SCALES:
-        trial = attempt(
+        trial = try_config(
             f"bring up {cls}", cls, config_class, config_shrinking.shrink(original, scale), session
         )
         if trial.error is None:
@@ -228,7 +230,7 @@ def _better_trials(
     ):
         if time.process_time() > deadline:
             return
-        trial = attempt(
+        trial = try_config(
             f"repair {cls}",
             cls,
             config_class,
@@ -242,10 +244,10 @@ def _better_trials(
 
 
 def raising_statements(error: BaseException, module: ModuleType, config_class: Any = None) -> str:
-    """Return a text for the names of configuration fields that an error is about: the innermost
-    statement of a module's file that the error came through, "" where it came through none.
+    """Return the source text of the innermost statement of a module's file that an error came
+    through, with the names of configuration fields that it is about; "" where it came through none.
 
-    Two things are appended to the statement: the lines of the file that assign the attributes of
+    Two parts are appended to the statement: the lines of the file that assign the attributes of
     `self` which it reads, and for each alias in the text the name of the field that it stands for
     in the configuration class or in the classes of nested configurations.
     """
@@ -299,7 +301,7 @@ def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None
         raise _TooLarge(count)
 
 
-def builder(cls: str, config: Any) -> Callable[[ModuleType], Any]:
+def build_function(cls: str, config: Any) -> Callable[[ModuleType], Any]:
     """Return a function that builds class `cls` of a version from a copy of a configuration;
     classes in the copy become those of the version."""
     return lambda module: getattr(module, cls)(adopt_classes(copy.deepcopy(config), module))

@@ -1,5 +1,5 @@
-"""Call methods that `forward` does not call: `forward_intermediates` or `get_image_features`, for
-example."""
+"""The driver that calls methods of models that `forward` does not call: `forward_intermediates` or
+`get_image_features`, for example."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import nn
 
 from regraft.verification.changes import Change
 from regraft.verification.child.drivers import further_calls, inputs
-from regraft.verification.child.drivers.base import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.reach import reach
+from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
+from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 MODELS = 3  # the most models that are tried for each method
@@ -112,20 +112,20 @@ def _method_subjects(
     method = Method(model.get_submodule(path), name)
     try:
         with session.ledger.step("original", "", f"look for inputs of {description}"):
-            accepted = inputs.find(
+            accepted = inputs.find_accepted(
                 method, inner=bool(path), width=inputs.width_of(method), seconds=SECONDS
             )
     except (inputs.NoInputs, LookupError) as error:
         session.ledger.skip(f"{description} (methods): {error}")
         return
     first_subject = _subject(owner, path, name, description, accepted.calls(method))
-    if reach(first_subject, session).news:
+    if measure_reach(first_subject, session).is_worth_comparing:
         yield first_subject
     for calls in further_calls.more_calls(method, accepted, text, inputs.width_of(method)):
         variant = replace(first_subject, calls=calls, light=True)
         if session.is_covered():
             return
-        if reach(variant, session).news:
+        if measure_reach(variant, session).is_worth_comparing:
             yield variant
 
 

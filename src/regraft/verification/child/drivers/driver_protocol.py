@@ -1,5 +1,5 @@
-"""The protocol of drivers, and the subjects that they yield: models with calls, which run changed
-definitions."""
+"""The protocol of drivers, the task that they get, and the subjects that they yield: models with
+calls, which run changed definitions."""
 
 from __future__ import annotations
 

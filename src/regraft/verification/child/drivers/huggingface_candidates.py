@@ -1,5 +1,5 @@
 """Model classes of a file that follows the Hugging Face conventions, with configurations that build
-them and calls that they accept."""
+them and calls that they accept: make subjects of them, and vary them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regraft.verification.child.drivers import (
-    bringup,
+    config_trials,
     config_variations,
     inputs,
-    parts,
+    parts_driver,
     source_hints,
 )
-from regraft.verification.child.drivers.base import Subject
-from regraft.verification.child.drivers.bringup import Trial, builder
-from regraft.verification.child.drivers.reach import class_names_in
+from regraft.verification.child.drivers.config_trials import Trial, build_function
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.slots import Spec
+from regraft.verification.child.drivers.subject_reach import class_names_in
 from regraft.verification.child.session import Session
 
 # Seconds of CPU time for building one model with other values of its configuration.
@@ -52,8 +52,9 @@ class Candidate:
     size: int
 
 
-def wanted_count(candidate: Candidate, session: Session) -> int:
-    """Return how many of the definitions that are still wanted a candidate has instances of."""
+def count_definitions_to_run(candidate: Candidate, session: Session) -> int:
+    """Return how many of the definitions that still have to run (`Session.definitions_to_run`) a
+    candidate has instances of."""
     return len(candidate.used & session.definitions_to_run())
 
 
@@ -71,7 +72,7 @@ def candidate_of(cls: str, trial: Trial, session: Session) -> Candidate:
 def subject_of(candidate: Candidate) -> Subject:
     """Return the subject of a candidate; its `varied` yields the model with another value of each
     field of its configuration that is asked for."""
-    build = builder(candidate.cls, candidate.config)
+    build = build_function(candidate.cls, candidate.config)
 
     def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
         return _with_second_values(candidate, session, words)
@@ -104,7 +105,7 @@ def _with_second_values(
             continue
         if time.process_time() > deadline:
             return
-        variant = next(built_variants(candidate, [(candidate.attention, override)], session), None)
+        variant = next(build_variants(candidate, [(candidate.attention, override)], session), None)
         if variant is not None:
             tried_paths.add(path)
             value = ".".join(path)
@@ -131,17 +132,21 @@ def recipe_of(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
     }
 
 
-def whole_model_of(cls: str, candidate: Candidate | Trial, spec: Spec | None) -> parts.WholeModel:
+def whole_model_of(
+    cls: str, candidate: Candidate | Trial, spec: Spec | None
+) -> parts_driver.WholeModel:
     """Return the model of a candidate, or of a trial with a configuration, for a search of its
     parts.
 
     `spec` are the inputs that it takes or came furthest with, None for a model that is not to be
     run as a whole.
     """
-    return parts.WholeModel(cls, builder(cls, candidate.config), recipe_of(cls, candidate), spec)
+    return parts_driver.WholeModel(
+        cls, build_function(cls, candidate.config), recipe_of(cls, candidate), spec
+    )
 
 
-def built_variants(
+def build_variants(
     candidate: Candidate, overrides: Iterable[tuple[str, Mapping[str, Any]]], session: Session
 ) -> Iterator[Candidate]:
     """Yield a candidate with each of the `overrides`, pairs of an attention implementation and
@@ -152,7 +157,7 @@ def built_variants(
     """
     for attention, override in overrides:
         values = {**candidate.values, **override}
-        trial = bringup.attempt(
+        trial = config_trials.try_config(
             f"vary {candidate.cls}: {dict(override) or attention}",
             candidate.cls,
             type(candidate.config),

@@ -1,5 +1,5 @@
-"""Make several calls in a row: state that a model keeps of the first call must not show in the
-next."""
+"""Make a subject that calls its model several times in a row: state that the model keeps of a call
+must not show in the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.call_variants import narrow_tensors
 from regraft.verification.child.checks.masks import masked_calls
 from regraft.verification.child.checks.repeated_calls import InTurn
-from regraft.verification.child.drivers.base import Subject
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 

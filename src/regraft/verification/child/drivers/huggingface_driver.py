@@ -13,19 +13,19 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from regraft.verification.child.drivers import bringup, parts, source_hints
-from regraft.verification.child.drivers.base import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.bringup import Trial
-from regraft.verification.child.drivers.candidates import (
+from regraft.verification.child.drivers import config_trials, parts_driver, source_hints
+from regraft.verification.child.drivers.config_trials import Trial
+from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
+from regraft.verification.child.drivers.exploration import SEARCH_SECONDS, explore, overrides_of
+from regraft.verification.child.drivers.huggingface_candidates import (
     Candidate,
     candidate_of,
     config_class_of,
+    count_definitions_to_run,
     subject_of,
-    wanted_count,
     whole_model_of,
 )
-from regraft.verification.child.drivers.exploration import SEARCH_SECONDS, explore, overrides_of
-from regraft.verification.child.drivers.reach import class_names_in, reach
+from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session
 
@@ -99,7 +99,9 @@ class HuggingFaceDriver:
             yield from yield_until_error(borrowing, ledger, "models that others call (huggingface)")
             models = _whole_models(candidates, failed_trials, session)
             yield from yield_until_error(
-                parts.PartsDriver(models).subjects(task), ledger, "parts of models (huggingface)"
+                parts_driver.PartsDriver(models).subjects(task),
+                ledger,
+                "parts of models (huggingface)",
             )
         for variant in yield_until_error(
             explore(candidates, session, hints, task.source),
@@ -112,7 +114,7 @@ class HuggingFaceDriver:
             whole_models = tuple(_whole_models(candidates, failed_trials, session))
             varied_models = _varied_whole_models(whole_models, session, hints)
             yield from yield_until_error(
-                parts.parts_of_variations(varied_models, session),
+                parts_driver.parts_of_variations(varied_models, session),
                 ledger,
                 "parts of variations (huggingface)",
             )
@@ -130,24 +132,27 @@ def _default_candidates(
     """Yield the models that run with their default configurations, shrunk, and then those that run
     with repaired ones.
 
-    Models that need no repair are all built before the first is yielded: those with most wanted
-    definitions come first, then small ones. The caller appends what it gets to `candidates`, whose
-    values the repairs read. Trials that fail are stored in `failed_trials` by class.
+    Models that need no repair are all built before the first is yielded: those with most
+    definitions to run come first, then small ones. The caller appends what it gets to `candidates`,
+    whose values the repairs read. Trials that fail are stored in `failed_trials` by class.
     """
     quick_candidates = sorted(
         _quick_candidates(session, failed_trials),
-        key=lambda c: (-wanted_count(c, session), c.size, c.cls),
+        key=lambda c: (-count_definitions_to_run(c, session), c.size, c.cls),
     )
     repaired = _repaired_candidates(session, failed_trials, candidates, choices)
     return itertools.chain(quick_candidates, repaired)
 
 
 def _is_useful(candidate: Candidate, session: Session) -> bool:
-    """Return whether a candidate contains a wanted definition, or reaches lines that have not run
+    """Return whether a candidate contains a definition to run, or reaches lines that have not run
     yet."""
-    if wanted_count(candidate, session):
+    if count_definitions_to_run(candidate, session):
         return True
-    return not session.is_covered() and reach(subject_of(candidate), session).news
+    return (
+        not session.is_covered()
+        and measure_reach(subject_of(candidate), session).is_worth_comparing
+    )
 
 
 def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
@@ -168,7 +173,7 @@ def _quick_candidate(
     `failed_trials`, or record in the ledger that it has no default configuration."""
     defaults = _defaults(cls, session)
     if defaults is not None:
-        trial = bringup.try_scales(cls, config_class_of(cls, session), defaults, session)
+        trial = config_trials.try_scales(cls, config_class_of(cls, session), defaults, session)
         if trial.error is None:
             yield candidate_of(cls, trial, session)
         else:
@@ -181,10 +186,10 @@ def _repaired_candidates(
     candidates: list[Candidate],
     choices: source_hints.Choices,
 ) -> Iterator[Candidate]:
-    """Yield the models that run with repaired configurations, those with most wanted definitions
+    """Yield the models that run with repaired configurations, those with most definitions to run
     first, and remove them from `failed_trials`; for at most `REPAIR_SECONDS`.
 
-    Models without wanted definitions are skipped. Values with which one model runs are tried for
+    Models without definitions to run are skipped. Values with which one model runs are tried for
     the next.
     """
     working_values = {
@@ -193,10 +198,10 @@ def _repaired_candidates(
     deadline = session.ledger.deadline_within(REPAIR_SECONDS)
     for cls, first_trial in sorted(
         failed_trials.items(),
-        key=lambda name_and_trial: -_wanted_in_failed(name_and_trial[1], session),
+        key=lambda name_and_trial: -_count_definitions_to_run_in(name_and_trial[1], session),
     ):
         defaults = _defaults(cls, session)
-        if defaults is None or not _wanted_in_failed(first_trial, session):
+        if defaults is None or not _count_definitions_to_run_in(first_trial, session):
             continue
         if session.is_finished() or session.ledger.is_late() or time.process_time() > deadline:
             return
@@ -224,9 +229,11 @@ def _repaired_candidate(
     trials = [first_trial]
     values = _with_working_values(first_trial.values, working_values)
     if values != first_trial.values:
-        trials.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
+        trials.append(
+            config_trials.try_config(f"bring up {cls}", cls, config_class, values, session)
+        )
     best = max(trials, key=lambda trial: trial.progress)
-    trial = bringup.repair_trial(cls, config_class, defaults, best, session, choices)
+    trial = config_trials.repair_trial(cls, config_class, defaults, best, session, choices)
     if trial.error is None:
         del failed_trials[cls]
         working_values[trial.values.get("model_type")] = trial.values
@@ -239,7 +246,7 @@ def _with_working_values(
     values: Mapping[str, Any], working_values: Mapping[Any, Mapping[str, Any]]
 ) -> Mapping[str, Any]:
     """Return the values with which another model of the same model type runs; where there is none,
-    the configuration with nested configurations replaced in this way."""
+    `values` with nested configurations replaced in this way."""
     model_type = values.get("model_type")
     if model_type and model_type in working_values:
         return working_values[model_type]
@@ -249,8 +256,8 @@ def _with_working_values(
     }
 
 
-def _wanted_in_failed(trial: Trial, session: Session) -> int:
-    """Return how many of the definitions that are still wanted a failed trial's model has instances
+def _count_definitions_to_run_in(trial: Trial, session: Session) -> int:
+    """Return how many of the definitions that have to run a failed trial's model has instances
     of; 1 without a model, which may have some."""
     return (
         1
@@ -274,7 +281,7 @@ def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
 
 def _whole_models(
     candidates: list[Candidate], failed_trials: Mapping[str, Trial], session: Session
-) -> Iterator[parts.WholeModel]:
+) -> Iterator[parts_driver.WholeModel]:
     """Yield every model that can be built, for a search of its parts.
 
     Models that accept no inputs come first, with the inputs that they came furthest with. The
@@ -298,14 +305,14 @@ def _borrowing_subjects(
     candidates: list[Candidate], failed_trials: dict[str, Trial], session: Session
 ) -> Iterator[Subject]:
     """Yield models that accept no generated inputs, with the calls that another model makes of
-    them, where they contain wanted definitions or reach new lines.
+    them, where they contain definitions to run or reach new lines.
 
     All models that another model calls are removed from `failed_trials`, of use or not.
     """
     for caller in candidates:
         whole_model = whole_model_of(caller.cls, caller, caller.accepted.spec)
         for part, calls in (
-            parts.borrow_calls(whole_model, failed_trials, session) if failed_trials else ()
+            parts_driver.borrow_calls(whole_model, failed_trials, session) if failed_trials else ()
         ):
             cls = type(part).__name__
             callee = replace(
@@ -313,13 +320,16 @@ def _borrowing_subjects(
             )
             subject = subject_of(callee)
             del failed_trials[cls]
-            if reach(subject, session).news or cls in session.definitions_to_run():
+            if (
+                measure_reach(subject, session).is_worth_comparing
+                or cls in session.definitions_to_run()
+            ):
                 yield subject
 
 
 def _varied_whole_models(
-    whole_models: tuple[parts.WholeModel, ...], session: Session, hints: source_hints.Hints
-) -> Iterator[parts.WholeModel]:
+    whole_models: tuple[parts_driver.WholeModel, ...], session: Session, hints: source_hints.Hints
+) -> Iterator[parts_driver.WholeModel]:
     """Yield models with another configuration, for a search of their parts, of those models that
     have inputs: these do not run to their end in some mode. The search ends after
     `SEARCH_SECONDS`."""
@@ -331,7 +341,7 @@ def _varied_whole_models(
         ):
             if session.is_covered() or time.process_time() > deadline:
                 return
-            trial = bringup.attempt(
+            trial = config_trials.try_config(
                 f"vary {whole_model.name}: {dict(override) or other_attention}",
                 whole_model.name,
                 config_class_of(whole_model.name, session),

@@ -1,4 +1,4 @@
-"""Build plain classes, and call functions, with values of constructors and inputs that are guessed
+"""The driver that builds plain classes, and calls functions, with values and inputs that it guesses
 from names and errors."""
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from regraft.verification.child.drivers import (
     further_calls,
     input_repairs,
     inputs,
-    parts,
+    parts_driver,
     source_hints,
 )
-from regraft.verification.child.drivers.base import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.bringup import raising_statements
 from regraft.verification.child.drivers.builders import Builder, builders
+from regraft.verification.child.drivers.config_trials import raising_statements
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
     has_own_fields,
@@ -38,6 +37,7 @@ from regraft.verification.child.drivers.constructors import (
     shrink_values,
     takes_config,
 )
+from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.instance_variations import FileFacts, variation_subjects
 from regraft.verification.child.drivers.instances import (
     Failure,
@@ -48,7 +48,7 @@ from regraft.verification.child.drivers.instances import (
     subject_of,
     try_values,
 )
-from regraft.verification.child.drivers.reach import class_names_in, reach
+from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session, build_seeded
 
@@ -56,7 +56,7 @@ CONTAINERS = 2  # the most classes that are tried because they contain several d
 CALLERS = 4  # the most classes that are tried for a definition that they use
 # Seconds of CPU time for a class: the search for values that build it and for inputs.
 SEARCH_SECONDS = 20.0
-MENDING_SECONDS = 8.0  # of these, for the repair of the values of one guess
+VALUE_REPAIR_SECONDS = 8.0  # of these, for the repair of the values of one guess
 # Seconds of CPU time for all models that functions of the file build.
 BUILT_SECONDS = 40.0
 
@@ -86,7 +86,7 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return FunctionModule(self._module_of_function[0], self._name_of_function)
 
 
-class InferenceDriver:
+class GuessingDriver:
     """The driver that guesses values of constructors, and inputs, from names and errors."""
 
     name: ClassVar[str] = "inference"
@@ -169,8 +169,8 @@ def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[s
 
 
 def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield subjects of a changed definition, then of classes that use it, as long as it misses a
-    run; nothing of its own for a definition that is neither a function nor a module class."""
+    """Yield subjects of a changed definition, a function or module class, then of classes that use
+    it, as long as it misses a run."""
     name = change.definition
     value = getattr(session.original, name, None)
     if change not in session.uncovered_changes():
@@ -192,7 +192,7 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
     callers = [
         (name, cls)
         for name, cls in model_classes_of(session.original).items()
-        if name != definition and definition in parts.names_in_methods(cls)
+        if name != definition and definition in parts_driver.names_in_methods(cls)
     ]
     for name, cls in callers[:CALLERS]:
         if not session.is_complete(definition):
@@ -219,7 +219,7 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
     """
     session = task.session
     deadline = session.ledger.deadline_within(BUILT_SECONDS)
-    inputless_models: list[parts.WholeModel] = []
+    inputless_models: list[parts_driver.WholeModel] = []
     for builder in builders(session.original, session.ledger):
         for key, value in builder.values.items():
             if isinstance(value, list | tuple | dict):
@@ -236,13 +236,16 @@ def _built_subjects(facts: FileFacts, task: Task) -> Iterator[Subject]:
             if not subject.light:
                 deadline += time.process_time() - started  # its comparison is no search
     if inputless_models and not session.is_finished():
-        yield from parts.PartsDriver(inputless_models).subjects(task)
+        yield from parts_driver.PartsDriver(inputless_models).subjects(task)
 
 
 def _builder_subjects(
-    builder: Builder, facts: FileFacts, inputless_models: list[parts.WholeModel], session: Session
+    builder: Builder,
+    facts: FileFacts,
+    inputless_models: list[parts_driver.WholeModel],
+    session: Session,
 ) -> Iterator[Subject]:
-    """Yield the model that a function builds, if it contains wanted definitions or reaches new
+    """Yield the model that a function builds, if it contains definitions to run or reaches new
     lines, and its variations; append a model that accepts no inputs to `inputless_models`."""
     instance, inputless_model = _instance_from_builder(builder, session)
     if instance is not None:
@@ -250,7 +253,7 @@ def _builder_subjects(
             class_names_in(build_seeded(0, instance.build, session.original), session)
             & session.definitions_to_run()
         )
-        if wanted_names or reach(subject_of(instance), session).news:
+        if wanted_names or measure_reach(subject_of(instance), session).is_worth_comparing:
             yield subject_of(instance)
         yield from variation_subjects(instance, facts, session)
     elif inputless_model is not None:
@@ -259,7 +262,7 @@ def _builder_subjects(
 
 def _instance_from_builder(
     builder: Builder, session: Session
-) -> tuple[Instance | None, parts.WholeModel | None]:
+) -> tuple[Instance | None, parts_driver.WholeModel | None]:
     """Return (a small version of the model that a function builds, None); where none accepts
     inputs, (None, one that is built), and (None, None) where none is built.
 
@@ -281,7 +284,7 @@ def _instance_from_builder(
             failures.append(instance)
             if instance.built:
                 recipe = recipe_of(builder.name, values)
-                inputless_model = inputless_model or parts.WholeModel(
+                inputless_model = inputless_model or parts_driver.WholeModel(
                     builder.name, builder_of(builder.name, values), recipe, instance.spec
                 )
                 if seconds:
@@ -373,12 +376,12 @@ def _repaired_instance(
     name: str, guess: Guess, failure: Failure, facts: FileFacts, session: Session, deadline: float
 ) -> Instance | Failure:
     """Change the values of a guess as the error suggests, as long as each change leads further,
-    until the deadline or for `MENDING_SECONDS`; return the instance that accepts inputs.
+    until the deadline or for `VALUE_REPAIR_SECONDS`; return the instance that accepts inputs.
 
     Where the changes end before the deadline with a class that is built, inputs are searched for
     once more. Otherwise the failure that came furthest is returned.
     """
-    deadline = min(deadline, time.process_time() + MENDING_SECONDS)
+    deadline = min(deadline, time.process_time() + VALUE_REPAIR_SECONDS)
     values: Mapping[str, Any] = guess.values
     best = failure
     while best.error is not None:
@@ -438,7 +441,7 @@ def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     model = build(session.original)
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = inputs.find(model, inner=True)
+            accepted = inputs.find_accepted(model, inner=True)
     except (inputs.NoInputs, LookupError) as error:
         session.ledger.skip(f"{name} (inference): {error}")
         return
@@ -454,5 +457,5 @@ def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
         variant = replace(subject, calls=calls, light=True)
         if session.is_finished():
             return
-        if reach(variant, session).news:
+        if measure_reach(variant, session).is_worth_comparing:
             yield variant
