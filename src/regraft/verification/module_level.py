@@ -184,6 +184,8 @@ class _DefinitionPlaceholders(ast.NodeTransformer):
         self._names = names
 
     def visit(self, node: ast.AST) -> ast.AST:
+        """Return the placeholder for a top-level definition, an expression as it is, and any other
+        statement with the definitions in it replaced."""
         if id(node) in self._names:
             return ast.copy_location(ast.Global([f"definition of {self._names[id(node)]}"]), node)
         return node if isinstance(node, ast.expr) else self.generic_visit(node)

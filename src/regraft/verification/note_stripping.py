@@ -56,6 +56,8 @@ class NoteStripper(ast.NodeTransformer):
     """
 
     def __init__(self, trees: Iterable[ast.Module], return_classes: bool = False) -> None:
+        """Note what the files of `trees`, both versions, read and bind: it decides which notes may
+        be stripped."""
         self._return_classes = return_classes
         nodes = [node for tree in trees for node in ast.walk(tree)]
         self._reads_annotations = any(_ANNOTATIONS.intersection(words_of(node)) for node in nodes)
@@ -150,6 +152,8 @@ class _ShortSuper(ast.NodeTransformer):
         function.body = [self.visit(statement) for statement in function.body]
 
     def visit(self, node: ast.AST) -> Any:
+        """Return a nested function, class or comprehension as it is, any other node after a visit
+        of its parts."""
         return node if isinstance(node, SCOPES) else super().visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:

@@ -65,6 +65,8 @@ class Family:
     and variables."""
 
     def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]) -> None:
+        """Collect the names and attributes that each definition, and each variable at the top
+        level, refers to."""
         self._nodes = definitions
         self._names: dict[str, set[str]] = {}
         for name, node in definitions.items():

@@ -88,5 +88,6 @@ class VerifyError(Exception):
         self.column = column
 
     def __str__(self) -> str:
+        """Return "FILE:LINE:COLUMN: MESSAGE" as far as the place is known."""
         location = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         return f"{location}: {self.message}" if location else self.message

@@ -120,6 +120,9 @@ class _Observer(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Run an operation, and note its name in `mixing` if its tensors are on two devices;
+        tensors of the CPU without dimensions, and operations that take two devices, do not
+        count."""
         name = function.overloadpacket.__name__
         are_meta = {
             tensor.is_meta

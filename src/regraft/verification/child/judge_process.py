@@ -87,6 +87,7 @@ class Judge:
     else in this process."""
 
     def __init__(self) -> None:
+        """Fork the separate process and connect to it, where the system can fork."""
         self._channel: _Channel | None = None
         if hasattr(os, "fork"):
             verifier_end, judge_end = map(_Channel, socket.socketpair())
@@ -318,4 +319,5 @@ class _ValueText(str):
     __slots__ = ()
 
     def __new__(cls, kind: str, text: str) -> _ValueText:
+        """Return the text of a value with its type behind it in brackets."""
         return super().__new__(cls, f"{text} ({kind})")

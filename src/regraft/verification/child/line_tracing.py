@@ -29,6 +29,8 @@ class Tracer:
     """
 
     def __init__(self, filename: str, changes: tuple[Change, ...]) -> None:
+        """Start without lines. `filename` is the file to trace; the `changes` say which arms and
+        headers of `if` to watch."""
         self.filename = filename
         self.lines: set[int] = set()
         self.arms: set[Arm] = set()
@@ -70,12 +72,14 @@ class Tracer:
         self.lines, self.arms, self.arcs = set(lines), set(arms), set(arcs)
 
     def __enter__(self) -> Tracer:
+        """Trace this thread and new threads from now on."""
         self._outer = sys.gettrace()
         threading.settrace(self._on_call)
         sys.settrace(self._on_call)
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Put the former trace function back, for new threads, too."""
         sys.settrace(self._outer)
         threading.settrace(self._outer)
 

@@ -41,6 +41,7 @@ class OperationNoise(TorchDispatchMode):  # type: ignore[misc]  # torch does not
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Run an operation, and return its results, moved by a rounding if the operation rounds."""
         results = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__.lstrip("_") not in _ROUNDING:
             return results

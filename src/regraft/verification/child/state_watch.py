@@ -169,6 +169,8 @@ class _Namespace:
     def __init__(
         self, prefix: str, owner: dict[str, Any], home: str, skipped: frozenset[str], reported: bool
     ) -> None:
+        """Save the names of a dictionary (`owner`), except those in `skipped`, with copies of their
+        values. `prefix` begins the paths of its changes, `home` is the module of the file."""
         self.prefix = prefix
         self.owner = owner
         self.reported = reported
@@ -237,6 +239,7 @@ class _Hooks:
     """The hooks of one module: a call may register hooks, and note in an attribute that it did."""
 
     def __init__(self, path: str, module: Any) -> None:
+        """Save the hooks that a module has now."""
         self.path = path
         self._owners: tuple[dict[Any, Any], ...] = _hooks_of(vars(module))
         self._number = sum(map(len, self._owners))
@@ -266,6 +269,8 @@ class Watch:
     def __init__(
         self, module: Any, scope: ModuleType | None, skipped: frozenset[str] = frozenset()
     ) -> None:
+        """Save the present state of the variables of `scope`, and of the attributes, layers,
+        buffers and hooks of `module` and its submodules."""
         self._scope = scope
         self._text = io.TextIOWrapper(
             io.BytesIO(), encoding="utf-8", errors="replace", write_through=True

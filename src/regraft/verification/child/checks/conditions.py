@@ -162,6 +162,7 @@ class Conditions:
         return [condition for conditions in self._conditions.values() for condition in conditions]
 
     def __enter__(self) -> Conditions:
+        """Replace the code of the functions that still report something by code that does."""
         stack = ExitStack()
         for name, conditions in self._conditions.items():
             reports_types = name in self._equal_for_tensors
@@ -171,6 +172,7 @@ class Conditions:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Put back the code that the last `__enter__` replaced."""
         self._stacks.pop().close()
 
     def _prepare(self, change: Change, counterpart: ModuleType) -> None:

@@ -198,6 +198,7 @@ def _map_arguments(call: Call, ids: set[int], change: Callable[[Any], Any]) -> C
     are in `ids`."""
 
     def map_leaf(leaf: Any) -> Any:
+        """Return the changed argument if its id is in `ids`, any other as it is."""
         return change(leaf) if id(leaf) in ids else leaf
 
     return Call(

@@ -189,7 +189,10 @@ def reranked_calls(call: Call) -> Iterator[Call]:
     front, and one in which they are reduced to their first row. The original may refuse them."""
 
     def map_tensors(change: Any, label: str) -> Call:
+        """Return the call with `change` of each tensor of two or more dimensions."""
+
         def map_leaf(leaf: Any) -> Any:
+            """Return the changed tensor; any other argument as it is."""
             return change(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1 else leaf
 
         return map_call(call, map_leaf, label, SIZES)

@@ -56,6 +56,7 @@ class FunctionsSnapshot:
     modules of the verifier that are loaded."""
 
     def __init__(self) -> None:
+        """Store the present callables of all owners by their names."""
         self._owners = (*_OWNERS, *_verifier_parts())
         self._snapshot = {
             (place, name): value

@@ -155,6 +155,7 @@ def _make_tiny(call: Call) -> Call:
     norm lies far below any epsilon."""
 
     def shrink_leaf(leaf: Any) -> Any:
+        """Return a floating tensor that is no mask times 1e-9, any other argument as it is."""
         return leaf * 1e-9 if _has_real_numbers(leaf) else leaf
 
     return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
@@ -166,6 +167,7 @@ def tenth_of(call: Call) -> Call:
     longer."""
 
     def divide_leaf(leaf: Any) -> Any:
+        """Return a tenth of a floating tensor that is no mask, any other argument as it is."""
         return leaf * 0.1 if _has_real_numbers(leaf) else leaf
 
     return map_call(call, divide_leaf, call.label, call.beyond)

@@ -41,6 +41,7 @@ class OperationCounter(TorchFunctionMode):  # type: ignore[misc]  # torch is unt
         self.count = 0
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count a call of a torch function, and run it."""
         self.count += 1
         return func(*args, **(kwargs or {}))
 

@@ -204,6 +204,7 @@ def _ending_constructor(cls: type) -> Any:
     signature = inspect.signature(cls)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Raise _Construction with the plain arguments; build nothing."""
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = dict(bound.arguments)

@@ -77,6 +77,7 @@ class _Exploration:
     def __init__(
         self, candidates: list[Candidate], session: Session, hints: source_hints.Hints, source: str
     ) -> None:
+        """Choose the models, run them for the lines that they reach, and give each a turn."""
         self._session = session
         self._deadline = session.ledger.deadline_within(SEARCH_SECONDS)
         self._is_over = False

@@ -280,6 +280,7 @@ def restore_fields(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]
     small = problem.small
 
     def comes_later(name: str) -> bool:
+        """Return False for numbers of layers and lists, which come first."""
         return not (is_layers(name) or isinstance(small[name], list))
 
     for name in sorted(problem.shrunk_names, key=comes_later):

@@ -24,6 +24,7 @@ class Names:
         self._but = re.compile(but) if but else None
 
     def __contains__(self, name: str) -> bool:
+        """Return whether a name has the pattern and not the one of `but`."""
         if self._pattern.search(name) is None:
             return False
         return self._but is None or self._but.search(name) is None

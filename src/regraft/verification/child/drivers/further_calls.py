@@ -151,6 +151,7 @@ def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
     """
 
     def continue_calls(seed: int) -> tuple[Call, ...]:
+        """Return, for each size, the call that continues from the cache of the call of a seed."""
         return tuple(
             _continue_call(model, make_call(accepted.spec, size, seed)) for size in accepted.sizes
         )

@@ -80,9 +80,11 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return getattr(self._module_of_function[0], self._name_of_function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the function."""
         return self.signed(*args, **kwargs)
 
     def __deepcopy__(self, _: Any) -> FunctionModule:
+        """Return a module of the same function of the same version."""
         return FunctionModule(self._module_of_function[0], self._name_of_function)
 
 
@@ -436,6 +438,7 @@ def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     none."""
 
     def build(module: ModuleType) -> Any:
+        """Return the function of a version as a module."""
         return FunctionModule(module, name)
 
     model = build(session.original)

@@ -75,6 +75,7 @@ def subject_of(candidate: Candidate) -> Subject:
     build = build_function(candidate.cls, candidate.config)
 
     def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
+        """Yield the model with another value of each field in `words`."""
         return _with_second_values(candidate, session, words)
 
     return Subject(

@@ -73,6 +73,7 @@ class NoInputs(ValueError):
     """
 
     def __init__(self, first_attempt: Attempt, furthest: Attempt) -> None:
+        """Compose the message from the errors of both attempts."""
         message = f"no inputs could be made that it accepts: {first_attempt.text[:160]}"
         if furthest.progress > first_attempt.progress:
             message += f" (the attempt that came furthest: {furthest.text[:160]})"

@@ -38,6 +38,7 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return getattr(self.model, self.called)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the method."""
         return self.signed(*args, **kwargs)
 
 
@@ -136,6 +137,7 @@ def _subject(
     model of `owner`."""
 
     def build(module: ModuleType) -> Any:
+        """Return the method of the submodule, in the model of a version, as a module."""
         return Method(owner.build(module).get_submodule(path), name)
 
     place = ".".join(filter(None, (owner.recipe.get("part", ""), path)))

@@ -111,6 +111,7 @@ class Flagged(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return getattr(self.model, "signed", self.model.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the model, which runs while the flags are set."""
         with flags_set(sys.modules[self.module_name], self.flags):
             return self.model(*args, **kwargs)
 
@@ -141,6 +142,8 @@ def _flags_in_constructors(module: ModuleType, chosen: Mapping[str, bool]) -> It
     set_plainly = nn.Module.__setattr__
 
     def set_attribute(part: Any, name: str, value: Any) -> None:
+        """Set an attribute of a module: a chosen flag of a module of the file to its chosen value
+        where the value to set is a boolean, any other to `value`."""
         is_flag = name in chosen and type(value) is bool
         is_of_file = type(part).__module__ == module.__name__
         set_plainly(part, name, chosen[name] if is_flag and is_of_file else value)

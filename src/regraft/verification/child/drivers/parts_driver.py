@@ -135,6 +135,7 @@ def _subject(model: WholeModel, path: str, calls: inputs.Calls) -> Subject:
     """Return the part of a model at `path`, with some calls, as a subject."""
 
     def build(module: ModuleType) -> Any:
+        """Return the part at `path` of the model of a version."""
         return model.build(module).get_submodule(path)
 
     return Subject(f"{path} of {model.name}", "parts", build, calls, {**model.recipe, "part": path})
@@ -182,6 +183,7 @@ class _BuiltModel:
         )
 
         def make_calls(seed: int) -> tuple[Call, ...]:
+            """Return the calls that the part gets in runs of the model with inputs of a seed."""
             part_calls = (self._call_in_run(path, size, seed) for size in sizes[:CALLS])
             return tuple(call for call in part_calls if call is not None)
 

@@ -98,6 +98,7 @@ class Sizes:
     """
 
     def __init__(self, config: Any, hidden: int = 0) -> None:
+        """Store the configuration and the configurations in its fields, sorted by name."""
         self.hidden = hidden
         fields = getattr(config, "__dict__", {})
         nested = [value for key, value in sorted(fields.items()) if _is_config(key, value)]

@@ -193,6 +193,7 @@ def _recording_constructor(cls: type, construction_by_id: dict[int, tuple[Any, A
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Store the instance and its arguments if it is of the class itself, then construct it."""
         if type(self) is cls:
             arguments = _bound_arguments(signature, self, args, kwargs)
             if arguments is not None:
