@@ -681,7 +681,7 @@ class Maybe(nn.Module):
 def test_a_rate_that_makes_a_layer_stays_off() -> None:
     for old, now in ((0.0, 0.0), (0.5, 0.25)):
         model = Maybe(old)
-        with weights.dropout_rate(model, 0.25):
+        with weights.set_dropout_rate(model, 0.25):
             assert model.rate_of_dropout == now
             model(torch.ones(3))
         assert model.rate_of_dropout == old

@@ -484,7 +484,7 @@ def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
     from regraft.verification.child.distributions import (
         SUSPICION,
         describe_confirmed_difference,
-        find_suspect,
+        find_suspicious_statistic,
     )
 
     generator = torch.Generator().manual_seed(0)
@@ -496,7 +496,7 @@ def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
 
     suspected = refuted = 0
     for _ in range(100):
-        suspect = find_suspect(runs(64), runs(64))
+        suspect = find_suspicious_statistic(runs(64), runs(64))
         if suspect is not None:
             suspected += 1
             refuted += bool(describe_confirmed_difference(suspect, runs(128), runs(128)))

@@ -39,8 +39,8 @@ def names_bound_by(node: ast.AST) -> tuple[str, ...]:
 
 
 def bound_names(tree: ast.AST) -> frozenset[str]:
-    """Return every name that a file binds in any scope; "*" where it imports all names of another
-    file."""
+    """Return every name that a syntax tree binds in any scope; "*" where it imports all names of
+    another file."""
     return frozenset(name for node in ast.walk(tree) for name in names_bound_by(node))
 
 

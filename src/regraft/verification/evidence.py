@@ -232,8 +232,9 @@ def _ran(record: Mapping[str, Any]) -> bool:
 def evidence_of(
     change: Change, result: Mapping[str, Any], record: Mapping[str, Any], contract: Contract
 ) -> dict[str, object]:
-    """Return the evidence of a verdict, as it stands in the JSON document; `record` is that of the
-    definition, empty where nothing ran."""
+    """Return the evidence of a verdict, as it stands in the JSON document: the levels reached, what
+    was counted, and the lines and relatives that did not run. `record` is that of the definition,
+    empty where nothing ran."""
     findings = _Findings(change, result, record)
     missing_lines = {line for line, _ in findings.entries("gaps")}
     reached_levels = _reached_levels(findings, missing_lines)

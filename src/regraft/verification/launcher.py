@@ -116,7 +116,7 @@ class Launcher:
         """Return the exit status of the child, negative for a signal; raises TimeoutError after
         `seconds`.
 
-        Where the launcher has ended, the status is the launcher's own.
+        Where the launcher has ended, call `end` and return the launcher's own status.
         """
         try:
             status = self._answers.get(timeout=seconds)

@@ -420,9 +420,9 @@ def _verdict(
 
 
 def _with_containment(domain: Mapping[str, Any], job: _Job) -> dict[str, Any]:
-    """Return the domain of a definition that ran, with what the containment has to do with it: by
-    statements that failed while the file was imported, and by variables that the file reads and
-    does not get."""
+    """Return the domain of a definition that ran, with hints at the sandbox after the notes of
+    statements that failed at import, and with "environment": the variables that the file reads and
+    does not get. {} for an empty domain."""
     if not domain:
         return {}
     notes = {

@@ -19,8 +19,9 @@ def readable_paths(
     original: Path, driver: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[Path, ...]:
     """Return the files and folders that code of a file and its driver may read wherever they lie:
-    the folder that the file is imported from, its repository, the working folder, the folders that
-    this process imports from, and caches of downloaded models."""
+    the folder that the file is imported from, its repository, the working folder, the driver's
+    folder, the folders that this process imports from, those that variables such as PATH name, and
+    caches of downloaded models. Only absolute paths are returned, each once."""
     driver_file = (driver or "").rpartition(":")[0]
     paths = [
         root_and_package(original)[0],
@@ -35,7 +36,8 @@ def readable_paths(
 
 
 def interpreter_paths() -> Iterator[Path]:
-    """Yield the folders that this interpreter, its packages and this package are in."""
+    """Yield the folders that this interpreter, its packages (also those installed in development
+    mode) and this package are in."""
     yield from map(Path, (sys.prefix, sys.base_prefix, sys.exec_prefix))
     yield from (Path(entry) for entry in sys.path if os.path.isabs(entry))
     yield Path(__file__).resolve().parents[1]

@@ -51,7 +51,8 @@ class Terms:
     confirmed: tuple[str, ...] = ()
 
     def for_rules(self, *, tested: bool) -> Terms:
-        """Return these terms for a rewrite by rules; `tested` as in `by_rules`."""
+        """Return these terms for a rewrite by rules, which must keep the order of hooks, too;
+        `tested` becomes `by_rules`."""
         return replace(self, keep=(*self.keep, *_OF_RULES), by_rules=tested)
 
 

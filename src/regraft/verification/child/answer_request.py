@@ -352,11 +352,11 @@ def _advice_for(error: BaseException) -> str:
 
 
 def _refute_excluded(session: Session, excluded: list[str]) -> None:
-    """Refute the definitions that ended an earlier child, with the reason "excluded", and restore
+    """Refute the definitions that ended an earlier child, with the reason "excluded", and revert
     them."""
     for name in excluded:
         session.ledger.refute(name, "excluded", {})
-    session.restore(tuple(excluded))
+    session.revert(tuple(excluded))
 
 
 def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user_driver.Factory | None:

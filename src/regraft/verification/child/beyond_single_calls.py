@@ -38,9 +38,9 @@ from regraft.verification.child.training_and_copies import (
 
 
 def examine_beyond_calls(subject: Subject, session: Session) -> None:
-    """Compare the behaviour of a subject that single calls do not show, refute definitions by it
-    and restore these, and save the ledger. Do nothing for a light subject, where time is up, or
-    where every definition is refuted."""
+    """Compare the behaviour of a subject (a model with calls) that single calls do not show, refute
+    definitions by it and revert these, and save the ledger. Do nothing for a light subject, where
+    time is up, or where every definition is refuted."""
     if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
@@ -50,7 +50,7 @@ def examine_beyond_calls(subject: Subject, session: Session) -> None:
 
 def _examine_randomness(subject: Subject, session: Session) -> None:
     """Compare every recorded definition in training with dropout on, in float32 with the first
-    seed, innermost first; refute definitions that differ, restore these and start again. Stop where
+    seed, innermost first; refute definitions that differ, revert these and start again. Stop where
     a model cannot be built."""
     compared_calls: set[tuple[str, str]] = set()
     while session.ledger.unrefuted():
@@ -67,7 +67,7 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
                 _compare_with_dropout(entry, compared_calls, setting, session) for entry in entries
             ):
                 return
-        session.restore(session.ledger.refuted())
+        session.revert(session.ledger.refuted())
 
 
 def _compare_with_dropout(
@@ -114,7 +114,7 @@ def _examine_over_time(subject: Subject, session: Session) -> None:
     """Compare the behaviour of a subject over time: over optimizer steps, in copies and pickles,
     then in captured graphs.
 
-    A difference refutes the definitions to blame, which are then restored; an agreement is noted in
+    A difference refutes the definitions to blame, which are then reverted; an agreement is noted in
     `also_compared` of the records whose definitions the subject ran. Stop where a model cannot be
     built or every definition is refuted.
     """
@@ -142,7 +142,7 @@ def _examine_over_time(subject: Subject, session: Session) -> None:
         for record in session.ledger.records.values():
             if agreement and subject.name in record.models:
                 record.also_compared.add(agreement)
-        session.restore(session.ledger.refuted())
+        session.revert(session.ledger.refuted())
     _examine_capture(subject, session)
 
 

@@ -198,7 +198,7 @@ def _execute_watched(target: Target, call: Call, plan: Plan) -> Outcome:
     error of the model is in the outcome. Raises only KeyboardInterrupt and SystemExit."""
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), apply_mode(target.model, plan.mode):
+        with watch.collect_printing(), apply_mode(target.model, plan.mode):
             return (
                 _reuse_tensors(target, call, plan)
                 if plan.reused

@@ -87,7 +87,7 @@ def _run_without_data(target: Target, call: Call) -> _Placement | None:
         live_call = call_arguments.build_arguments(call, model, gradients=False, scope=target.scope)
         args, kwargs = map_leaves((live_call.args, dict(live_call.kwargs)), _without_data)
         reseed(0)
-        with watch.printing(), torch.no_grad(), observer:
+        with watch.collect_printing(), torch.no_grad(), observer:
             result = copied_target.callable(*args, **kwargs)
     except Exception:  # noqa: BLE001 - not every model runs without data
         return _Placement({}, frozenset(observer.mixing)) if observer.mixing else None

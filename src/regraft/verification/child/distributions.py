@@ -40,7 +40,7 @@ class DistributionTest:
     surprise: tuple[float, float]
 
 
-def find_suspect(
+def find_suspicious_statistic(
     original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
 ) -> DistributionTest | None:
     """Return the test whose means are furthest apart, or None if equal distributions would explain
@@ -86,7 +86,7 @@ def _tests_of_result(
 
 
 def _statistic_of(path: str, statistic: Callable[[Any], Any]) -> Statistic:
-    """Return a statistic of all rows that looks at one result."""
+    """Return the statistic that applies `statistic` to the rows of the result at `path` alone."""
     return lambda rows: statistic(rows[path])
 
 

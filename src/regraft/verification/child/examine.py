@@ -58,8 +58,9 @@ _SETTING_SECONDS = 6.0  # of processor time, before the replays of a further set
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Compare a subject under both seeds, all number formats and both modes; refute definitions
-    that differ, restore these and go on. Save the ledger at the end.
+    """Compare a subject (a model with calls) under both seeds, all number formats and both modes;
+    refute definitions that differ, revert these to the original and go on. Save the ledger at the
+    end.
 
     Stop where time is up, where every definition is refuted, or where a model cannot be built. A
     brief examination, and a subject that is compared once, uses the first seed; a brief one float32
@@ -94,8 +95,8 @@ def _examine_setting(
     subject: Subject, session: Session, seed: int, dtype: Any, training: bool
 ) -> bool:
     """Compare a subject under a setting: its recorded calls, the whole model, and in the first
-    setting its constructors' mutants. Definitions that are refuted are restored, and the comparison
-    starts again.
+    setting its constructors' mutants. Definitions that are refuted are reverted to the original,
+    and the comparison starts again.
 
     A slow model whose only call was replayed is not compared as a whole again. What was replayed
     and ran is added to `session.replayed` and `session.ran`, and the ledger saved. Return False
@@ -119,7 +120,7 @@ def _examine_setting(
                 return bool(dtype != torch.float32)
             if _replay_until_refuted(recorder.calls, replayed_entries, kinds, setting, session):
                 break
-        session.restore(session.ledger.refuted())
+        session.revert(session.ledger.refuted())
     if not _compares_as_whole(recorder, setting, session):
         compare_model(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:

@@ -64,7 +64,7 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
     compiler reset."""
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
+        with watch.collect_printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
             return flatten(
                 capture(

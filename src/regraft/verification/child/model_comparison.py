@@ -32,7 +32,7 @@ _JITTERED = 4  # runs of the original with other roundings of its parameters
 
 
 def compare_model(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
-    """Compare the whole model on every call of the subject; refute and restore the definitions that
+    """Compare the whole model on every call of the subject; refute and revert the definitions that
     cause a difference, until no difference or unrefuted definition remains.
 
     recorded: the definitions with recorded calls. An equal comparison counts in the records of
@@ -70,7 +70,7 @@ def _refute_causes(
     difference: Difference, call: Call, setting: Setting, session: Session
 ) -> Difference | Outcome | None:
     """Refute the definitions that cause a whole model's difference, each by the smallest inputs
-    that show it, and restore them; return the comparison without them, as `_compare_call` does.
+    that show it, and revert them; return the comparison without them, as `_compare_call` does.
     Return None, with the reason noted in the ledger, where the difference did not reproduce."""
 
     def check(smaller_call: Call = call) -> Difference | None:
@@ -95,7 +95,7 @@ def _refute_causes(
             setting.subject, setting.seed, setting, (None, smaller_call), small_difference
         )
         session.ledger.refute(name, f"{small_difference.sentence} ({place})", recipe)
-    session.restore(guilty)
+    session.revert(guilty)
     return _compare_call(setting, session, call)
 
 
@@ -103,7 +103,7 @@ def _compare_call(
     setting: Setting, session: Session, call: Call, *, fresh: bool = False
 ) -> Difference | Outcome | None:
     """Compare a call of the whole model, which is built anew if `fresh` or if definitions were
-    restored. Return a difference (also of building), or the changed version's equal outcome, or
+    reverted. Return a difference (also of building), or the changed version's equal outcome, or
     None where the original is not built or does not run, or the difference is no evidence."""
     if not fresh and len(session.ledger.unrefuted()) == len(session.ledger.records):
         return _compare_on_pair(setting.pair, setting, session, call)

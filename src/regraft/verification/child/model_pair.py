@@ -63,7 +63,7 @@ class Pair:
         with ExitStack() as stack:
             for model in (self.original, self.changed):
                 model.train(training)
-                stack.enter_context(weights.dropout_rate(model, rate))
+                stack.enter_context(weights.set_dropout_rate(model, rate))
             yield
         self._exact = None
 

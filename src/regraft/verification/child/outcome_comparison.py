@@ -36,7 +36,7 @@ def judge(
     with_errors: bool = False,
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
-    return the first difference or None. An error, a newly overwritten argument, other conduct,
+    return the first difference or None. An error, a newly overwritten argument, side effects,
     results and gradients are compared in this order.
 
     `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
@@ -52,7 +52,7 @@ def judge(
             f"the changed version overwrites {newly_overwritten[0]}, which the original leaves"
             " alone",
         )
-    difference = _compare_conduct(original, changed)
+    difference = _compare_side_effects(original, changed)
     if difference is not None:
         return difference
     if not rigour.strict and not all(map(_is_finite, original.outputs.values())):
@@ -116,7 +116,7 @@ def _compare_results(original: Outcome, changed: Outcome, standard: _Standard) -
     return None
 
 
-def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
+def _compare_side_effects(original: Outcome, changed: Outcome) -> Difference | None:
     """Compare what two calls do besides giving results; return the first difference or None.
 
     Random numbers that only the changed version moves, memory that only its results share with

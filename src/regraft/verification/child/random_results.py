@@ -19,7 +19,10 @@ from regraft.verification.child.call_execution import (
     cotangent,
     execute,
 )
-from regraft.verification.child.distributions import describe_confirmed_difference, find_suspect
+from regraft.verification.child.distributions import (
+    describe_confirmed_difference,
+    find_suspicious_statistic,
+)
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
 from regraft.verification.child.result_comparison import Difference, Largest, Rigour, close
@@ -128,7 +131,9 @@ def _compare_distributions(
         if path not in changed_sample or changed_sample[path].shape != values.shape:
             return Difference(path, f"in training {path} is missing or has another shape")
     suspect = (
-        find_suspect(original_sample, {path: changed_sample[path] for path in original_sample})
+        find_suspicious_statistic(
+            original_sample, {path: changed_sample[path] for path in original_sample}
+        )
         if original_sample
         else None
     )

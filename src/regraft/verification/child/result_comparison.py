@@ -242,7 +242,8 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
 def _compare_narrow_floats(
     path: str, original: Any, changed: Any, check: Check
 ) -> Difference | None:
-    """Compare two tensors of floats of eight bits, in which PyTorch does not compute.
+    """Compare two tensors of floats of eight bits, in which PyTorch does not compute. Return their
+    difference, or None where rounding explains it; it is added to `check.largest` then.
 
     Their numbers may be two steps of the format apart: a rounding before the conversion makes that
     one step, and one in half precision two.

@@ -45,7 +45,7 @@ class Session:
     imported          watch the variables of both versions since their import
     functions         the functions of PyTorch and Python as they were before any import
     replaced          the names of those of them that the original replaces
-    restored          the original's definitions that stand in the changed module, by name
+    reverted          the original's definitions that stand in the changed module, by name
     shared            the state that definitions of either version keep from one model to the next
     replayed          the kinds of calls that earlier subjects have compared
     forms             the number of replayed calls of each form
@@ -90,7 +90,7 @@ class Session:
     ran: dict[str, set[str]] = field(default_factory=dict)
     subjects_not_run: set[str] = field(default_factory=set)
     original_tracer: Tracer = field(default_factory=lambda: Tracer("", ()))
-    restored: dict[str, Any] = field(default_factory=dict)
+    reverted: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, Any] = field(default_factory=dict)
     widened: set[tuple[str, str]] = field(default_factory=set)
     varied_fields: set[str] = field(default_factory=set)
@@ -450,24 +450,24 @@ class Session:
         """Return whether `unfinished_changes` is empty, or time is up."""
         return not self.unfinished_changes() or self.ledger.is_late()
 
-    def restore(self, names: tuple[str, ...]) -> None:
+    def revert(self, names: tuple[str, ...]) -> None:
         """Put the original's definitions of these names into the changed module, for good, so that
-        the other definitions are judged without them; `only_change` restores for a while. Names
-        that the original lacks, and the module level, are skipped."""
+        the other definitions are judged without them; `only_change` does so for a while. Names that
+        the original lacks, and the module level, are skipped."""
         for name in names:
             if name != MODULE and hasattr(self.original, name):
-                is_new = name not in self.restored
+                is_new = name not in self.reverted
                 if is_new:
-                    self.restored[name] = define_in_changed_module(
+                    self.reverted[name] = define_in_changed_module(
                         name, self.original, self.changed
                     )
-                rebind(self.changed, name, self.restored[name])
-                if is_new and self.restored[name] is not getattr(self.original, name):
+                rebind(self.changed, name, self.reverted[name])
+                if is_new and self.reverted[name] is not getattr(self.original, name):
                     self.shared.append(SharedState(self.changed, (name,)))
 
     @contextmanager
     def only_change(self, name: str) -> Iterator[None]:
-        """Restore every changed definition but that of this name in the body, and put the changed
+        """Revert every changed definition but that of this name in the body, and put the changed
         definitions back at the end."""
         other_names = [
             change.definition for change in self.changes if change.definition not in (name, MODULE)
@@ -477,7 +477,7 @@ class Session:
             for other_name in other_names
             if hasattr(self.changed, other_name)
         }
-        self.restore(tuple(other_names))
+        self.revert(tuple(other_names))
         try:
             yield
         finally:
@@ -486,7 +486,7 @@ class Session:
 
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
         """Return the unrefuted definitions with which `check` finds a difference while all others
-        are restored to the original; all unrefuted ones where none is guilty by itself.
+        are reverted; all unrefuted ones where none is guilty by itself.
 
         A single unrefuted definition is returned without a check.
         """

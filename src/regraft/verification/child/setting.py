@@ -70,9 +70,8 @@ class Setting:
 
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
-    """Build both models; definitions that cause a difference are refuted and restored first. Return
-    None where no model can be built.
-    """
+    """Build both models; definitions that cause a difference are refuted and reverted first. Return
+    None where no model can be built."""
     result = build_both(subject, seed, session)
     while isinstance(result, Difference):
         guilty = session.blame(lambda: as_difference(build_both(subject, seed, session)))
@@ -80,7 +79,7 @@ def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
             session.ledger.refute(
                 name, result.sentence, describe_failure(subject, seed, None, None, result)
             )
-        session.restore(guilty)
+        session.revert(guilty)
         result = build_both(subject, seed, session) if session.ledger.unrefuted() else None
     return result
 

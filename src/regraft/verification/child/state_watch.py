@@ -64,8 +64,8 @@ class _Saved:
 
 
 def _save(value: Any, home: str, depth: int = _DEPTH) -> _Saved:
-    """Save a value with a copy of its content: elements of containers and fields of objects of the
-    module `home`, down to `depth` levels.
+    """Return a value saved with a copy of its content: elements of containers and fields of objects
+    of the module `home`, down to `depth` levels.
 
     Modules, classes and other objects are saved without content, to be bound again but not reset.
     """
@@ -291,7 +291,7 @@ class Watch:
                 )
 
     @contextmanager
-    def printing(self) -> Iterator[None]:
+    def collect_printing(self) -> Iterator[None]:
         """Collect the text that the body prints to stdout, so that it is not shown; `effects`
         returns it."""
         with contextlib.redirect_stdout(self._text):

@@ -66,7 +66,7 @@ def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
         with ExitStack() as stack:
             for submodule in submodules:
                 submodule.training = not module.training
-                stack.enter_context(weights.own_dropout_rate(submodule, rate))
+                stack.enter_context(weights.set_own_dropout_rate(submodule, rate))
             yield
     finally:
         for submodule, training in zip(submodules, modes_before, strict=True):

@@ -130,7 +130,7 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
         optimizer = torch.optim.SGD(parameters, lr=RATE)
         calls = subject.calls(0)
         losses = []
-        with weights.dropout_rate(model, 0.0):
+        with weights.set_dropout_rate(model, 0.0):
             for step in range(STEPS):
                 call = calls[step % len(calls)]
                 with torch.no_grad():

@@ -115,7 +115,7 @@ def parameters_off_by_rounding(seed: int, dtype: Any = None) -> Callable[[str, A
 
 
 @contextmanager
-def dropout_rate(model: Any, rate: float) -> Iterator[None]:
+def set_dropout_rate(model: Any, rate: float) -> Iterator[None]:
     """Set every dropout rate of a model in the body, and restore them at its end: of dropout
     modules, and of float attributes of modules and configurations whose name contains "drop" or is
     "p".
@@ -135,7 +135,7 @@ def dropout_rate(model: Any, rate: float) -> Iterator[None]:
 
 
 @contextmanager
-def own_dropout_rate(module: Any, rate: float) -> Iterator[None]:
+def set_own_dropout_rate(module: Any, rate: float) -> Iterator[None]:
     """Set the dropout rates that are attributes of one module itself in the body, those for the
     dropping of layers to 0, and restore them at its end."""
     rates = [(name, value) for name, value in vars(module).items() if _is_rate(module, name, value)]

@@ -107,7 +107,7 @@ def edited_codes(value: Any, codes: Codes, file: str) -> dict[FunctionType, Code
 
 
 @contextmanager
-def replaced_code(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
+def replace_code(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
     """Replace, in the body, the code of each function that is a key of `edited` by the code that is
     its value, in place; restore it at the end."""
     original_codes = {function: function.__code__ for function in edited}

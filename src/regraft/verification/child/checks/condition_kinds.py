@@ -104,7 +104,7 @@ def conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
         is_step,
         _is_bound_or_choice,
         _is_bool_op,
-        required_of_operands,
+        required_operand_events,
         dimension_of,
     )
     return (node for node in expressions if any(kind(node) for kind in kinds))
@@ -174,7 +174,7 @@ def _is_bool_op(node: ast.expr) -> bool:
     return isinstance(node, ast.BoolOp)
 
 
-def required_of_operands(node: ast.expr) -> tuple[str, ...]:
+def required_operand_events(node: ast.expr) -> tuple[str, ...]:
     """Return the events that a test has to see at a sum, difference, product, quotient or
     remainder, so that a lost operand shows; () elsewhere.
 

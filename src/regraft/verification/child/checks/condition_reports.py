@@ -22,7 +22,7 @@ from regraft.verification.child.checks.condition_kinds import (
     is_truth_call,
     mask_position,
     order_operands,
-    required_of_operands,
+    required_operand_events,
     required_results,
 )
 from regraft.verification.child.checks.deciding_parameters import deciding_parameters
@@ -170,7 +170,7 @@ class ReportingTransformer(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """Visit the parts of an operation, and wrap it, if it is new, into a call that reports the
         effects of its operands, or, for a step such as `//`, its value; return the result."""
-        wanted = required_of_operands(node)
+        wanted = required_operand_events(node)
         if not wanted:
             return self._visit_predicate(node) if is_step(node) else self.generic_visit(node)
         is_new, text = self._is_new(node), ast.unparse(node)

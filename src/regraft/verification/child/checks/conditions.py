@@ -23,7 +23,7 @@ from regraft.verification.child.checks.code_replacement import (
     compile_definition,
     definition_node,
     edited_codes,
-    replaced_code,
+    replace_code,
 )
 from regraft.verification.child.checks.condition_kinds import (
     CHOICE,
@@ -167,7 +167,7 @@ class Conditions:
         for name, conditions in self._conditions.items():
             reports_types = name in self._equal_for_tensors
             if reports_types or any(condition.missing for condition in conditions):
-                stack.enter_context(replaced_code(self._reporting_codes(name)))
+                stack.enter_context(replace_code(self._reporting_codes(name)))
         self._stacks.append(stack)
         return self
 
@@ -216,7 +216,7 @@ class Conditions:
 
     def _reporting_codes(self, name: str) -> dict[FunctionType, CodeType]:
         """Return by function the reporting code of the functions that a definition has at present:
-        once the definition is restored, they are new functions. Cached for each object."""
+        once the definition is reverted, they are new functions. Cached for each object."""
         value = vars(self._module).get(name.partition("#")[0])
         key = name, id(value)
         if key not in self._codes:

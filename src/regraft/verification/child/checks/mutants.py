@@ -27,7 +27,7 @@ from regraft.verification.child.checks.code_replacement import (
     compile_definition,
     definition_node,
     edited_codes,
-    replaced_code,
+    replace_code,
 )
 from regraft.verification.child.time_limit import limit_time
 from regraft.verification.definitions import Definition
@@ -205,7 +205,7 @@ def mutant_in_place(mutant: Mutant) -> Iterator[None]:
     after `_LONGEST` seconds of processor time the body ends without an error, and the mutant is
     marked as killed."""
     try:
-        with replaced_code(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
+        with replace_code(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
             yield
     except _TookTooLong:
         mutant.killed = True

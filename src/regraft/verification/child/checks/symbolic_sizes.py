@@ -74,7 +74,7 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
             map_leaves(live_call.args, with_symbolic_sizes),
             map_leaves(live_call.kwargs, with_symbolic_sizes),
         )
-        with watch.printing(), _restored_classes(target.scope), torch.no_grad(), mode:
+        with watch.collect_printing(), _restored_classes(target.scope), torch.no_grad(), mode:
             target.callable(*args, **kwargs)
     except Exception:  # noqa: BLE001 - not every model runs without data; it is compared on the other sizes
         return None

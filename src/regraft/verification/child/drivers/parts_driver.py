@@ -272,9 +272,9 @@ def _record_end(run: _Run, path: str, *_: Any) -> None:
 
 
 def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
-    """Yield the first part of each class of the file that is still wanted, or whose methods name a
-    definition to run, with inputs found for it in `SECONDS`; where none are found, the reason is
-    recorded in the ledger."""
+    """Yield the first part of each class of the file that still has to run, or whose methods name a
+    definition that has to, with inputs found for it in `SECONDS`; where none are found, the reason
+    is recorded in the ledger."""
     tried_classes = set()
     for path, part in model.named_modules():
         cls = type(part)

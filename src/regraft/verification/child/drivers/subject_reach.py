@@ -62,7 +62,7 @@ def _run_error(subject: Subject, module: ModuleType) -> BaseException | None:
     try:
         model = build_seeded(0, subject.build, module)
         for training in (False, True):
-            with weights.dropout_rate(model, weights.RATE):
+            with weights.set_dropout_rate(model, weights.RATE):
                 for call in subject.calls(0)[-1:]:
                     outcome = execute(
                         Target(switch_mode(model, training)), call, Plan(gradients=False)
