@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.preconditions import text_of_parameter
+from regraft.splitting.preconditions import takes_any_keyword, text_of_parameter
 from regraft.splitting.program.argument_templates import (
     Template,
     constant_text,
@@ -33,13 +33,14 @@ def unpack_arguments(
     Packed, which takes a user's arguments apart in the same way.
 
     The network is a wrapper that puts the arguments together and calls the original. Without nested
-    tensors, the original network, the original calls and None are returned. Raises Unsplittable for
-    arguments that hold something else, and for calls of another structure than the first.
+    tensors, and unless forward takes `**`, the original network, the original calls and None are
+    returned. Raises Unsplittable for arguments that hold something else, and for calls of another
+    structure than the first.
     """
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     try:
         nested = nested_arguments(calls[0])
-        if not nested:
+        if not nested and not takes_any_keyword(model):
             return model, calls, None
         templates = make_templates(model, calls[0], nested)
     except TypeError as problem:
@@ -55,7 +56,8 @@ def unpack_arguments(
             unpacked_calls.append(split_call(templates, call))
         except ValueError as problem:
             raise Unsplittable(path, line, f"example call {number}: {problem}") from problem
-    wrapper = build_wrapper(model, f"{path}{WRAPPER_SUFFIX}", line, templates)
+    parameters = declared_parameters(model, calls[0])
+    wrapper = build_wrapper(model, f"{path}{WRAPPER_SUFFIX}", line, parameters, templates)
     return wrapper, unpacked_calls, Packed(list(calls[0]), templates, optional)
 
 
@@ -161,22 +163,39 @@ class Identity:
 def is_default(model: nn.Module, key: str, template: Template) -> bool:
     """Return whether the default of parameter `key` of forward fits `template`, which holds
     constants alone, so that a call may leave the argument out."""
-    default = inspect.signature(type(model).forward).parameters[key].default
+    parameter = inspect.signature(type(model).forward).parameters.get(key)
+    if parameter is None:  # an argument that `**` takes
+        return False
     try:
-        take_leaves(key, template, default, {})
+        take_leaves(key, template, parameter.default, {})
     except ValueError:
         return False
     return True
 
 
+def declared_parameters(model: nn.Module, call: dict[str, Any]) -> list[inspect.Parameter]:
+    """Return the parameters of the wrapper before its arguments are taken apart: those of the
+    network's forward; where that takes `**`, the arguments of the call, without defaults."""
+    if takes_any_keyword(model):
+        return [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in call]
+    parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
+    return [
+        parameter for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+
+
 def build_wrapper(
-    model: nn.Module, file: str, line: int, templates: dict[str, Template]
+    model: nn.Module,
+    file: str,
+    line: int,
+    parameters: list[inspect.Parameter],
+    templates: dict[str, Template],
 ) -> nn.Module:
     """Return a network of the same name that takes the leaves one by one and calls `model`.
 
-    Its source stands in no file, but in `linecache`, at the line of the original's.
+    Its source stands in no file, but in `linecache`, at the line of the original's. parameters:
+    those of the wrapper before the arguments of `templates` are taken apart.
     """
-    parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
     declarations = [
         leaf
         for parameter in parameters

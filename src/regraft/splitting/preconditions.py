@@ -46,17 +46,13 @@ def locate_forward(model: torch.nn.Module) -> str:
 
 def reason_to_refuse(model: torch.nn.Module, forward: Any) -> str:
     """Return why a network cannot be split, "" where there is no such reason: its forward is a
-    generator or coroutine or takes `*` or `**` arguments, a module has hooks before or after its
-    forward, or the network has a forward of its own instead of its class's.
+    generator or coroutine, a module has hooks before or after its forward, or the network has a
+    forward of its own instead of its class's.
 
     forward: the forward of the network's class, a function with `self` as its first parameter.
     """
     if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
         return "forward is a generator or coroutine"
-    parameters = list(inspect.signature(forward).parameters.values())[1:]
-    variable_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(parameter.kind in variable_kinds for parameter in parameters):
-        return "forward takes * or ** arguments"
     has_hooks = any(
         module._forward_hooks or module._forward_pre_hooks for module in model.modules()
     )
@@ -112,7 +108,10 @@ def check_form(path: str, calls: Any) -> None:
 
 def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
     """Return the arguments of an example call by parameter, with defaults; raise Unsplittable
-    unless the call fits."""
+    unless the call fits, and for arguments that `*` takes.
+
+    Of a forward with `**` the result holds what the call states, and nothing else.
+    """
     signature = inspect.signature(type(model).forward)
     try:
         keywords = call if isinstance(call, dict) else {}
@@ -121,8 +120,22 @@ def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, An
         raise Unsplittable(
             path, 0, f"the example call does not fit forward: {problem}"
         ) from problem
-    bound.apply_defaults()
-    return dict(list(bound.arguments.items())[1:])
+    if not takes_any_keyword(model):
+        bound.apply_defaults()
+    arguments = dict(list(bound.arguments.items())[1:])
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments.update(arguments.pop(parameter.name, {}))
+        elif parameter.kind is parameter.VAR_POSITIONAL and arguments.pop(parameter.name, ()):
+            reason = f"the example call gives arguments that forward takes as *{parameter.name}"
+            raise Unsplittable(path, 0, reason)
+    return arguments
+
+
+def takes_any_keyword(model: torch.nn.Module) -> bool:
+    """Return whether the network's forward takes arguments by `**`."""
+    parameters = inspect.signature(type(model).forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def kind_of_call(call: dict[str, Any]) -> tuple[Any, ...]:
