@@ -277,3 +277,56 @@ def test_what_is_refused(kind: type[nn.Module], calls: list[Any], reason: str) -
     with pytest.raises(Unsplittable, match=reason) as caught:
         build_and_split(kind, calls)
     assert caught.value.path.endswith("test_arguments.py") and caught.value.line > 0
+
+
+class AsksForTypes(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        if type(x.shape[0]) is not int or type(x) is not torch.Tensor:
+            raise TypeError(f"{x.shape[0]} rows")
+        return super().forward(x)
+
+
+class AnyKeywords(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = AsksForTypes(4, 4)
+
+    def forward(self, x: Any, shift: Any = None, *further: Any, **options: Any) -> Any:
+        if isinstance(x.shape[0], torch.Tensor):
+            raise TypeError("a tensor of rows")
+        x = self.layer(x) * options.get("scale", 1.0)
+        if "bias" in options and options["bias"].sum() > 0:
+            x = x + options["bias"]
+        return x if shift is None else x + shift
+
+
+def test_a_forward_that_takes_any_keyword_takes_those_of_the_examples() -> None:
+    torch.manual_seed(0)
+    model = AnyKeywords().eval()
+    calls = [
+        {"x": torch.randn(rows, 4), "bias": torch.full((4,), sign), "scale": 2.0}
+        for rows, sign in ((3, 1.0), (5, -1.0))
+    ]
+    split = regraft.split(model, calls, cache=False)
+    for call in (*calls, {"x": torch.randn(9, 4), "bias": torch.ones(4), "scale": 2.0}):
+        assert not difference(split(**call), model(**call))
+    with pytest.raises(TypeError, match="bias"):
+        split(x=calls[0]["x"])
+    with pytest.raises(ValueError, match="scale"):
+        split(**{**calls[0], "scale": 3.0})
+
+
+def test_a_forward_without_decisions_asks_for_types_of_sizes() -> None:
+    torch.manual_seed(0)
+    model = AnyKeywords().eval()
+    split = regraft.split(model, [(torch.randn(3, 4),), (torch.randn(5, 4),)], cache=False)
+    assert split.report.subnetworks == 1
+    assert split.report.inputs_checked == 50
+    x = torch.randn(300, 4)
+    assert not difference(split(x), model(x))
+
+
+def test_arguments_that_forward_takes_by_a_star() -> None:
+    call = (torch.randn(3, 4), None, torch.randn(3, 4))
+    with pytest.raises(Unsplittable, match=r"arguments that forward takes as \*further"):
+        regraft.split(AnyKeywords().eval(), [call], cache=False)

@@ -179,9 +179,7 @@ def declared_parameters(model: nn.Module, call: dict[str, Any]) -> list[inspect.
     if takes_any_keyword(model):
         return [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in call]
     parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
-    return [
-        parameter for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL
-    ]
+    return [parameter for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
 
 
 def build_wrapper(

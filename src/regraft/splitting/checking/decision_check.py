@@ -18,7 +18,12 @@ from regraft.splitting.checking.rounding import is_rounding
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Side, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong
-from regraft.splitting.sampling.varied_calls import CHECKED, MAX_PERTURBED, vary_calls
+from regraft.splitting.sampling.varied_calls import (
+    CHECKED,
+    CHECKED_WITHOUT_SIDES,
+    MAX_PERTURBED,
+    vary_calls,
+)
 
 __all__ = ["check_split_network", "difference", "unseen_side_errors"]
 
@@ -69,9 +74,10 @@ class DecisionCheck:
         return number < len(self.original.calls)
 
     def has_enough_inputs(self, number: int) -> bool:
-        """Return whether an input is no example call, and `CHECKED` inputs have had equal
-        results."""
-        return len(self.result.equal) >= CHECKED and not self.is_example(number)
+        """Return whether an input is no example call, and `CHECKED` inputs have had equal results,
+        or `CHECKED_WITHOUT_SIDES` where the network decides nothing."""
+        enough = CHECKED if self.sides else CHECKED_WITHOUT_SIDES
+        return len(self.result.equal) >= enough and not self.is_example(number)
 
     def compare(self, number: int, call: dict[str, Any]) -> None:
         """Run the original, the residual program and the split network on one input, compare

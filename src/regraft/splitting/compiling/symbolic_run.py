@@ -1,8 +1,7 @@
 """Runs of a region in which sizes are symbols: each decision of Python code on a size is a guard.
 
-PyTorch's symbolic sizes are no whole numbers to Python. Code that asks for their type, or for
-their text, would decide without a guard; such questions are answered as for whole numbers, or end
-the run.
+PyTorch's symbolic sizes are no whole numbers to Python. Code that asks for their type would decide
+without a guard: it gets the answers for whole numbers. A question for their text ends the run.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from regraft.splitting.program.residual import Region
@@ -65,8 +65,8 @@ def symbolic_guards(
     the inputs.
 
     axes: the dimensions that are symbols, by input. Raises whatever PyTorch raises for an operation
-    that it cannot run without data, TypeError where code asks for the text or the type of a
-    symbolic size, and ValueError for a guard that a host cannot compute.
+    that it cannot run without data, TypeError where code asks for the text of a symbolic size, and
+    ValueError for a guard that a host cannot compute.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -145,34 +145,56 @@ def _without_texts() -> Iterator[None]:
 
 @contextmanager
 def _sizes_as_whole_numbers() -> Iterator[None]:
-    """In the `with` block let `isinstance(size, int)` be True of symbolic sizes, except in the code
-    of libraries; raise TypeError at its end where the network's code used `type`, which cannot be
-    answered so."""
+    """In the `with` block answer questions of the network's code for types as without symbols:
+    `isinstance(size, int)` is True of a symbolic size, `type(size)` is int, and the type of a
+    tensor without data is `torch.Tensor`. The code of libraries gets the true answers."""
     is_instance = builtins.isinstance
-    asking: set[CodeType] = set()
 
     def isinstance_of_size(value: Any, classes: Any) -> bool:
         """Return what `isinstance` returns; of a symbolic size in the network's code, what it
         returns for an int."""
         if is_instance(value, classes):
             return True
-        is_size = type(value) is torch.SymInt and _is_of_network(sys._getframe(1).f_code)
+        is_size = _TYPE(value) is torch.SymInt and _is_of_network(sys._getframe(1).f_code)
         return is_size and is_instance(0, classes)
 
-    def note_code(frame: FrameType, event: str, _: Any) -> None:
-        """Add the code of a function that is entered to `asking`, if the code names `type`."""
-        if event == "call" and "type" in frame.f_code.co_names:
-            asking.add(frame.f_code)
+    with (
+        mock.patch.object(builtins, "isinstance", isinstance_of_size),
+        mock.patch.object(builtins, "type", _Type),
+    ):
+        yield
 
-    profiler = sys.getprofile()
-    with mock.patch.object(builtins, "isinstance", isinstance_of_size):
-        sys.setprofile(note_code)
-        try:
-            yield
-        finally:
-            sys.setprofile(profiler)
-    if any(map(_is_of_network, asking)):
-        raise TypeError("code asks for a type, which is another for a symbolic size")
+
+class _TypeOfType(type):
+    """The type of `_Type`, which makes that behave as `type` with other answers."""
+
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
+        """Return the type of one argument as `_sizes_as_whole_numbers` says, or a new class of
+        three; of a class derived from `_Type` a new class, as any metaclass does."""
+        if cls is not _Type:
+            return super().__call__(*arguments, **keywords)
+        answer = _TYPE(*arguments, **keywords)
+        if len(arguments) > 1 or (answer is not torch.SymInt and answer is not FakeTensor):
+            return answer
+        if not _is_of_network(sys._getframe(1).f_code):
+            return answer
+        if answer is torch.SymInt:
+            return int
+        is_parameter = _IS_INSTANCE(arguments[0], torch.nn.Parameter)
+        return torch.nn.Parameter if is_parameter else torch.Tensor
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Return whether an object is a class, of a derived class whether it is an instance."""
+        return (
+            _IS_INSTANCE(instance, _TYPE) if cls is _Type else super().__instancecheck__(instance)
+        )
+
+
+class _Type(type, metaclass=_TypeOfType):
+    """`type` as the network's code sees it while sizes are symbols."""
+
+
+_TYPE, _IS_INSTANCE = type, isinstance
 
 
 def _is_of_network(code: CodeType) -> bool:

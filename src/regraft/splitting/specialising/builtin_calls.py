@@ -286,6 +286,9 @@ def test_type_of_number(
             node, "the type of a number that data decide is not known here: ask isinstance()"
         )
     class_info = operands[1].example
+    answers = {isinstance(kind(), class_info) for kind in kinds}
+    if len(answers) == 1:
+        return state.static(answers.pop())
     wanted_types = class_info if isinstance(class_info, tuple) else (class_info,)
     if not all(wanted_type in (bool, int, float) for wanted_type in wanted_types):
         raise state.refuse(node, "isinstance() of a number takes int, float and bool only")

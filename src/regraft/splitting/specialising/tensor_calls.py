@@ -316,9 +316,8 @@ def run_as_operation(
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):
         return value
-    is_constant = literal(value.example) is not None and (
-        value.twin is NO_TWIN or value.example is value.twin is None
-    )
+    is_equal_truth = value.twin is value.example and isinstance(value.example, bool | None)
+    is_constant = literal(value.example) is not None and (value.twin is NO_TWIN or is_equal_truth)
     return state.static(value.example) if is_constant else None
 
 
