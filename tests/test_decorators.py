@@ -201,7 +201,7 @@ def test_a_caller_that_is_not_proved_keeps_the_function_as_it_is() -> None:
 
 def test_a_model_that_exists_is_not_decorated() -> None:
     nn = pytest.importorskip("torch").nn
-    from regraft.live import model as live
+    from regraft.live import optimization as live
 
     with pytest.warns(live.NothingOptimized):
         report = live.optimize(nn.Sequential(nn.Linear(2, 2)), select=["hub"], verify=False)

@@ -128,7 +128,8 @@ def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, An
             arguments.update(arguments.pop(parameter.name, {}))
         elif parameter.kind is parameter.VAR_POSITIONAL and arguments.pop(parameter.name, ()):
             reason = f"the example call gives arguments that forward takes as *{parameter.name}"
-            raise Unsplittable(path, 0, reason)
+            line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+            raise Unsplittable(path, line, reason)
     return arguments
 
 

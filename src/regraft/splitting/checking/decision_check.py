@@ -16,11 +16,11 @@ from regraft.splitting.checking.original import (
 )
 from regraft.splitting.checking.rounding import is_rounding
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.program.residual import Side, sides_at_infinity
+from regraft.splitting.program.residual import Loop, Side, all_steps, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong
 from regraft.splitting.sampling.varied_calls import (
     CHECKED,
-    CHECKED_WITHOUT_SIDES,
+    CHECKED_OF_STATIC,
     MAX_PERTURBED,
     vary_calls,
 )
@@ -45,7 +45,8 @@ class DecisionCheck:
     """Compares results and decisions of a split network with the original's.
 
     infinite_sides: the numbers of the sides that only infinite or NaN inputs take. first_extreme:
-    the number of the first of these inputs, which come last.
+    the number of the first of these inputs, which come last. is_static: whether the network is one
+    region, whatever the values of its inputs.
     """
 
     def __init__(self, original: Original, split: Any, sides: list[Side]) -> None:
@@ -53,6 +54,11 @@ class DecisionCheck:
         self.recorder = original.recorder
         self.infinite_sides = sides_at_infinity(original.steps, self.recorder.regions)
         self.first_extreme = len(original.calls) + MAX_PERTURBED
+        regions = self.recorder.regions
+        has_loop = any(isinstance(step, Loop) for step in all_steps(original.steps))
+        self.is_static = (
+            len(regions) == 1 and not (sides or has_loop) and not regions[0].sized_by_data
+        )
         self.result = CheckResult()
 
     def run(self, watch: Watch) -> CheckResult:
@@ -75,8 +81,8 @@ class DecisionCheck:
 
     def has_enough_inputs(self, number: int) -> bool:
         """Return whether an input is no example call, and `CHECKED` inputs have had equal results,
-        or `CHECKED_WITHOUT_SIDES` where the network decides nothing."""
-        enough = CHECKED if self.sides else CHECKED_WITHOUT_SIDES
+        or `CHECKED_OF_STATIC` where the network is static."""
+        enough = CHECKED_OF_STATIC if self.is_static else CHECKED
         return len(self.result.equal) >= enough and not self.is_example(number)
 
     def compare(self, number: int, call: dict[str, Any]) -> None:

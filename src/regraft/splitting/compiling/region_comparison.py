@@ -79,7 +79,7 @@ def compare_values(
         for changed in change_numbers(sample):
             compare_changed(module, run, changed, name, difference)
     first = region.samples[0]
-    sized_by_data = decides_sizes(region, module)
+    sized_by_data = region.sized_by_data = decides_sizes(region, module)
     has_elements = any(tensor.dim() for tensor in first)
     for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data and has_elements else ():
         compare_changed(module, run, change_values(first, factor), name, describe)

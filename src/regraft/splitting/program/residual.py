@@ -93,7 +93,8 @@ class Region:
     place: file and line of its first statement. samples: inputs of different sizes that runs gave
     it. open: the dimensions of each input whose size may differ. measured: whether the region stays
     eager where torch is faster. limits: conditions on sizes of the inputs, as Python expressions,
-    outside of which the compiled region was not traced.
+    outside of which the compiled region was not traced. sized_by_data: whether values decide the
+    size of a tensor in it, as far as its comparison with torch has seen.
     """
 
     number: int
@@ -105,6 +106,7 @@ class Region:
     open: tuple[frozenset[int], ...] = ()
     measured: bool = False
     limits: list[str] = field(default_factory=list)
+    sized_by_data: bool = False
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 CHECKED = 200  # inputs on which the result is compared with the original
-CHECKED_WITHOUT_SIDES = 50  # the same, of a network that decides nothing
+CHECKED_OF_STATIC = 50  # the same, of a network that is one region for all values
 MAX_PERTURBED = 2 * CHECKED  # perturbed inputs
 EXTREMES = (math.nan, math.inf, -math.inf)  # for decisions that compare with infinity
 # factors of perturbed inputs that shall reach other sides
