@@ -99,7 +99,11 @@ def classes(module: Any) -> Any:
 def test_the_language(kind: Any) -> None:
     torch.manual_seed(0)
     report = regraft.split(kind().eval(), [(torch.randn(1, 6),) for _ in range(8)]).report
-    assert report.inputs_checked in (50, 200) and report.sides_run == report.sides and not report.islands
+    assert (
+        report.inputs_checked in (50, 200)
+        and report.sides_run == report.sides
+        and not report.islands
+    )
 
 
 def test_what_the_network_raises() -> None:
