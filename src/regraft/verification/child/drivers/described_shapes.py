@@ -96,12 +96,16 @@ def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[S
     """Yield the slot with a dimension for each name of an axis, such as `b`, `c`, `h` and `w`;
     nothing where a name has no meaning.
 
-    Channels are those of the configuration; where it states none, the slot's last fixed dimension,
+    The first axis is the batch, or the length where its name says so; a last one that is called `_`
+    is the channels. Channels are those of the configuration; where it states none, the slot's last fixed dimension,
     then the three of a picture. Of an image both sides are one of `AXIS_SIDES`, large ones first,
     and a video has `AXIS_FRAMES` frames.
     """
     is_image = any(re.search(AXIS_NAMES["side"], name) for name in names)
-    meanings = ["batch", *(_meaning_of_axis(name, is_image) for name in names[1:])]
+    first = "length" if _meaning_of_axis(names[0], is_image) == "length" else "batch"
+    meanings = [first, *(_meaning_of_axis(name, is_image) for name in names[1:])]
+    if len(names) > 1 and names[-1] == "_":
+        meanings[-1] = "channels"
     if None in meanings:
         return
     width = next((dim.factor for dim in reversed(slot.dims) if not dim.of), HIDDEN)
