@@ -15,6 +15,7 @@ from command_line import regraft
 from regraft.report.html.bench_page import bench_page
 from regraft.report.html.evidence import verify_page
 from regraft.report.html.side_by_side import hunks
+from regraft.report.html.split_page import split_page
 
 OWN_REPOSITORY = Path(__file__).parents[2] / "examples" / "own-repository"
 HOSTILE = """
@@ -224,3 +225,64 @@ def test_the_plot_of_a_benchmark_has_a_bar_for_each_variant() -> None:
     assert min(places) >= 0
     assert max(places) <= 910
     assert "900.00)" in elements.text
+
+
+def test_the_page_of_a_split_shows_regions_decisions_and_loops() -> None:
+    x = {"name": "x", "type": "float32", "shape": [None, 4]}
+    region = {
+        "number": 0,
+        "place": "/folder/net.py:7",
+        "operations": 3,
+        "inputs": [x],
+        "outputs": [x],
+        "limits": ["x.shape[0] > 2"],
+        "island": "",
+        "seconds": (7e-6, 18e-6),
+    }
+    island = {**region, "number": 1, "island": "no operator", "seconds": None}
+    inner = [{"kind": "region", "number": 1}]
+    outline = [
+        {"kind": "region", "number": 0},
+        {
+            "kind": "decision",
+            "place": "/folder/net.py:9",
+            "sides": [
+                {
+                    "condition": "x < 1",
+                    "number": 0,
+                    "steps": [{"kind": "host", "text": "return x"}],
+                },
+                {"condition": "x >= 1", "number": 1, "steps": inner},
+            ],
+        },
+        {"kind": "loop", "header": "for i in range(3)", "steps": inner},
+    ]
+    report = {
+        "subnetworks": 2,
+        "models": 1,
+        "islands": ("no operator",),
+        "sides": 2,
+        "sides_run": 1,
+        "sides_taken": (0,),
+        "unseen": (),
+        "inputs_checked": 200,
+        "at_threshold": (),
+        "rounding": (),
+        "not_left": (),
+        "seconds": 1.5,
+        "regions": (region, island),
+        "outline": outline,
+    }
+    text = Elements(split_page("net.py:build", "out", "onnxruntime", ["/folder"], report)).text
+    for part in (
+        "net.py:7",
+        "run by onnxruntime, 7 µs (torch 18 µs)",
+        "x: float32 (any, 4)",
+        "x.shape[0] > 2",
+        "torch (no operator)",
+        "for i in range(3)",
+        "return x",
+    ):
+        assert part in text
+    assert text.count("never taken") == 1
+    assert "/folder" not in text

@@ -22,6 +22,7 @@ from regraft.cli.shared import (
     IGNORE,
     INTERRUPTED,
     PATH,
+    TEXT_JSON_OR_HTML,
     join_values,
     paint,
     stop,
@@ -110,13 +111,7 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="File that --select writes.",
 )
-@click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-)
+@TEXT_JSON_OR_HTML
 def bench_command(
     subject: str,
     config: Path | None,

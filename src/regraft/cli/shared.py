@@ -97,6 +97,15 @@ TEXT_OR_JSON = click.option(
 )
 
 
+TEXT_JSON_OR_HTML = click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json", "html"]),
+    default="text",
+    show_default=True,
+)
+
+
 UNSAFE = click.option(
     "--unsafe/--no-unsafe",
     default=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import TEXT_OR_JSON, stop
+from regraft.cli.shared import TEXT_JSON_OR_HTML, stop
 from regraft.report.terminal import Progress
 from regraft.source.object_reference import find_function
 
@@ -44,7 +44,7 @@ _COMPILER_FILES = _COMPILERS.glob("with_*.py")
     show_default=True,
     help="What runs the sub-networks.",
 )
-@TEXT_OR_JSON
+@TEXT_JSON_OR_HTML
 @click.option(
     "--unseen",
     type=click.Choice(["refuse", "raise"]),
@@ -108,6 +108,10 @@ def split_command(
     report = dataclasses.asdict(result.report)
     if form == "json":
         click.echo(json.dumps(report))
+    elif form == "html":
+        from regraft.report.html.split_page import split_page
+
+        click.echo(split_page(target, str(output), compiler, (os.getcwd(), *sys.path), report))
     else:
         click.echo(
             f"{output}: {report['subnetworks']} sub-networks of {report['models']} models, "

@@ -26,6 +26,7 @@ from regraft.splitting.compiling.compiled_network import (
 from regraft.splitting.compiling.compilers import Compiler, compiler_named
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
+from regraft.splitting.emitting.outline import outline_of, region_facts
 from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.report import Report
 from regraft.splitting.emitting.split_directory import SplitModel
@@ -284,6 +285,8 @@ def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) 
         seconds=0.0,
         not_left=not_left,
         analysis=analysis,
+        outline=tuple(outline_of(program.steps)),
+        regions=tuple(region_facts(program.regions, entries)),
     )
 
 
@@ -293,6 +296,7 @@ def complete_report(report: Report, checked: CheckResult, unseen: list[Unsplitta
     return replace(
         report,
         sides_run=len(checked.taken),
+        sides_taken=tuple(sorted(checked.taken)),
         unseen=tuple(map(str, unseen)),
         inputs_checked=len(checked.equal),
         at_threshold=tuple(checked.at_threshold),

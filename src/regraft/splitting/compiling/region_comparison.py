@@ -208,7 +208,7 @@ def check_speed(
     region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
 ) -> None:
     """Time the compiled region, and torch as it would run the region instead, on the largest sample
-    with one thread.
+    with one thread. Sets `region.seconds`.
 
     run: runs the compiled region. name: the compiler's name for the message. Raises Slower where
     torch is faster.
@@ -231,6 +231,7 @@ def check_speed(
                 )
     finally:
         torch.set_num_threads(threads)
+    region.seconds = compiled, eager
     if is_slower(compiled, eager):
         raise Slower(f"{name} takes {compiled * 1e6:.0f} us, torch {eager * 1e6:.0f} us")
 

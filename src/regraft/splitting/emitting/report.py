@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FORMAT = 1  # of manifests and of the metadata of single files
 
@@ -32,7 +33,8 @@ class Report:
     batch runs through sample by sample. rounding: inputs whose results differ by no more than those
     of the original do where its weights are rounded differently. not_left: attributes of modules
     that a call of the original leaves behind; here they are variables of the call. analysis:
-    seconds until the sub-networks were known.
+    seconds until the sub-networks were known. outline, regions: the parts nested as in the program,
+    and facts about each region (`outline.py`). sides_taken: the numbers of the sides that were run.
     """
 
     subnetworks: int
@@ -48,3 +50,6 @@ class Report:
     rounding: tuple[str, ...] = ()
     not_left: tuple[str, ...] = ()
     analysis: float = 0.0
+    outline: tuple[dict[str, Any], ...] = ()
+    regions: tuple[dict[str, Any], ...] = ()
+    sides_taken: tuple[int, ...] = ()

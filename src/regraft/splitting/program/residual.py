@@ -94,7 +94,8 @@ class Region:
     it. open: the dimensions of each input whose size may differ. measured: whether the region stays
     eager where torch is faster. limits: conditions on sizes of the inputs, as Python expressions,
     outside of which the compiled region was not traced. sized_by_data: whether values decide the
-    size of a tensor in it, as far as its comparison with torch has seen.
+    size of a tensor in it, as far as its comparison with torch has seen. seconds: the shortest
+    times of the compiled region and of torch; None where they were not measured.
     """
 
     number: int
@@ -107,6 +108,7 @@ class Region:
     measured: bool = False
     limits: list[str] = field(default_factory=list)
     sized_by_data: bool = False
+    seconds: tuple[float, float] | None = None
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep

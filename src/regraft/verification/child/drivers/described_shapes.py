@@ -97,9 +97,9 @@ def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[S
     nothing where a name has no meaning.
 
     The first axis is the batch, or the length where its name says so; a last one that is called `_`
-    is the channels. Channels are those of the configuration; where it states none, the slot's last fixed dimension,
-    then the three of a picture. Of an image both sides are one of `AXIS_SIDES`, large ones first,
-    and a video has `AXIS_FRAMES` frames.
+    is the channels. Channels are those of the configuration; where it states none, the slot's last
+    fixed dimension, then the three of a picture. Of an image both sides are one of `AXIS_SIDES`,
+    large ones first, and a video has `AXIS_FRAMES` frames.
     """
     is_image = any(re.search(AXIS_NAMES["side"], name) for name in names)
     first = "length" if _meaning_of_axis(names[0], is_image) == "length" else "batch"
