@@ -1,0 +1,216 @@
+"""The state of the language server: the documents that an editor has open, and what it shows of
+them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+
+from regraft import __version__
+from regraft.configuration import Settings
+from regraft.server.actions import plain_edit
+from regraft.server.analysis import Analysis, analyse
+from regraft.server.diagnostics import NOTEBOOK, diagnostics_of, project_diagnostic, shifted
+from regraft.server.documents import NOTEBOOK_CELL, Document, document_of
+from regraft.server.project import Project, Projects, error_summary
+from regraft.source.garbage import uncollected
+from regraft.source.text import SourceError
+
+DEBOUNCE_SECONDS = 0.01  # joins the changes that an editor sends in one burst
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+class RegraftServer(LanguageServer):
+    """The server with its open documents; one thread analyses them, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "regraft",
+            __version__,
+            # pygls splits lines where editors do not (form feeds, Unicode's separators), so that
+            # changes of ranges would go to wrong places
+            text_document_sync_kind=types.TextDocumentSyncKind.Full,
+        )
+        self.documents: dict[str, Document] = {}
+        self.projects = Projects()
+        self.proofs = asyncio.Semaphore(1)  # a proof takes the machine; the next one waits
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="analysis")
+        self._project_errors: tuple[SourceError, ...] = ()
+        self._has_named_notebooks = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of the workspace."""
+        uris = [folder.uri for folder in self.workspace.folders.values()]
+        if not uris and self.workspace.root_uri:
+            uris = [self.workspace.root_uri]
+        return [Path(path) for path in map(to_fs_path, uris) if path]
+
+    async def work(self, function: Callable[[], Result]) -> Result:
+        """Run a function in the thread that analyses."""
+
+        def run() -> Result:
+            with uncollected():
+                return function()
+
+        return await asyncio.get_running_loop().run_in_executor(self._worker, run)
+
+    def keep_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that nothing waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        """Forget a task, and log the error that it ended with."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s", error)
+
+    def running_request(self) -> Future[Any] | None:
+        """Return the future of the request that is being answered, which the editor may cancel."""
+        # pygls runs a command in a request of its own, and cancels the editor's alone
+        message_id = self.protocol.msg_id
+        return None if message_id is None else self.protocol._request_futures.get(message_id)
+
+    # documents
+
+    def open(self, uri: str) -> None:
+        """Begin to analyse a document."""
+        document = document_of(uri, self.folders)
+        if document is not None:
+            self.documents[uri] = document
+            self.change(document)
+        elif uri.startswith(NOTEBOOK_CELL) and not self._has_named_notebooks:
+            self._has_named_notebooks = True
+            self.say(NOTEBOOK)
+
+    def close(self, uri: str) -> None:
+        """End the analysis of a document, and clear its diagnostics."""
+        document = self.documents.pop(uri, None)
+        if document is not None:
+            document.generation += 1
+            self._publish(uri, None, [])
+
+    def change(self, document: Document) -> None:
+        """Note that a document, or what else its findings depend on, has changed."""
+        document.generation += 1
+        if document.task is None or document.task.done():
+            document.task = asyncio.create_task(self._analyse_until_current(document))
+
+    def change_all(self) -> None:
+        """Note that files have changed that the findings of any document may depend on."""
+        for document in self.documents.values():
+            document.analysis = None
+            self.change(document)
+
+    async def analysis_of(self, uri: str) -> Analysis | None:
+        """Return the analysis of a document's present text; None where a check does not read it,
+        or where nothing can be analysed."""
+        document = self.documents.get(uri)
+        while document is not None and document.task is not None and not document.task.done():
+            await asyncio.wait({document.task})
+        return document.analysis if document is not None else None
+
+    async def _analyse_until_current(self, document: Document) -> None:
+        """Analyse a document until its text is that of the analysis, and publish its findings."""
+        while True:
+            await asyncio.sleep(DEBOUNCE_SECONDS)
+            generation = document.generation
+            source = self.workspace.get_text_document(document.uri)
+            text, version = source.source, source.version
+            try:
+                analysis = await self.work(functools.partial(self._analyse, document, text))
+            except Exception:  # noqa: BLE001  an error of Regraft's must not end the server
+                _log.exception("cannot analyse %s", document.uri)
+                analysis = None
+            if generation == document.generation:
+                self._show(document, analysis, version)
+                return
+
+    def _analyse(self, document: Document, text: str) -> Analysis | None:
+        """Return the analysis of a text of a document; None where a check does not read it."""
+        project = self._project_of(document)
+        if document.analysis is None:
+            document.is_read = project.reads(document.file)
+        if not document.is_read:
+            return None
+        encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
+        return analyse(str(document.file), text, project, encoding)
+
+    def _project_of(self, document: Document) -> Project:
+        """Return the project of a document; one with an error where its files cannot be read."""
+        try:
+            return self.projects.project_of(document.file, document.folder)
+        except OSError as error:
+            problem = SourceError(str(error.filename or document.file), 0, 0, str(error.strerror))
+            return Project(document.folder, Settings(), errors=(problem,))
+
+    # what the editor shows
+
+    def _show(self, document: Document, analysis: Analysis | None, version: int | None) -> None:
+        """Publish the findings of a document's present text."""
+        previous = document.analysis
+        document.analysis = analysis
+        if analysis is None:
+            document.published = []
+        else:
+            self._show_project_errors(analysis.project.errors)
+            document.published = self._diagnostics(document, analysis, previous)
+            document.published_text = analysis.positions.text
+        self._publish(document.uri, version, document.published)
+
+    def _diagnostics(
+        self, document: Document, analysis: Analysis, previous: Analysis | None
+    ) -> list[types.Diagnostic]:
+        """Return the diagnostics of a document. Those of a text that cannot be analysed any more,
+        while somebody types, stay where their lines are as they were."""
+        diagnostics = diagnostics_of(analysis)
+        if not analysis.is_broken or previous is None:
+            return diagnostics
+        findings = [item for item in document.published if item.code != "not-analysed"]
+        return [
+            *shifted(findings, document.published_text, analysis.positions.text),
+            *diagnostics,
+        ]
+
+    def _publish(self, uri: str, version: int | None, diagnostics: list[types.Diagnostic]) -> None:
+        """Send the diagnostics of a document to the editor."""
+        self.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=diagnostics)
+        )
+
+    def _show_project_errors(self, errors: tuple[SourceError, ...]) -> None:
+        """Publish what is wrong with the configuration or the rules, in their own files, and say
+        it once."""
+        if errors == self._project_errors:
+            return
+        for file in dict.fromkeys(error.file for error in (*self._project_errors, *errors)):
+            own_errors = [project_diagnostic(error) for error in errors if error.file == file]
+            if uri := from_fs_path(os.path.abspath(file)):
+                self._publish(uri, None, own_errors)
+        self._project_errors = errors
+        if errors:
+            self.say(f"Nothing is checked: {error_summary(errors)}", types.MessageType.Error)
+
+    def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
+        """Show a message in the editor."""
+        self.window_show_message(types.ShowMessageParams(type=kind, message=text))
+
+    def edit_for_client(self, edit: types.WorkspaceEdit) -> types.WorkspaceEdit:
+        """Return an edit in a form that the editor takes."""
+        workspace = self.client_capabilities.workspace
+        support = workspace.workspace_edit if workspace is not None else None
+        return edit if support is not None and support.document_changes else plain_edit(edit)
