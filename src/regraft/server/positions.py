@@ -1,5 +1,5 @@
-"""Places in a text as the Language Server Protocol counts them: lines end at a line feed, a carriage
-return or both, and columns are in units of the encoding that client and server have agreed on."""
+"""Places in a text as the Language Server Protocol counts them: lines end at a line feed, a
+carriage return or both, and columns are in units of the encoding that both sides agreed on."""
 
 from __future__ import annotations
 
