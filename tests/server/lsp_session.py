@@ -8,12 +8,29 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
+from pygls.protocol import default_converter
 
-SECONDS = 60.0
+SECONDS = 120.0
+Action = types.Command | types.CodeAction
+
+
+def converter() -> Any:
+    """Return pygls' converter, which takes an action with a command for a command."""
+    result = default_converter()
+
+    def structure(value: Any, _: object) -> Action:
+        is_command = isinstance(value.get("command"), str)
+        kind: Any = types.Command if is_command else types.CodeAction
+        action: Action = result.structure(value, kind)
+        return action
+
+    # the type as lsprotocol writes it
+    result.register_structure_hook(Union[types.Command, types.CodeAction], structure)  # noqa: UP007
+    return result
 
 
 class Session:
@@ -24,7 +41,7 @@ class Session:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.client = LanguageClient("test", "1")
+        self.client = LanguageClient("test", "1", converter_factory=converter)
         self.diagnostics: dict[str, list[types.PublishDiagnosticsParams]] = {}
         self.messages: list[str] = []
         self.questions: list[types.ShowMessageRequestParams] = []
@@ -128,8 +145,8 @@ class Session:
         )
         document = types.TextDocumentIdentifier(uri)
         params = types.CodeActionParams(document, area, context)
-        found = await self.client.text_document_code_action_async(params)
-        return [action for action in found or () if isinstance(action, types.CodeAction)]
+        actions = await self.client.text_document_code_action_async(params)
+        return [action for action in actions or () if isinstance(action, types.CodeAction)]
 
     async def command(self, name: str, *arguments: object) -> Any:
         """Run a command, and return its result."""

@@ -25,7 +25,7 @@ from regraft.scanning.findings import (
     withhold,
 )
 from regraft.scanning.ignores import suppress
-from regraft.scanning.rules import CompiledRule
+from regraft.scanning.rules import CompiledRule, rule_index
 from regraft.source import text
 from regraft.source.garbage import uncollected
 from regraft.source.imports import Imports
@@ -165,12 +165,13 @@ class _BodyResults:
 def _match_bodies(module: Module, rules: Sequence[CompiledRule], explain: bool) -> _BodyResults:
     """Match every rule with every body, without `explain` only those in which a rule may match."""
     results = _BodyResults()
-    relevance = Relevance(module, [needs for rule in rules for needs in rule.needs])
+    index = rule_index(tuple(rules))
+    relevance = Relevance(module, index.needs)
     for structure in module.structures() if explain else module.structures(relevance.may_match):
         for body in structure.bodies:
             results.nodes += len(body.nodes)
             results.opaque += body.opaque
-            for rule in rules:
+            for rule in index.rules_for(body.ops):
                 matches, misses = _apply_rule(rule, module, structure, body)
                 results.matches += ((rule.rule, match) for match in matches)
                 results.misses += misses

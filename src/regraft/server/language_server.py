@@ -26,7 +26,7 @@ from regraft.server.project import Project, Projects, error_summary
 from regraft.source.garbage import uncollected
 from regraft.source.text import SourceError
 
-DEBOUNCE_SECONDS = 0.01  # joins the changes that an editor sends in one burst
+DEBOUNCE_SECONDS = 0.005  # joins the changes that an editor sends in one burst
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
