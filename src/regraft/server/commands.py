@@ -146,8 +146,8 @@ class Workspace:
         self, caller: Caller, arguments: Sequence[str], text: str | None = None
     ) -> dict[str, Any]:
         """Return the JSON that a command prints; raise ToolError where it ends with an error."""
-        command, *others = arguments
-        ended = await self._run(caller, [command, "--output-format", "json", *others], text)
+        command, *options = arguments
+        ended = await self._run(caller, [command, "--output-format", "json", *options], text)
         document = _document(ended.output)
         # a file that cannot be read is part of a report; a command that says nothing has failed
         if document is None or (ended.code == _ERROR_STATUS and command != "check"):

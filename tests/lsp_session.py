@@ -20,7 +20,7 @@ Action = types.Command | types.CodeAction
 
 def converter() -> Any:
     """Return pygls' converter, which takes an action with a command for a command."""
-    result = default_converter()
+    result = default_converter()  # type: ignore[no-untyped-call]
 
     def structure(value: Any, _: object) -> Action:
         is_command = isinstance(value.get("command"), str)
@@ -196,7 +196,7 @@ async def session(
     yield editor
     await asyncio.wait_for(client.shutdown_async(None), SECONDS)
     client.exit(None)
-    await asyncio.wait_for(client.stop(), SECONDS)
+    await asyncio.wait_for(client.stop(), SECONDS)  # type: ignore[no-untyped-call]
     assert client._server is not None and client._server.returncode == 0
 
 
