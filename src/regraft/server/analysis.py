@@ -120,6 +120,13 @@ def analyse(name: str, text: str, project: Project, encoding: str) -> Analysis:
     """
     rules = project.rules_in(Path(name))
     scan = check_text(name, encoded(text), rules)
+    return analysis_of_report(text, project, rules, scan, encoding)
+
+
+def analysis_of_report(
+    text: str, project: Project, rules: tuple[CompiledRule, ...], scan: FileReport, encoding: str
+) -> Analysis:
+    """Return the analysis of a text with the report of its scan."""
     report = project.shown(scan, rules)
     utf8 = scan.source.text if scan.source is not None else text.encode("utf-8", "surrogatepass")
     complaints = project.complaints(report, rules)

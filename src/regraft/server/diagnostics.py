@@ -9,7 +9,7 @@ import attrs
 from lsprotocol import types
 
 from regraft.report.rule_page import page_of
-from regraft.report.text import help_text, worth_text
+from regraft.report.text import change_text, help_text, worth_text
 from regraft.scanning import FileReport, Finding
 from regraft.server.analysis import Analysis
 from regraft.server.positions import Positions
@@ -42,7 +42,9 @@ def diagnostics_of(analysis: Analysis) -> list[types.Diagnostic]:
 def _diagnostic(finding: Finding, area: types.Range) -> types.Diagnostic:
     """Return the diagnostic of a finding."""
     worth = worth_text(finding.worth) if finding.fixable else ""
-    lines = (finding.rule.syntax.summary, help_text(finding), worth)
+    # a number of a line would be wrong as soon as somebody types above it
+    text = change_text(finding) if finding.fixable else help_text(finding)
+    lines = (finding.rule.syntax.summary, text, worth)
     return types.Diagnostic(
         range=area,
         message="\n".join(filter(None, lines)),
@@ -85,13 +87,13 @@ def shifted(
     below = next((i for i in range(shorter - above) if old[-1 - i] != new[-1 - i]), shorter - above)
     first_below, distance = len(old) - below, len(new) - len(old)
     return [
-        _moved(diagnostic, distance) if diagnostic.range.start.line >= first_below else diagnostic
+        moved(diagnostic, distance) if diagnostic.range.start.line >= first_below else diagnostic
         for diagnostic in diagnostics
         if diagnostic.range.end.line < above or diagnostic.range.start.line >= first_below
     ]
 
 
-def _moved(diagnostic: types.Diagnostic, lines: int) -> types.Diagnostic:
+def moved(diagnostic: types.Diagnostic, lines: int) -> types.Diagnostic:
     """Return a diagnostic some lines further down."""
     start, end = (
         types.Position(place.line + lines, place.character)

@@ -26,6 +26,9 @@ class Document:
     is_read      whether a check of that folder reads the file
     generation   the number of changes so far, of the text or of what else counts
     analysis     the analysis of the latest text, or of one before
+    whole        the last analysis of a text that could be parsed
+    is_awaited   whether somebody waits for the analysis of the whole text
+    woken        set by a change, and where somebody waits
     published    the diagnostics that the editor shows, and the text that they are about
     task         the analysis that runs; None before the first
     """
@@ -36,6 +39,9 @@ class Document:
     is_read: bool = True
     generation: int = 0
     analysis: Analysis | None = None
+    whole: Analysis | None = None
+    is_awaited: bool = False
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
     published: list[types.Diagnostic] = field(default_factory=list)
     published_text: bytes = b""
     task: asyncio.Task[None] | None = None

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -22,10 +23,12 @@ from regraft.server.actions import plain_edit
 from regraft.server.analysis import Analysis, analyse
 from regraft.server.diagnostics import NOTEBOOK, diagnostics_of, project_diagnostic, shifted
 from regraft.server.documents import NOTEBOOK_CELL, Document, document_of
+from regraft.server.glimpse import Glimpse, glimpse_of
 from regraft.server.project import Project, Projects, error_summary
 from regraft.source.garbage import uncollected
 from regraft.source.text import SourceError
 
+PAUSE_SECONDS = 0.25  # in the typing, after which the whole file is analysed
 DEBOUNCE_SECONDS = 0.005  # joins the changes that an editor sends in one burst
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -107,13 +110,14 @@ class RegraftServer(LanguageServer):
     def change(self, document: Document) -> None:
         """Note that a document, or what else its findings depend on, has changed."""
         document.generation += 1
+        document.woken.set()
         if document.task is None or document.task.done():
             document.task = asyncio.create_task(self._analyse_until_current(document))
 
     def change_all(self) -> None:
         """Note that files have changed that the findings of any document may depend on."""
         for document in self.documents.values():
-            document.analysis = None
+            document.analysis = document.whole = None
             self.change(document)
 
     async def analysis_of(self, uri: str) -> Analysis | None:
@@ -121,6 +125,8 @@ class RegraftServer(LanguageServer):
         or where nothing can be analysed."""
         document = self.documents.get(uri)
         while document is not None and document.task is not None and not document.task.done():
+            document.is_awaited = True
+            document.woken.set()
             await asyncio.wait({document.task})
         return document.analysis if document is not None else None
 
@@ -128,17 +134,61 @@ class RegraftServer(LanguageServer):
         """Analyse a document until its text is that of the analysis, and publish its findings."""
         while True:
             await asyncio.sleep(DEBOUNCE_SECONDS)
+            if self.documents.get(document.uri) is not document:
+                return  # it was closed
             generation = document.generation
             source = self.workspace.get_text_document(document.uri)
             text, version = source.source, source.version
+            if await self._show_glimpse(document, text, version):
+                if generation == document.generation:
+                    await self._wait_for_pause(document)
+                if generation != document.generation:
+                    continue
             try:
                 analysis = await self.work(functools.partial(self._analyse, document, text))
             except Exception:  # noqa: BLE001  an error of Regraft's must not end the server
                 _log.exception("cannot analyse %s", document.uri)
                 analysis = None
-            if generation == document.generation:
+            is_open = self.documents.get(document.uri) is document
+            if is_open and generation == document.generation:
+                document.is_awaited = False
                 self._show(document, analysis, version)
                 return
+
+    async def _show_glimpse(self, document: Document, text: str, version: int | None) -> bool:
+        """Publish what a look at the changed definition alone shows; return whether that is
+        possible."""
+        generation = document.generation
+        try:
+            glimpse = await self.work(functools.partial(self._glimpse, document, text))
+        except Exception:  # noqa: BLE001  as above
+            _log.exception("cannot look at %s", document.uri)
+            return False
+        if glimpse is None:
+            return False
+        if generation == document.generation and self.documents.get(document.uri) is document:
+            document.published, document.published_text = glimpse.diagnostics, glimpse.text
+            self._publish(document.uri, version, document.published)
+        return True
+
+    def _glimpse(self, document: Document, text: str) -> Glimpse | None:
+        """Return a look at the definition that differs from the last whole analysis; None where the
+        whole text has to be analysed."""
+        previous = document.whole
+        if previous is None or previous.text == text:
+            return None
+        return glimpse_of(text, previous) if self._has_kept(previous, document) else None
+
+    def _has_kept(self, analysis: Analysis, document: Document) -> bool:
+        """Return whether the configuration is that of an analysis."""
+        return self._project_of(document) is analysis.project
+
+    async def _wait_for_pause(self, document: Document) -> None:
+        """Wait until nobody has typed for a while, or somebody waits for the analysis."""
+        document.woken.clear()
+        if not document.is_awaited:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(document.woken.wait(), PAUSE_SECONDS)
 
     def _analyse(self, document: Document, text: str) -> Analysis | None:
         """Return the analysis of a text of a document; None where a check does not read it."""
@@ -164,6 +214,8 @@ class RegraftServer(LanguageServer):
         """Publish the findings of a document's present text."""
         previous = document.analysis
         document.analysis = analysis
+        if analysis is None or not analysis.is_broken:
+            document.whole = analysis
         if analysis is None:
             document.published = []
         else:

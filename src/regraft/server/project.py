@@ -214,11 +214,14 @@ def _deciding_files(
 
 
 def _state(path: Path) -> tuple[str, int, int] | None:
-    """Return a file's path, time of change and size; None where it cannot be read."""
+    """Return a file's path, time of change and size, without them where it cannot be read; None
+    where it does not exist."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        return str(path), 0, 0
     return str(path), status.st_mtime_ns, status.st_size
 
 
