@@ -92,6 +92,7 @@ def test_tools_that_run_nothing(tmp_path: Path, model: Path) -> None:
         assert report["findings"] == plain["findings"] and len(report["findings"]) == 1
         by_text = await call(session, "check", source=GATE, filename="model.py")
         assert by_text["findings"] == report["findings"]
+        assert await call(session, "check", source="x = 1\n", filename="new.py")
         ignored = await call(session, "check", paths=["."], ignore=["torch/silu"])
         assert ignored["findings"] == []
         page = await call(session, "explain", rule="silu")
@@ -128,6 +129,9 @@ def test_wrong_input_is_an_error_of_the_tool(tmp_path: Path, model: Path) -> Non
         assert "broken.py:2" in await error(session, "check", paths=["broken.py"])
         assert "broken.py:2" in await error(session, "fix", path="broken.py")
         assert "did you mean torch/silu" in await error(session, "explain", rule="torch/silo")
+        assert "no class or function Gate" in await error(
+            session, "fix", path="model.py", definition="Gate"
+        )
         assert "no rule" in await error(session, "check", paths=["model.py"], select=["silo"])
         assert "effort" in await error(session, "verify", original="model.py", effort="huge")
         wrong_diff = "--- a/model.py\n+++ b/model.py\n@@ -1 +1 @@\n-import nothing\n+import x\n"

@@ -38,6 +38,7 @@ async function start(): Promise<void> {
     documentSelector: [
       { language: "python", scheme: "file" },
       { language: "python", scheme: "untitled" },
+      { language: "python", scheme: "vscode-notebook-cell" }, // the server says that it reads none
     ],
     synchronize: { fileEvents: vscode.workspace.createFileSystemWatcher(FILES) },
   };

@@ -90,9 +90,9 @@ class Workspace:
         """Return the error for a call that makes no sense."""
         return ToolError(message)
 
-    def path(self, name: str) -> str:
-        """Return a path that a caller names, relative to the working directory where it lies below;
-        raise ToolError for one that is not allowed."""
+    def path(self, name: str, *, may_be_new: bool = False) -> str:
+        """Return a path as a caller names it; raise ToolError for one that is not allowed, or where
+        nothing is there."""
         if not name or "\0" in name:
             raise self.refusal("a path is empty or has a NUL character")
         real = Path(os.path.realpath(self.folder / name))
@@ -102,7 +102,7 @@ class Workspace:
                 f"{name} lies outside of {roots}: start the server with --root DIRECTORY or"
                 " --any-path to allow it"
             )
-        if not real.exists():
+        if not real.exists() and not may_be_new:
             raise self.refusal(f"{name}: no such file or directory below {self.folder}")
         # the name as the caller writes it, so that findings and diffs have it, too
         return os.path.normpath(name)

@@ -89,7 +89,11 @@ class Tools:
         options = _choice_options(select, ignore, target, apply_all, unsafe)
         options += ["--explain"] * explain
         if source is not None:
-            name = [] if filename is None else ["--stdin-filename", workspace.path(filename)]
+            name = (
+                []
+                if filename is None
+                else ["--stdin-filename", workspace.path(filename, may_be_new=True)]
+            )
             arguments = ["check", "-", *name, *options]
         else:
             arguments = ["check", *options, "--", *map(workspace.path, paths or ())]

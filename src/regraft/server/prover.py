@@ -26,6 +26,7 @@ from regraft.source.text import SourceError, diff, write
 from regraft.source.undo import UndoLog
 from regraft.verification import Verdict, VerifyError, to_json
 from regraft.verification.containment import Containment
+from regraft.verification.definitions import definitions_by_name
 from regraft.verification.types import Terms
 from regraft.verification.verdict_cache import verify_with_cache
 
@@ -85,6 +86,9 @@ def answer(request: Request, progress: Progress) -> dict[str, Any]:
     report = check_file(path, rules)
     if report.errors or report.source is None:
         raise RequestError(*report.errors)
+    if request.definition not in ("", *definitions_by_name(report.source.tree)):
+        message = f"there is no class or function {request.definition} at its top level"
+        raise RequestError(SourceError(report.file, 0, 0, message))
     try:
         fix = _fix(request, report, project, progress)
     except RuleDefect as defect:
