@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,39 @@ def test_the_configuration_holds_as_for_check(tmp_path: Path) -> None:
         assert action.command is not None
 
     run(tmp_path, play)
+
+
+def test_a_wrong_configuration_stays_named_while_others_are_right(tmp_path: Path) -> None:
+    save(tmp_path, "wrong/regraft.toml", "selekt = 1\n")
+    wrong, right = (save(tmp_path, f"{name}/model.py", GATE) for name in ("wrong", "right"))
+
+    async def play(editor: Session) -> None:
+        assert await editor.open(wrong, GATE) == []
+        assert codes(await editor.open(right, GATE)) == ["torch/silu"]
+        assert await editor.change(wrong, 2, GATE + "\n") == []
+        configuration = (tmp_path / "wrong" / "regraft.toml").as_uri()
+        assert [len(shown.diagnostics) for shown in editor.diagnostics[configuration]] == [1]
+        assert len(editor.messages) == 1
+
+    run(tmp_path, play)
+
+
+def test_an_editor_that_is_gone_ends_the_server(tmp_path: Path) -> None:
+    uri = save(tmp_path, "model.py", GATE)
+
+    async def play() -> int:
+        editor = Session(tmp_path)
+        command = (sys.executable, "-m", "regraft", "server")
+        await editor.client.start_io(*command, cwd=tmp_path)
+        params = types.InitializeParams(capabilities=types.ClientCapabilities())
+        await editor.client.initialize_async(params)
+        await editor.open(uri, GATE)
+        server = editor.client._server
+        assert server is not None and server.stdin is not None
+        server.stdin.close()
+        return await asyncio.wait_for(server.wait(), 60)
+
+    assert asyncio.run(play()) == 0
 
 
 def test_odd_documents(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class RegraftServer(LanguageServer):
         self.projects = Projects()
         self.proofs = asyncio.Semaphore(1)  # a proof takes the machine; the next one waits
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="analysis")
-        self._project_errors: tuple[SourceError, ...] = ()
+        self._project_errors: dict[Path, tuple[SourceError, ...]] = {}  # by the folder of files
         self._has_named_notebooks = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -219,7 +219,7 @@ class RegraftServer(LanguageServer):
         if analysis is None:
             document.published = []
         else:
-            self._show_project_errors(analysis.project.errors)
+            self._show_project_errors(document.file.parent, analysis.project.errors)
             document.published = self._diagnostics(document, analysis, previous)
             document.published_text = analysis.positions.text
         self._publish(document.uri, version, document.published)
@@ -244,17 +244,22 @@ class RegraftServer(LanguageServer):
             types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=diagnostics)
         )
 
-    def _show_project_errors(self, errors: tuple[SourceError, ...]) -> None:
-        """Publish what is wrong with the configuration or the rules, in their own files, and say
-        it once."""
-        if errors == self._project_errors:
+    def _show_project_errors(self, folder: Path, errors: tuple[SourceError, ...]) -> None:
+        """Publish what is wrong with the configuration or the rules for the files of a folder, in
+        their own files, and say it once."""
+        previous = self._project_errors.get(folder, ())
+        if errors == previous:
             return
-        for file in dict.fromkeys(error.file for error in (*self._project_errors, *errors)):
-            own_errors = [project_diagnostic(error) for error in errors if error.file == file]
+        is_new = bool(errors) and errors not in self._project_errors.values()
+        self._project_errors[folder] = errors
+        all_errors = dict.fromkeys(
+            error for each in self._project_errors.values() for error in each
+        )
+        for file in dict.fromkeys(error.file for error in (*previous, *errors)):
+            own_errors = [project_diagnostic(error) for error in all_errors if error.file == file]
             if uri := from_fs_path(os.path.abspath(file)):
                 self._publish(uri, None, own_errors)
-        self._project_errors = errors
-        if errors:
+        if is_new:
             self.say(f"Nothing is checked: {error_summary(errors)}", types.MessageType.Error)
 
     def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
