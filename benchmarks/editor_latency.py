@@ -9,7 +9,10 @@ change to receiving the diagnostics of that version, for texts that can be parse
 cannot (`value =`). Half a second passes between keystrokes, so that each is analysed by itself;
 `--pause SECONDS` says otherwise. Last comes a burst: every character at once, until the diagnostics
 of the last one. Times are in milliseconds on the clock; on Linux the processor time of the server
-is printed, too, which other work on the machine changes less. Needs `regraft[server]`.
+is printed, too, which other work on the machine changes less: with half a second between keystrokes
+the server also analyses the whole file after each. Last come the best and the median processor time
+of its two parts, in this process: the look at the changed definition, after which diagnostics are
+sent, and the analysis of the whole file, which waits for a pause. Needs `regraft[server]`.
 """
 
 from __future__ import annotations
@@ -27,8 +30,14 @@ from pathlib import Path
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
+from regraft.server.analysis import analyse
+from regraft.server.glimpse import glimpse_of
+from regraft.server.project import project_of
+from regraft.source.garbage import uncollected
+
 STATEMENT = "value = self.scale * 2"
 ROUNDS = 3
+PARTS_ROUNDS = 15
 
 
 class Editor:
@@ -155,6 +164,31 @@ async def measure(editor: Editor, file: Path, pause: float) -> None:
     print(f"  burst of {len(texts)} changes: {seconds * 1000:.0f} ms until those of the last")
 
 
+def print_parts(file: Path) -> None:
+    """Print the processor time of the analyses of a file."""
+    text = file.read_text("utf-8")
+    project = project_of(file, file.parent)
+    number, indentation = insertion(text)
+    lines = text.splitlines(keepends=True)
+    changed = "".join((*lines[:number], f"{indentation}{STATEMENT}\n", *lines[number:]))
+    whole = analyse(str(file), text, project, "utf-16")
+    if glimpse_of(changed, whole) is None:
+        raise SystemExit(f"{file}: the statement changes more than a definition")
+    parts = {
+        "look at a definition": lambda: glimpse_of(changed, whole),
+        "whole file": lambda: analyse(str(file), changed, project, "utf-16"),
+    }
+    for name, part in parts.items():
+        seconds = []
+        for _ in range(PARTS_ROUNDS):
+            with uncollected():
+                started = time.process_time()
+                part()
+                seconds.append(time.process_time() - started)
+        best, median = min(seconds) * 1000, statistics.median(seconds) * 1000
+        print(f"  {name:24} best {best:6.1f}   median {median:6.1f}   of processor time")
+
+
 async def run(files: list[Path], pause: float) -> None:
     """Measure files in one session."""
     with tempfile.TemporaryDirectory() as cache:
@@ -172,6 +206,9 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.5, help="seconds between keystrokes")
     options = parser.parse_args()
     asyncio.run(run(options.files, options.pause))
+    for file in options.files:
+        print(file)
+        print_parts(file.resolve())
 
 
 if __name__ == "__main__":
