@@ -66,8 +66,8 @@ class Editor:
 
     def open(self, uri: str, text: str) -> None:
         """Open a document as version 0."""
-        item = types.TextDocumentItem(uri, "python", 0, text)
-        self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        document = types.TextDocumentItem(uri, "python", 0, text)
+        self.client.text_document_did_open(types.DidOpenTextDocumentParams(document))
 
     def change(self, uri: str, version: int, text: str) -> None:
         """Send a new text of a document."""

@@ -112,8 +112,8 @@ class Session:
     async def open(self, uri: str, text: str) -> list[types.Diagnostic]:
         """Open a document, and return its diagnostics."""
         before = len(self.diagnostics.get(uri, ()))
-        item = types.TextDocumentItem(uri, "python", 1, text)
-        self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        document = types.TextDocumentItem(uri, "python", 1, text)
+        self.client.text_document_did_open(types.DidOpenTextDocumentParams(document))
         return await self.published(uri, before)
 
     async def change(self, uri: str, version: int, text: str) -> list[types.Diagnostic]:

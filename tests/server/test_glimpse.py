@@ -72,7 +72,7 @@ def test_a_change_within_a_definition(
     glimpse = glimpse_of(text, whole)
     assert glimpse is not None
     assert glimpse.diagnostics == sorted(
-        diagnostics_of(analysis_of(text, tmp_path)), key=lambda item: item.range.start
+        diagnostics_of(analysis_of(text, tmp_path)), key=lambda shown: shown.range.start
     )
 
 

@@ -81,7 +81,7 @@ def test_diagnostics_follow_the_text(tmp_path: Path) -> None:
         assert await editor.open(uri, "") == []
         first = await editor.change(uri, 2, MODEL)
         assert codes(first) == ["torch/silu", "torch/silu", "torch/gelu"]
-        assert [item.severity for item in first[1:]] == [
+        assert [shown.severity for shown in first[1:]] == [
             types.DiagnosticSeverity.Warning,
             types.DiagnosticSeverity.Information,
         ]
@@ -91,10 +91,10 @@ def test_diagnostics_follow_the_text(tmp_path: Path) -> None:
         assert "withheld" in first[2].message
         # a line more, then a syntax error: what is below stays at its lines
         longer = await editor.change(uri, 3, MODEL.replace("import math", "import math\n"))
-        assert [item.range.start.line for item in longer] == [8, 9, 13]
+        assert [shown.range.start.line for shown in longer] == [8, 9, 13]
         broken = await editor.change(uri, 4, MODEL.replace("import math", "import math\n\n(\n"))
         assert codes(broken) == ["torch/silu", "torch/silu", "torch/gelu", "not-analysed"]
-        assert [item.range.start.line for item in broken[:3]] == [10, 11, 15]
+        assert [shown.range.start.line for shown in broken[:3]] == [10, 11, 15]
         assert await editor.actions(uri, whole(MODEL)) == []
         # rapid edits: the last one counts
         for version in range(5, 30):
@@ -118,7 +118,7 @@ def test_code_actions_write_what_check_writes(tmp_path: Path, newline: str) -> N
     uri = save(tmp_path, "model.py", text)
 
     async def play(editor: Session) -> None:
-        found = await editor.open(uri, text)
+        diagnostics = await editor.open(uri, text)
         actions = await editor.actions(uri, whole(text))
         fix_all = titled(actions, "fix all")
         assert fix_all.kind == "source.fixAll.regraft" and fix_all.edit is None
@@ -129,15 +129,15 @@ def test_code_actions_write_what_check_writes(tmp_path: Path, newline: str) -> N
         regraft("check", "--fix", "--no-verify", copy)
         assert fixed.encode() == copy.read_bytes() != text.encode()
         # one place alone, by its edit
-        place = found[1].range
-        one_fix = titled(await editor.actions(uri, place, ["quickfix"]), "rewrite with")
-        alone = applied(text, edits_of(one_fix.edit))
+        place = diagnostics[1].range
+        fix_here = titled(await editor.actions(uri, place, ["quickfix"]), "rewrite with")
+        alone = applied(text, edits_of(fix_here.edit))
         assert alone.count("silu(x)") == 1 and alone.count("torch.sigmoid") == 1
         # a comment that ignores it, as check --add-ignores writes it
-        ignore = titled(await editor.actions(uri, found[0].range), "ignore torch/silu")
+        ignore = titled(await editor.actions(uri, diagnostics[0].range), "ignore torch/silu")
         ignored = applied(text, edits_of(ignore.edit))
         assert "torch.sigmoid(x)  # regraft: ignore[torch/silu]" in ignored
-        assert codes(await editor.change(uri, 2, ignored)) == codes(found[1:])
+        assert codes(await editor.change(uri, 2, ignored)) == codes(diagnostics[1:])
         only = await editor.actions(uri, whole(text), ["source.fixAll"])
         assert [action.kind for action in only] == ["source.fixAll.regraft"]
         assert await editor.actions(uri, whole(text), ["refactor"]) == []
@@ -160,9 +160,9 @@ def test_hovers_and_explanations(tmp_path: Path) -> None:
     uri = save(tmp_path, "model.py", MODEL)
 
     async def play(editor: Session) -> None:
-        found = await editor.open(uri, MODEL)
+        diagnostics = await editor.open(uri, MODEL)
         document = types.TextDocumentIdentifier(uri)
-        hover = types.HoverParams(document, found[0].range.start)
+        hover = types.HoverParams(document, diagnostics[0].range.start)
         shown = await editor.client.text_document_hover_async(hover)
         assert shown is not None and isinstance(shown.contents, types.MarkupContent)
         assert "## Worth" in shown.contents.value and "torch.nn.functional.silu" in (
@@ -170,7 +170,7 @@ def test_hovers_and_explanations(tmp_path: Path) -> None:
         )
         nowhere = types.HoverParams(document, types.Position(0, 0))
         assert await editor.client.text_document_hover_async(nowhere) is None
-        explain = titled(await editor.actions(uri, found[2].range), "explain why torch/gelu")
+        explain = titled(await editor.actions(uri, diagnostics[2].range), "explain why torch/gelu")
         assert explain.command is not None
         arguments = explain.command.arguments or []
         answer = await editor.command(explain.command.command, *arguments)
@@ -285,11 +285,11 @@ def test_odd_documents(tmp_path: Path) -> None:
             ("x = '\x0c\u2028'\n" + GATE, 5),
         ):
             version = editor.diagnostics[gone][-1].version or 1
-            (item,) = await editor.change(gone, version + 1, text)
-            assert item.range.start.line == line
+            (shown,) = await editor.change(gone, version + 1, text)
+            assert shown.range.start.line == line
         version = editor.diagnostics[gone][-1].version or 1
-        (item,) = await editor.change(gone, version + 1, "\ufeffimport torch; a = 1 +\n")
-        assert item.code == "not-analysed"
+        (shown,) = await editor.change(gone, version + 1, "\ufeffimport torch; a = 1 +\n")
+        assert shown.code == "not-analysed"
         huge = "import torch\n" + "#" * 5_000_000
         assert codes(await editor.change(gone, version + 2, huge)) == ["not-analysed"]
         assert codes(await editor.change(gone, version + 3, "import torch\n\0")) == ["not-analysed"]
@@ -297,8 +297,8 @@ def test_odd_documents(tmp_path: Path) -> None:
         assert codes(await editor.change(gone, version + 5, GATE)) == ["torch/silu"]
         # what no check reads gets no answer, and ends nothing
         for other in ("git:/model.py?%7B%7D", "vscode-notebook-cell:/a.ipynb#X1", "file:///a.pyi"):
-            item_of_other = types.TextDocumentItem(other, "python", 1, GATE)
-            opened = types.DidOpenTextDocumentParams(item_of_other)
+            document = types.TextDocumentItem(other, "python", 1, GATE)
+            opened = types.DidOpenTextDocumentParams(document)
             editor.client.text_document_did_open(opened)
             assert await editor.actions(other, whole(GATE)) == []
         await editor.until(lambda: any("notebooks" in text for text in editor.messages))

@@ -30,7 +30,9 @@ def logs(x):
 def checked(folder: Path, *options: str) -> list[str]:
     """Return the rules that a check in a folder shows, with their status."""
     document = regraft("check", ".", "--output-format", "json", *options, cwd=folder).stdout
-    return [(f"{item['rule']} {item['status']}") for item in json.loads(document)["findings"]]
+    return [
+        (f"{finding['rule']} {finding['status']}") for finding in json.loads(document)["findings"]
+    ]
 
 
 def served(folder: Path, choice: RuleChoice = RuleChoice()) -> list[str]:

@@ -96,10 +96,11 @@ class Analysis:
 
     def explained(self) -> FileReport:
         """Return the report with near misses and with what was not followed."""
-        explained = check_text(self.scan.file, self._data(), self.rules, explain=True)
+        explained = check_text(self.scan.file, self._file_bytes(), self.rules, explain=True)
         return replace(explained, findings=self.report.findings)
 
-    def _data(self) -> bytes:
+    def _file_bytes(self) -> bytes:
+        """Return the bytes of the file with this text."""
         return self.source.data if self.source is not None else encoded(self.text)
 
     def _is_wanted(self, finding: Finding) -> bool:
@@ -135,12 +136,12 @@ def analysis_of_report(
 
 def encoded(text: str) -> bytes:
     """Return the bytes of the file with a text: in the encoding that the text names, else UTF-8."""
-    data = text.encode("utf-8", "surrogatepass")
+    utf8 = text.encode("utf-8", "surrogatepass")
     try:
-        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-        return data if encoding.startswith("utf-8") else text.encode(encoding)
+        encoding = tokenize.detect_encoding(io.BytesIO(utf8).readline)[0]
+        return utf8 if encoding.startswith("utf-8") else text.encode(encoding)
     except (SyntaxError, UnicodeEncodeError):
-        return data
+        return utf8
 
 
 def _offset(source: SourceFile, place: tuple[int, int]) -> int:

@@ -131,13 +131,13 @@ class Workspace:
 
     def _stored(self, text: str) -> str:
         """Return the path of a file with a text, which stays for the scripts that name it."""
-        data = text.encode("utf-8", "surrogatepass")
+        content = text.encode("utf-8", "surrogatepass")
         directory = self.folder / _TEXTS
-        folder = directory / hashlib.sha256(data).hexdigest()[:16]
+        folder = directory / hashlib.sha256(content).hexdigest()[:16]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (directory / ".gitignore").write_text("*\n", encoding="utf-8")
-            (folder / "original.py").write_bytes(data)
+            (folder / "original.py").write_bytes(content)
         except OSError as error:
             raise self.refusal(f"{folder}: cannot be written: {error.strerror or error}") from error
         return str((folder / "original.py").relative_to(self.folder))

@@ -50,8 +50,8 @@ def glimpse_of(text: str, previous: Analysis) -> Glimpse | None:
         for diagnostic in diagnostics_of(previous)
         if not old[0] <= _line(diagnostic) <= old[1]
     ]
-    within = [item for item in diagnostics_of(look) if new[0] <= _line(item) <= new[1]]
-    diagnostics = sorted((*outside, *within), key=lambda item: item.range.start)
+    within = [shown for shown in diagnostics_of(look) if new[0] <= _line(shown) <= new[1]]
+    diagnostics = sorted((*outside, *within), key=lambda shown: shown.range.start)
     return Glimpse(diagnostics, look.positions.text)
 
 

@@ -104,8 +104,8 @@ async def code_action(ls: RegraftServer, params: types.CodeActionParams) -> list
 
 async def resolve_action(ls: RegraftServer, action: types.CodeAction) -> types.CodeAction:
     """Return an action with its edit, computed from the document's present text."""
-    data = action.data if isinstance(action.data, dict) else {}
-    uri = str(data.get("uri", ""))
+    origin = action.data if isinstance(action.data, dict) else {}
+    uri = str(origin.get("uri", ""))
     analysis = await ls.analysis_of(uri)
     if analysis is None or analysis.is_broken:
         return action
@@ -115,7 +115,7 @@ async def resolve_action(ls: RegraftServer, action: types.CodeAction) -> types.C
     except RuleDefect as defect:
         ls.say(str(defect.error), types.MessageType.Error)
         return action
-    if edits and version == data.get("version"):
+    if edits and version == origin.get("version"):
         action.edit = ls.edit_for_client(workspace_edit(uri, version, edits))
     return action
 

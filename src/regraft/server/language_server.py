@@ -177,10 +177,12 @@ class RegraftServer(LanguageServer):
         previous = document.whole
         if previous is None or previous.text == text:
             return None
-        return glimpse_of(text, previous) if self._has_kept(previous, document) else None
+        return (
+            glimpse_of(text, previous) if self._has_configuration_of(previous, document) else None
+        )
 
-    def _has_kept(self, analysis: Analysis, document: Document) -> bool:
-        """Return whether the configuration is that of an analysis."""
+    def _has_configuration_of(self, analysis: Analysis, document: Document) -> bool:
+        """Return whether the configuration for a document is that of an analysis."""
         return self._project_of(document) is analysis.project
 
     async def _wait_for_pause(self, document: Document) -> None:
@@ -232,7 +234,7 @@ class RegraftServer(LanguageServer):
         diagnostics = diagnostics_of(analysis)
         if not analysis.is_broken or previous is None:
             return diagnostics
-        findings = [item for item in document.published if item.code != "not-analysed"]
+        findings = [shown for shown in document.published if shown.code != "not-analysed"]
         return [
             *shifted(findings, document.published_text, analysis.positions.text),
             *diagnostics,
@@ -253,7 +255,7 @@ class RegraftServer(LanguageServer):
         is_new = bool(errors) and errors not in self._project_errors.values()
         self._project_errors[folder] = errors
         all_errors = dict.fromkeys(
-            error for each in self._project_errors.values() for error in each
+            error for folder_errors in self._project_errors.values() for error in folder_errors
         )
         for file in dict.fromkeys(error.file for error in (*previous, *errors)):
             own_errors = [project_diagnostic(error) for error in all_errors if error.file == file]

@@ -112,8 +112,8 @@ def _fix(request: Request, report: FileReport, project: Project, progress: Progr
         return is_named and not project.accepts(finding)
 
     if not request.prove:
-        data, applied = rewrite_file(report, rules, wanted=is_wanted)
-        return Fix(data, applied, (), ())
+        changed, applied = rewrite_file(report, rules, wanted=is_wanted)
+        return Fix(changed, applied, (), ())
     settings = project.settings
     terms = Terms(keep=settings.keep).for_rules(tested=are_tested(rules))
 
