@@ -106,6 +106,9 @@ class RegraftServer(LanguageServer):
         if document is not None:
             document.generation += 1
             self._publish(uri, None, [])
+            folder = document.file.parent
+            if not any(other.file.parent == folder for other in self.documents.values()):
+                self._show_project_errors(folder, ())
 
     def change(self, document: Document) -> None:
         """Note that a document, or what else its findings depend on, has changed."""
@@ -218,10 +221,11 @@ class RegraftServer(LanguageServer):
         document.analysis = analysis
         if analysis is None or not analysis.is_broken:
             document.whole = analysis
+        errors = analysis.project.errors if analysis is not None else ()
+        self._show_project_errors(document.file.parent, errors)
         if analysis is None:
             document.published = []
         else:
-            self._show_project_errors(document.file.parent, analysis.project.errors)
             document.published = self._diagnostics(document, analysis, previous)
             document.published_text = analysis.positions.text
         self._publish(document.uri, version, document.published)
