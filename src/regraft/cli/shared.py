@@ -203,14 +203,12 @@ def load_locked(
     places of rules of safety contract are withheld: a rule that was measured may still change what
     callers cannot bear.
     """
-    from regraft.rules import BUILT_IN
-    from regraft.rules.lock import LockError, locked_rules, notes, read
+    from regraft.rules.lock import LockError, notes
     from regraft.rules.requirements import installed_version
-    from regraft.scanning.selection import compile_loaded_rules
+    from regraft.scanning.selection import rules_of_lock
 
     try:
-        lock = read(path)
-        rules, problems = locked_rules(path, lock, (BUILT_IN, *directories))
+        lock, rules, problems = rules_of_lock(path, directories, "" if unsafe else "--unsafe")
     except LockError as error:
         stop(str(error))
     number = "no rule" if not rules else f"{len(rules)} rule{'s' * (len(rules) > 1)}"
@@ -223,7 +221,7 @@ def load_locked(
         ),
         err=True,
     )
-    return compile_loaded_rules(rules, problems, "" if unsafe else "--unsafe")
+    return rules, problems
 
 
 def split_words(text: str) -> list[str]:

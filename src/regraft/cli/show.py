@@ -17,7 +17,6 @@ from regraft.cli.shared import (
 from regraft.report.terminal import is_terminal
 
 if TYPE_CHECKING:
-    from regraft.rules import Rule
     from regraft.structure.model import Body, Structure
 
 
@@ -97,6 +96,7 @@ def _structure_lines(scope: str, structure: Structure, body: Body, by_path: bool
 @click.argument("name")
 def rule_command(name: str) -> None:
     """Print a rule's page: what it does, when it applies, and examples."""
+    from regraft.report.rule_page import page_of
     from regraft.rules import load_rules
 
     rules, problems = load_rules([name])
@@ -105,15 +105,7 @@ def rule_command(name: str) -> None:
     if not rules:
         sys.exit(2)
     for rule in rules:
-        text = rule.path.read_text("utf-8")
-        page = "\n".join(
-            (
-                rule.page.rstrip(),
-                "\n## Rule\n",
-                f"```\n{text.rstrip()}\n```",
-                *_worth_section(rule),
-            )
-        )
+        page = page_of(rule)
         if is_terminal(sys.stdout):
             from rich.console import Console
             from rich.markdown import Markdown
@@ -122,29 +114,3 @@ def rule_command(name: str) -> None:
         else:
             click.echo(page)
     sys.exit(2 if problems else 0)
-
-
-def _worth_section(rule: Rule) -> Iterator[str]:
-    """Yield the lines of the page about what a built-in rule was measured to be worth."""
-    from regraft.rules.worth import TARGETS, worth_of
-
-    worths = [worth for target in TARGETS if (worth := worth_of(rule, target)) and worth.cases]
-    if not worths:
-        return
-    yield "\n## Worth\n"
-    yield (
-        "Time is that of the original divided by that of the rewrite, with its 95% interval;"
-        " memory is the peak of the rewrite divided by that of the original.\n"
-    )
-    yield "| target | module | size | shape | mode | time | memory |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for worth in worths:
-        for case in worth.cases:
-            low, median, high = case.time
-            yield (
-                f"| {worth.target} | {case.subject} | {case.size} | {case.shape} | {case.mode}"
-                f" | {median:.2f} ({low:.2f}-{high:.2f}) | {case.memory:.2f} |"
-            )
-    for worth in worths:
-        verdict = worth.objection or f"pays on {worth.target}"
-        yield "\n" + "; ".join(filter(None, (verdict, worth.advice)))

@@ -46,9 +46,8 @@ def find_blocks(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[B
         possible = [pattern for pattern in patterns if words >= pattern.words]
         if not possible:
             continue
-        own_names = local_names(function)
         for suite in _suites(function):
-            for statements, unifier in _fitting_runs(possible, module, own_names, suite):
+            for statements, unifier in _fitting_runs(possible, module, function, suite):
                 names = frozenset(unifier.renaming.values())
                 if _reads_property_again(unifier, module.custom_operations):
                     continue
@@ -73,15 +72,19 @@ def _suites(function: Function) -> Iterator[list[ast.stmt]]:
 def _fitting_runs(
     patterns: Sequence[BodyPattern],
     module: Module,
-    own_names: frozenset[str],
+    function: Function,
     suite: Sequence[ast.stmt],
 ) -> Iterator[tuple[tuple[ast.stmt, ...], BlockUnifier]]:
     """Yield each run of consecutive statements in a suite that fits a pattern, the first of the
     patterns that does, with the unifier that has its bindings."""
+    types = tuple(map(type, suite))
     for start in range(len(suite)):
         for pattern in patterns:
-            statements = tuple(suite[start : start + len(pattern.statements)])
-            unifier = BlockUnifier(pattern, module.names, own_names, "")
+            end = start + len(pattern.statements)
+            if types[start:end] != pattern.types:
+                continue
+            statements = tuple(suite[start:end])
+            unifier = BlockUnifier(pattern, module.names, local_names(function), "")
             if unifier.fits(statements):
                 yield statements, unifier
                 break

@@ -30,6 +30,7 @@ class BodyPattern:
     words        attributes of local names and of variables, all of which a function with this body
                  contains
     is_block     whether the statements may stand anywhere in a function, which goes on after them
+    types        the types of the statements
     """
 
     statements: tuple[ast.stmt, ...]
@@ -37,6 +38,7 @@ class BodyPattern:
     local_names: frozenset[str]
     words: frozenset[bytes]
     is_block: bool = False
+    types: tuple[type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +69,12 @@ def compile_body(rule_body: WholeBody) -> BodyPattern:
             if root in local_names or root.startswith(VARIABLE):
                 words.add(ast_node.attr.encode())
     return BodyPattern(
-        tuple(tree.body), rule_body.target, local_names, frozenset(words), rule_body.is_block
+        tuple(tree.body),
+        rule_body.target,
+        local_names,
+        frozenset(words),
+        rule_body.is_block,
+        tuple(map(type, tree.body)),
     )
 
 

@@ -63,9 +63,14 @@ def help_text(finding: Finding) -> str:
     if not finding.fixable:
         return f"withheld: {finding.reason}"
     lines = ", ".join(map(str, finding.lines))
-    does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
     word = "line" if len(finding.lines) == 1 else "lines"
-    return f"{finding.kernel} can {does} (mode {finding.mode}; reads {word} {lines})"
+    return f"{change_text(finding)} (mode {finding.mode}; reads {word} {lines})"
+
+
+def change_text(finding: Finding) -> str:
+    """Return what the rewrite of a finding does."""
+    does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
+    return f"{finding.kernel} can {does}"
 
 
 def worth_text(worth: Worth | None) -> str:

@@ -25,7 +25,7 @@ from regraft.scanning.findings import (
     withhold,
 )
 from regraft.scanning.ignores import suppress
-from regraft.scanning.rules import CompiledRule
+from regraft.scanning.rules import CompiledRule, rule_index
 from regraft.source import text
 from regraft.source.garbage import uncollected
 from regraft.source.imports import Imports
@@ -33,6 +33,7 @@ from regraft.source.text import SourceError, SourceFile
 from regraft.structure import Module, Structure
 from regraft.structure.model import Body, Node, Opaque, Replacement
 from regraft.structure.relevance import Relevance
+from regraft.structure.scope import Function
 
 MAX_GARBAGE = 250_000  # objects that are allocated between two collections
 
@@ -87,19 +88,26 @@ def check_source(
     explain: bool = False,
     *,
     inlines: bool = True,
+    lines: tuple[int, int] | None = None,
 ) -> FileReport:
     """Return the report of one parsed file, with findings sorted by place.
 
     With `explain` every function is analysed, so that near misses and places that were not followed
     stand beside the findings; without it only those functions are in which a rule may match.
-    `inlines` is that of `Module`.
+    `inlines` is that of `Module`. With `lines`, a first and a last one, only functions that start
+    on them are looked at, and what another function shows by itself may be reported here, too.
     """
     with uncollected():
-        return _scan_source(source, rules, home, explain, inlines)
+        return _scan_source(source, rules, home, explain, inlines, lines)
 
 
 def _scan_source(
-    source: SourceFile, rules: Sequence[CompiledRule], home: str, explain: bool, inlines: bool
+    source: SourceFile,
+    rules: Sequence[CompiledRule],
+    home: str,
+    explain: bool,
+    inlines: bool,
+    lines: tuple[int, int] | None,
 ) -> FileReport:
     """Return the report of one parsed file; a file that cannot be analysed has an error."""
     started = time.perf_counter()
@@ -111,9 +119,9 @@ def _scan_source(
             return FileReport(source.path, source, (), (), (), (), 0, 0, seconds, ignores=ignores)
         module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)
-        results = _match_bodies(module, rules, explain)
+        results = _match_bodies(module, rules, explain, lines)
         classes = sum(bool(module.methods(cls)) for cls in module.classes.values())
-        findings = _findings(results.matches, module, rules, imports)
+        findings = _findings(results.matches, module, rules, imports, lines)
         module.release()
         findings.sort(key=lambda finding: (finding.start, finding.rule.id))
         shown, ignores = suppress(source, findings)
@@ -162,15 +170,23 @@ class _BodyResults:
     nodes: int = 0
 
 
-def _match_bodies(module: Module, rules: Sequence[CompiledRule], explain: bool) -> _BodyResults:
-    """Match every rule with every body, without `explain` only those in which a rule may match."""
+def _match_bodies(
+    module: Module, rules: Sequence[CompiledRule], explain: bool, lines: tuple[int, int] | None
+) -> _BodyResults:
+    """Match every rule with every body, without `explain` only those in which a rule may match, and
+    with `lines` only those of functions that start on them."""
     results = _BodyResults()
-    relevance = Relevance(module, [needs for rule in rules for needs in rule.needs])
-    for structure in module.structures() if explain else module.structures(relevance.may_match):
+    index = rule_index(tuple(rules))
+    relevance = Relevance(module, index.needs)
+
+    def is_wanted(cls: ast.ClassDef | None, function: Function) -> bool:
+        return _starts_on(function, lines) and (explain or relevance.may_match(cls, function))
+
+    for structure in module.structures(is_wanted):
         for body in structure.bodies:
             results.nodes += len(body.nodes)
             results.opaque += body.opaque
-            for rule in rules:
+            for rule in index.rules_for(body.ops):
                 matches, misses = _apply_rule(rule, module, structure, body)
                 results.matches += ((rule.rule, match) for match in matches)
                 results.misses += misses
@@ -182,6 +198,7 @@ def _findings(
     module: Module,
     rules: Sequence[CompiledRule],
     imports: Imports,
+    lines: tuple[int, int] | None,
 ) -> list[Finding]:
     """Return the findings of the matches, then those of whole bodies; those of a rule that is
     withheld have no patch."""
@@ -196,9 +213,15 @@ def _findings(
         for rule in rules
         for find_statements in (find_bodies, find_blocks)
         for match in find_statements(rule.bodies, module)
+        if _starts_on(match.function, lines)
     ]
     reasons = {rule.rule.id: rule.withheld for rule in rules}
     return [withhold(finding, reasons[finding.rule.id]) for finding in findings]
+
+
+def _starts_on(function: Function, lines: tuple[int, int] | None) -> bool:
+    """Return whether a function starts on one of the lines; any does without them."""
+    return lines is None or lines[0] <= function.lineno <= lines[1]
 
 
 def _unless_replaced(finding: Finding, replacement: Replacement | None) -> Finding:

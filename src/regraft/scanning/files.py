@@ -67,6 +67,24 @@ class FileSearch:
             elif self._is_new(path):
                 yield path
 
+    def comes_to(self, file: Path, folder: Path) -> bool:
+        """Return whether the search below a folder reads a file, which need not exist; of a file
+        elsewhere, whether no pattern excludes it."""
+        file, folder = Path(os.path.abspath(file)), Path(os.path.abspath(folder))
+        if self._is_excluded(file, False):
+            return False
+        if not file.is_relative_to(folder):
+            return True
+        gitignores = self._gitignores_above(folder)
+        for directory in reversed(file.relative_to(folder).parents[:-1]):
+            below = folder / directory
+            if self._is_excluded(below, True) or _are_ignored(gitignores, below, True):
+                return False
+            if _is_skipped(below):
+                return False
+            gitignores = self._with_own(gitignores, below)
+        return not _are_ignored(gitignores, file, False)
+
     def _files_below(
         self, directory: Path, gitignores: tuple[PathPatterns, ...]
     ) -> Iterator[Path | SourceError]:

@@ -3,7 +3,9 @@ to match in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regraft.matching.compiling import compile_rule
@@ -55,6 +57,40 @@ class CompiledRule:
             | {Need("class", name) for name in required_classes(self.rule.syntax.where)}
             for pattern in self.patterns
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleIndex:
+    """Rules by an operation that a body needs so that one of their patterns can match in it.
+
+    needs     the nodes that each pattern of the rules cannot match without
+    numbers   the numbers of the rules, by an operation; "" for those that need none
+    """
+
+    rules: tuple[CompiledRule, ...]
+    needs: tuple[Needs, ...]
+    numbers: Mapping[str, tuple[int, ...]]
+
+    def rules_for(self, ops: Collection[str]) -> Iterator[CompiledRule]:
+        """Yield the rules that may match in a body with some operations, in their order."""
+        numbers = {number for op in ("", *ops) for number in self.numbers.get(op, ())}
+        return (self.rules[number] for number in sorted(numbers))
+
+
+@functools.lru_cache(maxsize=8)
+def rule_index(rules: tuple[CompiledRule, ...]) -> RuleIndex:
+    """Return the index of rules, from the cache for those of one of the last files."""
+    frequencies = Counter(op for rule in rules for pattern in rule.patterns for op in pattern.ops)
+    numbers: dict[str, dict[int, None]] = {}
+    for number, rule in enumerate(rules):
+        for pattern in rule.patterns:
+            rarest = min(pattern.ops, key=lambda op: (frequencies[op], op), default="")
+            numbers.setdefault(rarest, {})[number] = None
+    return RuleIndex(
+        rules,
+        tuple(needs for rule in rules for needs in rule.needs),
+        {op: tuple(rule_numbers) for op, rule_numbers in numbers.items()},
+    )
 
 
 def _needs_word(node: PatternNode) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from regraft.configuration import Settings
 from regraft.rules import BUILT_IN, Rule, RuleProblem, load_rules
 from regraft.rules.loading import check_selectors, is_selected, rule_paths
+from regraft.rules.lock import Lock, locked_rules, read
 from regraft.rules.worth import chosen_target
 from regraft.scanning.findings import FileReport, Finding
 from regraft.scanning.rules import (
@@ -42,6 +43,22 @@ def selected_rules(
         compiled, chosen_target(settings.target), "" if is_explicit else worth_remedy
     )
     return judged, [_located(problem, settings) for problem in all_problems]
+
+
+def rules_of_lock(
+    path: Path, directories: Sequence[Path], unsafe_remedy: str
+) -> tuple[Lock, tuple[CompiledRule, ...], list[RuleProblem]]:
+    """Return a lock file, the rules that it pins, and their problems.
+
+    directories    packs of the user beside the built-in ones
+    unsafe_remedy  as in `selected_rules`; "" applies rules that change what callers see, too
+
+    Raise LockError for a file that does not fit the present rules.
+    """
+    lock = read(path)
+    rules, problems = locked_rules(path, lock, (BUILT_IN, *directories))
+    compiled, all_problems = compile_loaded_rules(rules, problems, unsafe_remedy)
+    return lock, compiled, all_problems
 
 
 def compile_loaded_rules(

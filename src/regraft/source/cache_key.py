@@ -14,7 +14,7 @@ from regraft.source.text import write_atomically
 PACKAGE = Path(__file__).parent.parent
 _ENDINGS = (".py", ".json", ".lark")
 # Folders that import those which compute what is kept, and are not imported by them.
-_USERS = frozenset({"benchmarking", "cli", "live", "report", "splitting"})
+_USERS = frozenset({"benchmarking", "cli", "live", "report", "server", "splitting"})
 _VERIFIERS = frozenset({"execution", "verification"})
 _BLOCK = 2**24  # bytes of a file that are read at a time
 

@@ -52,6 +52,7 @@ class Module:
         self._methods: dict[ast.ClassDef, Mapping[str, Function]] = {}
         self._word_sets: dict[ast.AST, frozenset[bytes]] = {}
         self._lowered_bodies: list[Body] = []
+        self._scopes: dict[ast.ClassDef | None, Scope] = {}
         self._scopes_of_others: dict[Module, Scope] = {}
         self.rms_norm_by_name: dict[str, bool] = {}  # filled in by `norms.is_rms_norm`
 
@@ -381,7 +382,10 @@ class Module:
             for decorator in function.decorator_list
         )
         is_method = cls is not None and not static and instance is None
-        body = lower_function(self.scope(cls), function, name, is_method, enclosing, instance)
+        scope = self._scopes.get(cls)
+        if scope is None:
+            scope = self._scopes[cls] = self.scope(cls)
+        body = lower_function(scope, function, name, is_method, enclosing, instance)
         self._lowered_bodies.append(body)
         yield body
         inner_functions = tuple(_inner_functions(function))

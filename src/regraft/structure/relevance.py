@@ -98,6 +98,7 @@ class Relevance:
         self._words_by_import: dict[bytes, frozenset[bytes]] = {}
         self._calls_by_function: dict[ast.AST, Calls] = {}
         self._attributes_by_class: dict[str, dict[Need, frozenset[bytes]] | None] = {}
+        self._needs_by_contents: dict[_Contents, tuple[Need, ...]] = {}
 
     def may_match(self, cls: ast.ClassDef | None, function: Function) -> bool:
         """Return whether a pattern may match in a function of a class, or outside classes (`cls` is
@@ -143,8 +144,8 @@ class Relevance:
         return not bound.isdisjoint(called)
 
     def _attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]] | None:
-        """Return the last names of the attributes that may meet each need; None when no pattern
-        fits the class."""
+        """Return the last names of the attributes that may meet each need, without the needs that
+        none may meet; None when no pattern fits the class."""
         if cls.name not in self._attributes_by_class:
             self._attributes_by_class[cls.name] = (
                 self._find_attributes(cls) if self._class_fits(cls) else None
@@ -181,14 +182,21 @@ class Relevance:
 
     def _find_attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]]:
         """Return the last names of the attributes whose layers may meet each need."""
-        contents = [
-            (path.rpartition(".")[2].encode(), self._contents_of(alternatives))
-            for path, alternatives in self.module.layers(cls).items()
-        ]
-        return {
-            need: frozenset(name for name, content in contents if content.meets(need))
-            for need in self._vocabulary
-        }
+        names_by_need: dict[Need, set[bytes]] = {}
+        for path, alternatives in self.module.layers(cls).items():
+            name = path.rpartition(".")[2].encode()
+            for need in self._needs_met(self._contents_of(alternatives)):
+                names_by_need.setdefault(need, set()).add(name)
+        return {need: frozenset(names) for need, names in names_by_need.items()}
+
+    def _needs_met(self, contents: _Contents) -> tuple[Need, ...]:
+        """Return the needs that one of the modules of an attribute may meet."""
+        needs = self._needs_by_contents.get(contents)
+        if needs is None:
+            needs = self._needs_by_contents[contents] = tuple(
+                filter(contents.meets, self._vocabulary)
+            )
+        return needs
 
     def _contents_of(self, alternatives: Iterable[Layer]) -> _Contents:
         """Return the contents of an attribute with these alternatives."""
@@ -218,12 +226,21 @@ class Relevance:
     def _need_words(self, need: Need) -> _Words:
         """Return the words that indicate a need, with the local names of imports."""
         direct, makers = _table_words(need)
+        table_words = _words_in_table(need)
+        imported = self._locals_by_name
+        return _Words(
+            table_words.direct.union(*(imported[name] for name in direct & imported.keys())),
+            table_words.makers.union(*(imported[name] for name in makers & imported.keys())),
+        )
+
+    @cached_property
+    def _locals_by_name(self) -> dict[str, list[bytes]]:
+        """The names under which the file has each qualified name."""
+        locals_by_name: dict[str, list[bytes]] = {}
         for local, qualified in self.module.names.qualified.items():
-            if qualified in direct:
-                direct = direct | {local}
-            if qualified in makers:
-                makers = makers | {local}
-        return _Words(_last_parts(direct), _last_parts(makers))
+            name = local.rpartition(".")[2].encode()
+            locals_by_name.setdefault(qualified, []).append(name)
+        return locals_by_name
 
     def _all_words(self, functions: Iterable[Function]) -> frozenset[bytes]:
         """Return the words of the functions, and of the functions of other files of the package
@@ -355,6 +372,13 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
     if any(computed_op(layer_type) == need.op for layer_type in ACTIVATIONS.values()):
         makers |= ACTIVATION_TABLES
     return direct, frozenset(makers)
+
+
+@functools.cache
+def _words_in_table(need: Need) -> _Words:
+    """Return the words that indicate a need in every file."""
+    direct, makers = _table_words(need)
+    return _Words(_last_parts(direct), _last_parts(makers))
 
 
 @functools.cache
