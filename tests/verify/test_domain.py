@@ -15,6 +15,7 @@ from regraft.verification import verify
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
+from regraft.verification.child.checks import domain  # noqa: E402
 from regraft.verification.child.checks.constants import Constants  # noqa: E402
 from regraft.verification.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
 from regraft.verification.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
@@ -332,3 +333,10 @@ def test_a_limit_is_tried_at_its_exact_value(
     (tmp_path / "net.py").write_text(text)
     (verdict,) = verify(tmp_path / "net.py", text.replace(">", ">=").encode())
     assert verdict.status == "refuted", verdict.reason
+
+
+def test_no_infinity_is_tried_before_a_gelu() -> None:
+    """A layer may make infinity, for which PyTorch's GELU gives NaN, of minus infinity."""
+    assert [name for name, _ in domain._not_finite_numbers({"gelu"}, set())] == ["NaN"]
+    assert len(domain._not_finite_numbers({"softmax"}, {"exp"})) == 2
+    assert len(domain._not_finite_numbers({"softmax"}, {"softmax"})) == 3

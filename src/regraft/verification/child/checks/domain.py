@@ -154,8 +154,11 @@ def _not_finite_numbers(
 ) -> tuple[tuple[str, float], ...]:
     """Return those of NOT_FINITE, pairs of a name and a number, that are tried, by the names of the
     functions that the changed lines of both versions call. For infinity PyTorch's GELU gives NaN on
-    CPU, and its softmax more NaN than a quotient of exponentials does (docs/limits.md)."""
-    takes_finite = "gelu" in calls or ("softmax" in calls and "exp" in original_calls)
+    CPU, and its softmax more NaN than a quotient of exponentials does (docs/limits.md). Before a
+    GELU, a layer may make infinity of minus infinity, too."""
+    if "gelu" in calls:
+        return tuple(pair for pair in NOT_FINITE if not math.isinf(pair[1]))
+    takes_finite = "softmax" in calls and "exp" in original_calls
     return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and takes_finite))
 
 
