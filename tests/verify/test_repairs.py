@@ -55,6 +55,21 @@ def raised_by_unpacking(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def forward(x: Any, way: str = "fused") -> Any:
+    """Raise an error where `way` is not "plain"."""
+    if way == "plain":
+        return x
+    raise AssertionError("states must be given")
+
+
+def raised_for_a_word(_: Any) -> Any:
+    """Return the error of `forward` with its default."""
+    try:
+        forward(0)
+    except AssertionError as error:
+        return drop_traceback(error)
+
+
 @dataclass
 class InputCase:
     """Inputs that led to an error, and the change that is expected."""
@@ -165,6 +180,9 @@ SUGGESTIONS = {
     ),
     "change_ranks": InputCase(STATES, {"states": normal(BATCH, Dim(32))}),
     "give_each_optional": InputCase(STATES, {**STATES, **MASK}, MASK),
+    "change_words": InputCase(
+        STATES, {**STATES, "way": Slot("plain", value="plain")}, error=raised_for_a_word
+    ),
     "drop_mentioned": InputCase({**STATES, **SCORES}, STATES, SCORES),
     "change_any_shape": InputCase(
         {"images": normal(BATCH, Dim(3), Dim(8), Dim(8))},
@@ -303,6 +321,7 @@ def test_a_repair_is_tried_in_nested_configurations_before_the_next() -> None:
         ("b, c, h, w = x.shape", normal(BATCH, Dim(32), Dim(16), Dim(16))),
         ("    N, T, C, H, W = x.size()", normal(BATCH, Dim(4), Dim(32), Dim(16), Dim(16))),
         ("batch_size, t, d = x.shape", normal(BATCH, LENGTH, Dim(32))),
+        ("seqlen_sum, _ = x.shape", normal(LENGTH, Dim(32))),
         ("b, alpha, h, w = x.shape", None),
     ],
 )

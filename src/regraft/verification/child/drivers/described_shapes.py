@@ -102,7 +102,7 @@ def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[S
     large ones first, and a video has `AXIS_FRAMES` frames.
     """
     is_image = any(re.search(AXIS_NAMES["side"], name) for name in names)
-    first = "length" if _meaning_of_axis(names[0], is_image) == "length" else "batch"
+    first = "length" if re.search("len|seq|tokens", names[0]) else "batch"
     meanings = [first, *(_meaning_of_axis(name, is_image) for name in names[1:])]
     if len(names) > 1 and names[-1] == "_":
         meanings[-1] = "channels"

@@ -8,6 +8,7 @@ sizes at the (batch, length) of the attempt that failed.
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+from regraft.verification.child.drivers import source_hints
 from regraft.verification.child.drivers.attempts import Attempt
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import (
@@ -27,6 +29,7 @@ from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.child.drivers.slots import Dim, Slot, Spec, with_places
 
 LARGEST = 4096  # the largest dimension, or number of tokens, that an error can demand of an input
+OTHER_WORD = "other"  # a word that no code compares an argument with
 _LONGEST = 256  # the largest length to which repairs of lengths extend a dimension
 
 
@@ -244,6 +247,21 @@ def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     for name in mentioned:
         if name in problem.optional:
             yield {key: slot for key, slot in problem.spec.items() if key != name}
+
+
+def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with another word for each parameter that is a word by default in a `forward` of
+    the files that the error came through: each of the words that these files compare with it, and
+    one that they do not."""
+    error = problem.failed.error
+    files = () if error is None else dict.fromkeys(file for file, _ in statements_of_error(error))
+    for source in map(linecache.getlines, files):
+        words_by_parameter = source_hints.words_of_forward("".join(source))
+        for name, words in words_by_parameter.items():
+            slot = problem.spec.get(name)
+            for word in (*words, OTHER_WORD):
+                if slot is None or (slot.kind == "plain" and slot.value != word):
+                    yield {**problem.spec, name: Slot("plain", value=word)}
 
 
 def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

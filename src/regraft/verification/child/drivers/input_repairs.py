@@ -189,6 +189,11 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         ANY_ERROR,
+        fixers.change_words,
+        "AssertionError: states must be given for cross-attention layers",
+    ),
+    Repair(
+        ANY_ERROR,
         fixers.drop_mentioned,
         "TypeError: Model.forward() got an unexpected keyword argument 'scores'",
     ),

@@ -89,6 +89,29 @@ def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
     return frozenset(leading)
 
 
+def words_of_forward(source: str) -> Choices:
+    """Return, by name, the words that a file compares with each parameter of a `forward` whose
+    default is a word; {} for a file that does not parse."""
+    try:
+        tree = _parse(source)
+    except SyntaxError:
+        return {}
+    names: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            positional = [*node.args.posonlyargs, *node.args.args]
+            defaults = node.args.defaults
+            pairs = [
+                *zip(positional[len(positional) - len(defaults) :], defaults, strict=True),
+                *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+            ]
+            for parameter, default in pairs:
+                if isinstance(default, ast.Constant) and isinstance(default.value, str):
+                    names[parameter.arg] = None
+    choices = compared_strings(source) if names else {}
+    return {name: choices.get(name, ()) for name in names}
+
+
 def compared_strings(source: str) -> Choices:
     """Return by name the strings that a file compares names and attributes with, without
     duplicates, in the order of the source.
