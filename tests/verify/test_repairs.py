@@ -55,6 +55,16 @@ def raised_by_unpacking(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_range(_: Any) -> Any:
+    """Return the error of a loop over `range(states)`."""
+    states: Any = SimpleNamespace()
+    try:
+        for _step in range(states):
+            pass
+    except TypeError as error:
+        return drop_traceback(error)
+
+
 def forward(x: Any, way: str = "fused") -> Any:
     """Raise an error where `way` is not "plain"."""
     if way == "plain":
@@ -171,6 +181,9 @@ SUGGESTIONS = {
     "allow_for_added_positions": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
         {"image": normal(BATCH, Dim(16), Dim(7), Dim(7))},
+    ),
+    "give_whole_numbers": InputCase(
+        STATES, {"states": Slot("plain", value=2)}, error=raised_by_range
     ),
     "change_kinds": InputCase(SCORES, {"scores": Slot("ids", (BATCH, LENGTH), 2)}),
     "lower_numbers": InputCase({"axis": Slot("plain", value=2)}, {"axis": Slot("plain", value=1)}),

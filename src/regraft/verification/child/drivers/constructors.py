@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -17,6 +19,7 @@ from regraft.verification.child.drivers import (
 from regraft.verification.child.drivers.configuration_objects import has_own_fields, is_config
 from regraft.verification.child.drivers.field_tables import ACTIVATION_PARAMETERS, HIDDEN
 from regraft.verification.child.drivers.guessed_values import value_for
+from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 
 _PLAIN = (bool, int, float, str, list, tuple)
 CONFIGS = 6  # the most configurations from which a class that takes one is built
@@ -47,11 +50,38 @@ def guesses(
     parameters = _constructor_parameters(cls)
     path = Path(str(module.__file__))
     config_names = config_sources.config_parameters(parameters, module, source)
+    networks = {name: StandInNetwork() for name in _network_parameters(cls, parameters)}
+    noted = {**networks, **noted}
     for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
         fixed_values = {**noted, **dict.fromkeys(config_names, config)}
         yield from _guesses_with_config(parameters, config, fixed_values)
     for values in _example_values(cls.__name__, parameters, path) if not config_names else ():
         yield from _guesses_with_config(parameters, None, noted, values)
+
+
+def _network_parameters(cls: type, parameters: list[inspect.Parameter]) -> list[str]:
+    """Return the required parameters of a class, without a type or of the type `Module`, that the
+    class calls: as an attribute of `self` of the same value, or in its constructor."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # a class without a source of its own
+        return []
+    nodes = list(ast.walk(tree))
+    called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    stored = {
+        node.value.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Name)
+        and not called.isdisjoint(map(ast.unparse, node.targets))
+    }
+    return [
+        parameter.name
+        for parameter in parameters
+        if _is_required(parameter)
+        and inputs.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
+        and parameter.name in stored | called
+    ]
 
 
 def takes_config(cls: type, module: ModuleType, source: str) -> bool:

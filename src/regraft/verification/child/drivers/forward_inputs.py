@@ -52,7 +52,7 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"cu_seq_?lens", "bounds", ("length",)),
     (r"position_ids$", "range", ("batch", "length")),
     # text, and the weights of a function
-    (r"(_ids|^ids|^idx|_index|_indices|^targets?|^tokens?)$", "ids", ("batch", "length")),
+    (r"(_ids|^ids|^idx|_index|_indices|^targets?|^tokens?|_tokens?)$", "ids", ("batch", "length")),
     (r"mask$", "mask", ("batch", "length")),
     (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
 )
@@ -81,6 +81,7 @@ PLAIN_TYPES = frozenset({"int", "float", "bool", "str"})
 PLAIN_INPUTS = Names(
     r"^(eps|epsilon|dim|p|dropout|training|scale|scaling|n_rep)$"
     r"|^(num_|is_|output_|use_|return_)|^max_(new_)?(tokens|steps)$|^(temperature|top_[kp])$"
+    r"|^(max_)?(seq|sequence)_?len(gth)?$|^(n_)?steps$"
 )
 DIMENSION_INPUT, LAST_DIMENSION = "dim", -1
 

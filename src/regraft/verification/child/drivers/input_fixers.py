@@ -29,6 +29,7 @@ from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.child.drivers.slots import Dim, Slot, Spec, with_places
 
 LARGEST = 4096  # the largest dimension, or number of tokens, that an error can demand of an input
+STEPS = 2  # a whole number in the place of a tensor
 OTHER_WORD = "other"  # a word that no code compares an argument with
 _LONGEST = 256  # the largest length to which repairs of lengths extend a dimension
 
@@ -247,6 +248,17 @@ def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     for name in mentioned:
         if name in problem.optional:
             yield {key: slot for key, slot in problem.spec.items() if key != name}
+
+
+def give_whole_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which a whole number takes the place of one tensor that the innermost
+    statement of the error names, as `range(steps)` does."""
+    if problem.failed.error is None:
+        return
+    _file, text = next(statements_of_error(problem.failed.error), ("", ""))
+    for name, slot in problem.spec.items():
+        if slot.kind != "plain" and re.search(rf"\b{re.escape(name)}\b", text):
+            yield {**problem.spec, name: Slot("plain", value=STEPS)}
 
 
 def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

@@ -158,6 +158,11 @@ SUGGESTIONS: _Table = (
         " non-singleton dimension 2",
     ),
     Repair(
+        r"cannot be interpreted as an integer|can be converted to an index",
+        fixers.give_whole_numbers,
+        "TypeError: 'Tensor' object cannot be interpreted as an integer",
+    ),
+    Repair(
         TYPE_ERROR,
         fixers.change_kinds,
         "IndexError: tensors used as indices must be long, int, byte or bool tensors",

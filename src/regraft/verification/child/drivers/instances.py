@@ -19,6 +19,7 @@ from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.drivers.slots import Spec
+from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 
@@ -162,11 +163,20 @@ def subject_of(instance: Instance) -> Subject:
 def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description from which a reproducer calls the class or function `name` of the
     file: its arguments in `values`, configurations apart under "configs", each as a description of
-    its own."""
-    plain = {key: value for key, value in values.items() if not is_config(value)}
+    its own, and the names of those that are a stand-in network under "networks"."""
+    networks = [key for key, value in values.items() if isinstance(value, StandInNetwork)]
+    plain = {
+        key: value for key, value in values.items() if not is_config(value) and key not in networks
+    }
     configs = {
         key: configuration_objects.recipe_of(value)
         for key, value in values.items()
         if is_config(value)
     }
-    return {"kind": "class", "name": name, "values": plain, "configs": configs}
+    return {
+        "kind": "class",
+        "name": name,
+        "values": plain,
+        "configs": configs,
+        "networks": networks,
+    }

@@ -7,7 +7,7 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 from torch import nn
@@ -34,12 +34,50 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """Return the bound method; `signature_of` takes its signature for that of `forward`."""
-        return getattr(self.model, self.called)
+        """Return the bound method, whose signature `signature_of` takes for that of `forward`; of a
+        decorated method without a signature of its own, a function with that of the method."""
+        bound = getattr(self.model, self.called)
+        function = _undecorated(getattr(type(self.model), self.called), self.called)
+        if function is inspect.unwrap(getattr(bound, "__func__", bound)):
+            return bound
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            """Call the decorated method."""
+            return bound(*args, **kwargs)
+
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[1:]
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return call
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the result of the method."""
         return self.signed(*args, **kwargs)
+
+
+def _undecorated(function: Any, name: str) -> Any:
+    """Return the function that decorators wrap: at the end of `__wrapped__`, and if that has
+    another name than `name`, the function of that name which it, or one that it holds, holds in its
+    closure; without such a one the function at the end of `__wrapped__`."""
+    outer = inspect.unwrap(function)
+    pending, seen = [outer], set()
+    while pending:
+        candidate = inspect.unwrap(pending.pop())
+        if not isinstance(candidate, FunctionType) or candidate in seen:
+            continue
+        if candidate.__code__.co_name == name:
+            return candidate
+        seen.add(candidate)
+        pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_filled(cell)]
+    return outer
+
+
+def _is_filled(cell: CellType) -> bool:
+    """Return whether a cell of a closure has contents."""
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a variable that is not assigned yet
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +121,7 @@ def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
     static and class methods, are left out."""
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
-        method = inspect.unwrap(value) if isinstance(value, FunctionType) else None
+        method = _undecorated(value, name) if isinstance(value, FunctionType) else None
         if isinstance(method, FunctionType) and name != "forward" and not name.startswith("__"):
             lines = {line for *_, line in method.__code__.co_lines()}
             if lines & gaps and method.__code__.co_firstlineno not in session.tracer.entered:

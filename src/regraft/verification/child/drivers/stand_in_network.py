@@ -1,0 +1,34 @@
+"""A network that stands in for one that a class takes as an argument, such as the `net` of a
+wrapper that generates with any network.
+
+Reproducers contain this file from its first class on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class StandInNetwork(nn.Module):  # type: ignore[misc]  # torch does not type it
+    """Takes tokens, for which it gives logits, or real numbers, of which it gives as many; further
+    arguments change nothing."""
+
+    TOKENS = 128  # number of tokens
+
+    def __init__(self) -> None:
+        super().__init__()
+        numbers = torch.arange(self.TOKENS, dtype=torch.float32)
+        self.table = nn.Parameter(torch.sin(numbers[:, None] * 0.7 + numbers * 1.3))
+        self.scale = nn.Parameter(torch.tensor(0.9))
+
+    def forward(self, x: torch.Tensor, *_args: Any, **_keywords: Any) -> torch.Tensor:
+        """Return logits for tokens, `(..., TOKENS)`, and real numbers multiplied by a weight."""
+        if x.is_floating_point() or x.is_complex():
+            return x * self.scale
+        return self.table[x.long() % self.TOKENS]
+
+    def __repr__(self) -> str:
+        return "StandInNetwork()"
