@@ -1,7 +1,7 @@
 """Make the pages of the site that are not files of docs/, and adapt those that are (hooks of mkdocs).
 
 A page is made of each rule, each JSON schema, the list of decisions, README.md, CHANGELOG.md and
-CONTRIBUTING.md. Links in docs/ work on GitHub; a link that leaves docs/ leads to the page that is
+CONTRIBUTING.md, and of the example. Links in docs/ work on GitHub; a link that leaves docs/ leads to the page that is
 made of its target here, or to a copy of the file below `files/`. A link to a file that does not
 exist is a warning, which `strict` makes an error.
 """
@@ -44,6 +44,8 @@ def source_pages() -> dict[str, str]:
         "CHANGELOG.md": "changelog.md",
         "CONTRIBUTING.md": "contributing.md",
         "docs/decisions": "decisions/index.md",
+        "examples/own-repository/README.md": "example.md",
+        "examples/own-repository": "example.md",
     }
     for path in sorted(BUILT_IN.glob("*/*.rule")):
         page = f"rule/{path.parent.name}/{path.stem}.md"
@@ -79,7 +81,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that are made here, and the files to which pages link."""
     for source, page in PAGES.items():
-        if not source.endswith(".rule"):
+        if page not in files.src_uris:
             files.append(generated(config, page, page_text(source, page)))
     for file in list(files.documentation_pages()):
         for target in outside_targets(file.content_string, file.src_uri):
