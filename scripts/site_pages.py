@@ -1,9 +1,9 @@
-"""Make the pages of the site that are not files of docs/, and adapt those that are (hooks of mkdocs).
+"""Make the pages of the site that are not files of docs/, and adapt those that are.
 
-A page is made of each rule, each JSON schema, the list of decisions, README.md, CHANGELOG.md and
-CONTRIBUTING.md, and of the example. Links in docs/ work on GitHub; a link that leaves docs/ leads to the page that is
-made of its target here, or to a copy of the file below `files/`. A link to a file that does not
-exist is a warning, which `strict` makes an error.
+These are hooks of mkdocs. A page is made of each rule, each JSON schema, the list of decisions, the
+example, README.md, CHANGELOG.md and CONTRIBUTING.md. Links in docs/ work on GitHub; a link that
+leaves docs/ leads to the page that is made of its target here, or to a copy of the file below
+`files/`. A link to a file that does not exist is a warning, which `strict` makes an error.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def rule_page(path: Path) -> str:
     title, _, text = rule.page.partition("\n")
     needs = ", ".join(requirement(need) for need in rule.syntax.needs)
     facts = [
-        ("replaces", f"{rule.syntax.summary}."),
+        ("finds", f"{rule.syntax.summary}."),
         ("safety", f"{rule.syntax.safety} ([what that means]({DOCS}/rules.md))"),
         ("needs", needs),
         ("applies", condition(rule)),
@@ -185,12 +185,13 @@ def rule_page(path: Path) -> str:
         for target in TARGETS
         if (verdict := worth_of(rule, target))
     ]
-    rows = "\n".join(f"| **{name}** | {value} |" for name, value in facts)
+    header, *rows = [f"| {name} | {value} |" for name, value in facts]
+    table = "\n".join((header, "|---|---|", *rows))
     source = path.with_suffix(".rule").read_text("utf-8").rstrip()
     return "\n".join(
         (
             f"# {rule.pack}/{title.removeprefix('# ')}\n",
-            f"| | |\n|---|---|\n{rows}\n{text.rstrip()}\n",
+            f"{table}\n{text.rstrip()}\n",
             f"## The rule\n\n```\n{source}\n```\n",
             *worth_section(rule),
         )
@@ -234,7 +235,10 @@ def worth_section(rule: Rule) -> Iterator[str]:
 
 def worth_table(worth: Worth) -> str:
     """Return the table of the cases that were measured on a target."""
-    lines = ["| module | size | shape | mode | times as fast | memory |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| module | size | shape | mode | times as fast | memory |",
+        "|---|---|---|---|---|---|",
+    ]
     for case in worth.cases:
         low, median, high = case.time
         lines.append(
@@ -270,7 +274,9 @@ def key_table(schema: dict[str, Any], prefix: str = "") -> list[str]:
     for key, value in schema.get("properties", {}).items():
         name = f"`{prefix}{key}`"
         about = html.escape(value.get("description", "")).replace("|", "\\|")
-        rows.append(f"| {f'**{name}**' if key in required else name} | {type_of(value)} | {about} |")
+        rows.append(
+            f"| {f'**{name}**' if key in required else name} | {type_of(value)} | {about} |"
+        )
         rows += key_table(value, f"{prefix}{key}.")
         if "properties" in value.get("items", {}):
             rows += key_table(value["items"], f"{prefix}{key}[].")
