@@ -217,6 +217,14 @@ def silu(x: torch.Tensor) -> torch.Tensor:
     gate = torch.sigmoid(x)
     return x * gate
 """
+SUMS = '''\
+import torch
+
+
+def add_rows(x: torch.Tensor) -> torch.Tensor:
+    total = x.sum(0)
+    return total
+'''
 NETWORK = """\
 import torch
 from torch import nn
@@ -252,6 +260,7 @@ def repository(tmp_path: Path, environment: Mapping[str, str]) -> Path:
         "regraft.toml": 'target = "cpu"\n',
         "model.py": MODEL,
         "src/models/activation.py": ACTIVATION,
+        "src/models/sums.py": SUMS,
         "original.py": MODEL,
         "changed.py": renamed,
         "targets.py": TARGETS,
@@ -274,6 +283,7 @@ def repository(tmp_path: Path, environment: Mapping[str, str]) -> Path:
     (tmp_path / "change.diff").write_text(git("diff"))
     git("commit", "-qam", "Rename a variable")
     git("checkout", "-q", "HEAD~1", "--", "src")
+    (tmp_path / "src/models/sums.py").write_text(SUMS.replace("total", "result"))
     return tmp_path
 
 
