@@ -217,14 +217,14 @@ def silu(x: torch.Tensor) -> torch.Tensor:
     gate = torch.sigmoid(x)
     return x * gate
 """
-SUMS = '''\
+SUMS = """\
 import torch
 
 
 def add_rows(x: torch.Tensor) -> torch.Tensor:
     total = x.sum(0)
     return total
-'''
+"""
 NETWORK = """\
 import torch
 from torch import nn
