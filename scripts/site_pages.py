@@ -85,17 +85,34 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
             files.append(generated(config, page, page_text(source, page)))
     for file in list(files.documentation_pages()):
         for target in outside_targets(file.content_string, file.src_uri):
-            copy = f"files/{target}"
-            if copy not in files.src_uris and (ROOT / target).is_file():
-                files.append(generated(config, copy, (ROOT / target).read_bytes()))
+            copy = copy_of(target)
+            if copy in files.src_uris or not (ROOT / target).exists():
+                continue
+            is_folder = (ROOT / target).is_dir()
+            content = folder_page(target) if is_folder else (ROOT / target).read_bytes()
+            files.append(generated(config, copy, content))
     return files
 
 
 def generated(config: MkDocsConfig, uri: str, content: str | bytes) -> File:
     """Return a file of the site that is no file of docs/."""
-    from mkdocs.structure.files import File
+    from mkdocs.structure.files import File, InclusionLevel
 
-    return File.generated(config, uri, content=content)
+    level = InclusionLevel.NOT_IN_NAV if uri.startswith("files/") else InclusionLevel.UNDEFINED
+    return File.generated(config, uri, content=content, inclusion=level)
+
+
+def copy_of(target: str) -> str:
+    """Return where a file or folder outside of docs/ is in the site, where it has no page."""
+    return f"files/{target}/index.md" if (ROOT / target).is_dir() else f"files/{target}"
+
+
+def folder_page(folder: str) -> str:
+    """Return the page of a folder: the names of its files."""
+    names = sorted(path.name for path in (ROOT / folder).iterdir())
+    return "\n".join(
+        (f"# {folder}\n", "A folder of the repository:\n", *(f"* `{name}`" for name in names))
+    )
 
 
 def outside_targets(text: str, uri: str) -> Iterator[str]:
@@ -142,7 +159,8 @@ def link_writer(uri: str) -> Callable[[re.Match[str]], str]:
         source = posixpath.normpath(posixpath.join(folder, target))
         if not (ROOT / source).exists():
             LOG.warning("%s: the link %s leads to no file", uri, target)
-        inside = source.removeprefix("docs/") if source.startswith("docs/") else f"files/{source}"
+        in_docs = source.startswith("docs/")
+        inside = source.removeprefix("docs/") if in_docs else copy_of(source)
         return posixpath.relpath(PAGES.get(source, inside), here or ".") + mark + anchor
 
     return link

@@ -47,6 +47,8 @@ RUN_ELSEWHERE = {
     "profile": "get-started",
     "bench": "measures for minutes; tests/bench does",
     "split": "deploy",
+    "server": "waits for an editor; tests/server does",
+    "mcp": "waits for a program; tests/server does",
 }
 # exit codes of listed commands, where they are others than 1 for findings and 0 for all else
 STATUS = {
