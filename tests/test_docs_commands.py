@@ -153,8 +153,8 @@ def check_output(expected: str, run: subprocess.CompletedProcess[str]) -> None:
     stdout, stderr = normalized(run.stdout), normalized(run.stderr)
     shown = normalized(expected).splitlines()
     errors = {line for line in stderr.splitlines() if line not in stdout.splitlines()}
-    kept = "\n".join(line for line in shown if line not in errors)
-    assert output_pattern(kept).fullmatch(f"{stdout}\n" if stdout else ""), (
+    expected_stdout = "\n".join(line for line in shown if line not in errors)
+    assert output_pattern(expected_stdout).fullmatch(f"{stdout}\n" if stdout else ""), (
         f"the page shows\n{expected}\nthe command printed\n{run.stdout}\n{run.stderr}"
     )
 
