@@ -1,4 +1,4 @@
-# demo, quick, test, test-liger and lint start from nothing but Python: they make .venv, install what they need there, and run.
+# demo, quick, test, test-liger, lint and docs start from nothing but Python: they make .venv, install what they need there, and run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ BOTH := -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
-.PHONY: demo quick test test-liger test-gpu lint clean
+.PHONY: demo quick test test-liger test-gpu lint docs clean
 
 demo: $(READY)
 	@$(BIN)/python scripts/demo.py
@@ -38,6 +38,11 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports --no-cache
+
+# the documentation as a site in .cache/site, which opens without a server; a broken link fails
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo ".cache/site/index.html"
 
 # torch comes first and pinned, so that nothing else chooses a build of it
 $(READY): pyproject.toml
