@@ -60,14 +60,14 @@ def _undecorated(function: Any, name: str) -> Any:
     another name than `name`, the function of that name which it, or one that it holds, holds in its
     closure; without such a one the function at the end of `__wrapped__`."""
     outer = inspect.unwrap(function)
-    pending, seen = [outer], set()
+    pending, visited = [outer], set()
     while pending:
         candidate = inspect.unwrap(pending.pop())
-        if not isinstance(candidate, FunctionType) or candidate in seen:
+        if not isinstance(candidate, FunctionType) or candidate in visited:
             continue
         if candidate.__code__.co_name == name:
             return candidate
-        seen.add(candidate)
+        visited.add(candidate)
         pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_filled(cell)]
     return outer
 
