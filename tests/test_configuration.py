@@ -153,6 +153,14 @@ def names_of(*arguments: object, cwd: Path | None = None) -> set[str]:
     return {name for name, _ in places("--select", "softmax", *arguments, cwd=cwd)}
 
 
+def test_config_reports_a_rule_that_does_not_exist(write: Write, tmp_path: Path) -> None:
+    write("regraft.toml", 'select = ["torch/gelo"]\n')
+    process = regraft("config", cwd=tmp_path)
+    assert process.returncode == 2
+    assert "regraft.toml:1 error: `select` names torch/gelo" in process.stderr
+    assert 'select = ["torch/gelo"]' in process.stdout
+
+
 def test_gitignore_hidden_folders_and_environments_are_left_out(
     write: Write, tmp_path: Path
 ) -> None:

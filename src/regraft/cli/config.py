@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.configured import CONFIG, settings_of
-from regraft.cli.shared import PATH
+from regraft.cli.configured import CONFIG, load_chosen, settings_of
+from regraft.cli.shared import PATH, print_error
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
@@ -30,11 +31,16 @@ def config_command(path: Path, config: Path | None) -> None:
     """Print the settings that hold for PATH (default: the working directory), as TOML, and where
     each comes from.
 
-    Exits with 2 when the configuration file has an error.
+    Exits with 2 when the configuration file has an error, or names a rule that does not exist.
     """
     ((settings, _),) = settings_of((path,), config, no_config=False)
     for line in _lines(settings):
         click.echo(line)
+    _, problems = load_chosen(settings)
+    for problem in problems:
+        print_error(problem)
+    if problems:
+        sys.exit(2)
 
 
 def _lines(settings: Settings) -> Iterator[str]:
