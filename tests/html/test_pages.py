@@ -171,7 +171,10 @@ def test_the_page_of_a_verification_shows_evidence_and_refutation() -> None:
         "reason": "outputs differ <here>",
         "evidence": evidence,
     }
-    page = Elements(verify_page("model.py", [verdict]))
+    versions = {"model.py": ("é = 1\nb\nc\nd\ne\nf\n".encode(), "é = 1\nb\nc\nd\ne\ng\n".encode())}
+    page = Elements(verify_page("model.py", [verdict], versions))
+    assert "Change 1 of 1 in model.py" in page.text
+    assert "é = 1" not in page.text
     for text in (
         "0 of 1 changed definition proved",
         "outputs differ <here>",

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from regraft.verification.types import Contract, Effort
 
 
+Versions = dict[str, tuple[bytes, bytes]]  # the original and the changed text, by file
+
+
 class _SecondsType(click.types.FloatParamType):
     """A time limit in seconds."""
 
@@ -162,13 +165,14 @@ def _run(options: VerifyOptions) -> int:
     original = options.original or Path()
     ((settings, _),) = settings_of((original,), options.config, options.no_config)
     settings = with_rule_options(settings, options)
+    versions: Versions = {}
     if options.diff_base is not None:
         name = Path(f"changes since {options.diff_base}")
-        verdicts = _branch_verdicts(options.diff_base, original, options, settings)
+        verdicts = _branch_verdicts(options.diff_base, original, options, settings, versions)
     else:
         name = original
-        verdicts = _named_verdicts(original, options, settings)
-    _print_verdicts(name, verdicts, options.form)
+        verdicts = _named_verdicts(original, options, settings, versions)
+    _print_verdicts(name, verdicts, options.form, versions)
     return 0 if all(verdict.status == "proved" for verdict in verdicts) else 1
 
 
@@ -194,29 +198,30 @@ def _check_combination(options: VerifyOptions) -> None:
 
 
 def _named_verdicts(
-    original: Path, options: VerifyOptions, settings: Settings
+    original: Path, options: VerifyOptions, settings: Settings, versions: Versions
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts on a file against another one, a diff, or the rewrites of its rules."""
+    """Return the verdicts on a file against another one, a diff, or the rewrites of its rules, and
+    add what was compared to `versions`."""
     from regraft.source.diff import is_diff
 
     is_own_rewrite = options.changed is None and not is_diff(original)
     if options.changed is None and is_diff(original):
-        versions = _versions_after(original)
+        changed_by_file = _versions_after(original)
     else:
-        versions = {original: _changed_bytes(original, options.changed, settings)}
-    return tuple(
-        verdict
-        for file, changed_bytes in versions.items()
-        for verdict in _verdicts(file, changed_bytes, options, settings, is_own_rewrite)
-    )
+        changed_by_file = {original: _changed_bytes(original, options.changed, settings)}
+    verdicts: list[Verdict] = []
+    for file, changed_bytes in changed_by_file.items():
+        versions[str(file)] = file.read_bytes(), changed_bytes
+        verdicts += _verdicts(file, changed_bytes, options, settings, is_own_rewrite)
+    return tuple(verdicts)
 
 
 def _branch_verdicts(
-    reference: str, path: Path, options: VerifyOptions, settings: Settings
+    reference: str, path: Path, options: VerifyOptions, settings: Settings, versions: Versions
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts on the files that a branch changes, one file after the other: the files
-    before it are as the branch has them, those after it as they were, so that the verdicts together
-    speak of the whole change."""
+    """Return the verdicts on the files that a branch changes, one file after the other, and add
+    what was compared to `versions`. The files before it are as the branch has them, those after it
+    as they were, so that the verdicts together speak of the whole change."""
     from regraft.source.git import GitError, changes_since, write_tree
 
     tree = Path(".cache", "regraft", "base")  # reproducers name its files
@@ -233,6 +238,7 @@ def _branch_verdicts(
         (tree / name).write_bytes((changes.top / name).read_bytes())
     for name in changes.modified:
         new = (changes.top / name).read_bytes()
+        versions[name] = (tree / name).read_bytes(), new
         file_verdicts = _verdicts(
             tree / name,
             new,
@@ -294,7 +300,9 @@ def _versions_after(diff: Path) -> dict[Path, bytes]:
         stop(f"{diff}: {error}")
 
 
-def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> None:
+def _print_verdicts(
+    original: Path, verdicts: Sequence[Verdict], form: str, versions: Versions
+) -> None:
     """Print the verdicts in the output format `form`: json, markdown, html or text."""
     if form == "json":
         from regraft.verification import to_json
@@ -304,7 +312,7 @@ def _print_verdicts(original: Path, verdicts: Sequence[Verdict], form: str) -> N
         from regraft.report.html.evidence import verify_page
         from regraft.verification import to_json
 
-        click.echo(verify_page(str(original), to_json(verdicts)["verdicts"]))
+        click.echo(verify_page(str(original), to_json(verdicts)["verdicts"], versions))
     elif form == "markdown":
         from regraft.report.certificate import certificate
 

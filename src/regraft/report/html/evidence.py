@@ -9,6 +9,7 @@ from typing import Any
 
 from regraft.report.certificate import domain_kinds, kills_summary
 from regraft.report.html.page import render
+from regraft.report.html.side_by_side import hunks_between
 from regraft.report.words import count
 
 # The evidence that the table of a verdict shows in words of its own.
@@ -67,15 +68,31 @@ def verdict_views(verdicts: Iterable[Mapping[str, Any]]) -> list[VerdictView]:
     ]
 
 
-def verify_page(subject: str, verdicts: Iterable[Mapping[str, Any]]) -> str:
-    """Return the page of `regraft verify`: the verdict on each definition, and its evidence."""
+def verify_page(
+    subject: str,
+    verdicts: Iterable[Mapping[str, Any]],
+    versions: Mapping[str, tuple[bytes, bytes]],
+) -> str:
+    """Return the page of `regraft verify`: what changes, the verdict on each definition, and its
+    evidence.
+
+    versions  the original and the changed text of each file, in UTF-8
+    """
+    changes = {file: list(hunks_between(*texts)) for file, texts in versions.items()}
     views = verdict_views(verdicts)
     numbers = {
         status: sum(view.status == status for view in views)
         for status in ("proved", "unproven", "refuted")
     }
     title = f"Regraft: {numbers['proved']} of {count(len(views), 'changed definition')} proved"
-    return render("verify.html", title=title, subject=subject, numbers=numbers, verdicts=views)
+    return render(
+        "verify.html",
+        title=title,
+        subject=subject,
+        numbers=numbers,
+        verdicts=views,
+        changes=changes,
+    )
 
 
 def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -62,6 +62,23 @@ def hunks(text: bytes, edits: Sequence[Mapping[str, Any]]) -> Iterator[list[Row]
         shift += len(new_lines) - len(old_lines)
 
 
+def hunks_between(old: bytes, new: bytes) -> Iterator[list[Row]]:
+    """Yield the rows of each part in which two texts, in UTF-8, differ, with `CONTEXT` lines around
+    it."""
+    old_lines, new_lines = _decoded_lines(old), _decoded_lines(new)
+    matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
+    for group in matcher.get_grouped_opcodes(CONTEXT):
+        first, last = group[0], group[-1]
+        yield list(
+            _rows(
+                old_lines[first[1] : last[2]],
+                new_lines[first[3] : last[4]],
+                first[1] + 1,
+                first[3] + 1,
+            )
+        )
+
+
 def _line_ranges(
     starts: Sequence[int], edits: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[int, int, list[Mapping[str, Any]]]]:
