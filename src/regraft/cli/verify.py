@@ -211,8 +211,8 @@ def _named_verdicts(
         changed_by_file = {original: _changed_bytes(original, options.changed, settings)}
     verdicts: list[Verdict] = []
     for file, changed_bytes in changed_by_file.items():
-        versions[str(file)] = file.read_bytes(), changed_bytes
         verdicts += _verdicts(file, changed_bytes, options, settings, is_own_rewrite)
+        versions[str(file)] = file.read_bytes(), changed_bytes
     return tuple(verdicts)
 
 
