@@ -102,3 +102,9 @@ def test_an_odd_size_is_refused_as_by_the_composition() -> None:
     for op in (interleaved_rotary, REFERENCES["interleaved_rotary"]):
         with pytest.raises(RuntimeError):
             op(x, table, table)
+
+
+def test_torchscript_runs_the_composition() -> None:
+    first, second, table, _ = inputs("rotated_pairs", (2, 3, 4, 6), (4, 6))
+    scripted = torch.jit.script(rotated_pairs)(first, second, table, table)
+    torch.testing.assert_close(scripted, rotated_pairs(first, second, table, table))

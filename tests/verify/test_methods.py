@@ -125,3 +125,96 @@ def test_a_method_that_takes_what_nobody_can_guess(
         "unproven",
         f"line {line} never ran; in the original, line {line} never ran",
     )
+
+
+WRAPPER = """
+import torch
+from torch import nn
+
+
+def in_eval_mode(function):
+    def inner(model, *args, **kwargs):
+        model.eval()
+        return function(model, *args, **kwargs)
+
+    return inner
+
+
+class Wrapper(nn.Module):
+    def __init__(self, net, max_seq_len=16):
+        super().__init__()
+        self.net, self.max_seq_len = net, max_seq_len
+        self.predict = net
+
+    def forward(self, tokens):
+        return self.predict(tokens).log_softmax(-1)
+
+    @torch.no_grad()
+    @in_eval_mode
+    def generate(self, start_tokens, seq_len, temperature=1.0):
+        out = start_tokens
+        for _ in range(seq_len):
+            logits = self.predict(out)[:, -1] / temperature
+            out = torch.cat((out, logits.argmax(-1, keepdim=True)), dim=-1)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (("logits.argmax(-1, keepdim=True)", "logits.max(-1, keepdim=True).indices"), "proved"),
+        (("for _ in range(seq_len):", "for _ in range(seq_len + 1):"), "refuted"),
+    ],
+)
+def test_a_wrapper_gets_a_network_and_its_decorated_method_runs(
+    change: tuple[str, str], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = verdict(tmp_path, monkeypatch, change, source=WRAPPER)
+    assert outcome.status == status, outcome.reason
+    if status == "refuted":
+        script = str(outcome.evidence["reproducer"])
+        process = subprocess.run(
+            [sys.executable, script], capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 1, process.stderr
+
+
+WHOLE = """
+import torch
+from torch import nn
+
+
+def rotate(x, tables):
+    table = tables["rotary"]
+    return x * table[None, :, None]
+
+
+class Attention(nn.Module):
+    def __init__(self, width=8, heads=2):
+        super().__init__()
+        self.heads, self.proj = heads, nn.Linear(width, width)
+
+    def forward(self, x, tables):
+        x = self.proj(x).view(*x.shape[:2], self.heads, -1)
+        return rotate(x, tables).flatten(2)
+
+
+class Model(nn.Module):
+    def __init__(self, width=8, heads=2):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(64, width // heads))
+        self.attention = Attention(width, heads)
+
+    def forward(self, x):
+        return self.attention(x, {"rotary": self.table[: x.shape[1]]})
+"""
+
+
+def test_a_whole_model_runs_what_its_parts_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = ("x * table[None, :, None]", "table[None, :, None] * x")
+    outcome = verdict(tmp_path, monkeypatch, change, source=WHOLE)
+    assert outcome.status == "proved", outcome.reason
+    assert "Model(" in str(outcome.evidence["models"])

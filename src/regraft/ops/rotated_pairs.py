@@ -15,8 +15,19 @@ def rotated_pairs(
 
     Shapes: `first` and `second` are `(..., D)`, `cos` and `sin` broadcast to them, and the result
     is `(..., D, 2)`. Tensors on CPU of one dtype, float32 or float64, are multiplied as complex
-    numbers, in three passes over memory instead of eight; any others run as the composition.
+    numbers, in three passes over memory instead of eight; any others run as the composition, as
+    does TorchScript.
     """
+    if torch.jit.is_scripting():
+        return rotated_pairs_reference(first, second, cos, sin)
+    else:  # which TorchScript does not compile
+        return _rotated_pairs(first, second, cos, sin)
+
+
+def _rotated_pairs(
+    first: torch.Tensor, second: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
+    """Return the result of `rotated_pairs` outside of TorchScript."""
     if rotated_pairs_implementation(first, second, cos, sin) != "torch-native":
         return rotated_pairs_reference(first, second, cos, sin)
     product = torch.complex(first, second) * torch.complex(cos, sin)

@@ -172,7 +172,7 @@ def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[s
 
 def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iterator[Subject]:
     """Yield subjects of a changed definition, a function or module class, then of classes that use
-    it, as long as it misses a run."""
+    it, and of those that use it through others, as long as it misses a run."""
     name = change.definition
     value = getattr(session.original, name, None)
     if change not in session.uncovered_changes():
@@ -186,6 +186,9 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
     if change in session.uncovered_changes():
         callers = _caller_subjects(name, facts, session)
         yield from yield_until_error(callers, session.ledger, f"callers of {name} (inference)")
+    if change in session.uncovered_changes():
+        outer = _outermost_subjects(name, facts, session)
+        yield from yield_until_error(outer, session.ledger, f"users of {name} (inference)")
 
 
 def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
@@ -199,6 +202,22 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
     for name, cls in callers[:CALLERS]:
         if not session.is_complete(definition):
             yield from _class_subjects(name, cls, facts, session)
+
+
+def _outermost_subjects(definition: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
+    """Yield subjects of the first `CALLERS` classes of the file that use a definition through
+    others, those that the fewest definitions use first, until it is complete: a whole model makes
+    the arguments that its parts expect."""
+    classes = model_classes_of(session.original)
+    above = source_hints.names_leading_to(frozenset({definition}), facts.text) - {definition}
+    users = {
+        name: len(source_hints.names_leading_to(frozenset({name}), facts.text))
+        for name, cls in classes.items()
+        if name in above and definition not in parts_driver.names_in_methods(cls)
+    }
+    for name in sorted(users, key=lambda name: users[name])[:CALLERS]:
+        if not session.is_complete(definition):
+            yield from _class_subjects(name, classes[name], facts, session)
 
 
 def _relative_subjects(
