@@ -15,7 +15,10 @@ from regraft.verification import verify
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
-from regraft.verification.child.checks import domain  # noqa: E402
+from regraft.verification.child.checks import (
+    domain,
+    optional_values,
+)
 from regraft.verification.child.checks.constants import Constants  # noqa: E402
 from regraft.verification.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
 from regraft.verification.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
@@ -340,3 +343,10 @@ def test_no_infinity_is_tried_before_a_gelu() -> None:
     assert [name for name, _ in domain._not_finite_numbers({"gelu"}, set())] == ["NaN"]
     assert len(domain._not_finite_numbers({"softmax"}, {"exp"})) == 2
     assert len(domain._not_finite_numbers({"softmax"}, {"softmax"})) == 3
+
+
+def test_an_image_may_attend_to_a_sequence() -> None:
+    call = Call((torch.randn(2, 8, 4, 4),), {})
+    shapes = [tuple(value.shape) for _, value in optional_values._tensors_like(call, "context", 8)]
+    assert shapes[0] == (2, 7, 8)
+    assert (2, 8, 4, 4) in shapes

@@ -20,6 +20,7 @@ from regraft.verification.child.checks.arguments import bound_arguments, with_ar
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value
+_CONTEXT_LENGTH = 7  # positions of a sequence beside an image
 _ACCEPTED = 2  # the most values of a parameter that the original accepts
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _INTEGER = re.compile(r"\bint\b")
@@ -205,6 +206,8 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
         yield from integers
     if not floats and first.dim() == 2 and width:
         yield random_tensors.of_shape(rows, length, width)
+    if first.dim() > 3 and width:  # what an image attends to
+        yield random_tensors.of_shape(rows, _CONTEXT_LENGTH, width)
     for shape in _shapes_like(first):
         yield random_tensors.of_shape(*shape)
     yield from integers
