@@ -6,14 +6,14 @@ import ast
 import functools
 
 from regraft.matching.result import Assumes, Holds, Match
-from regraft.rewriting.decorate import decorate
-from regraft.rewriting.guarded import GuardedRewriter
-from regraft.rewriting.hoisted import HoistedRewriter
+from regraft.rewriting.decorator_rewriting import decorate
+from regraft.rewriting.guarded_rewriting import GuardedRewriter
+from regraft.rewriting.hoisted_rewriting import HoistedRewriter
+from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
-from regraft.rewriting.recurrence import RecurrenceRewriter
-from regraft.rewriting.render import Withheld
-from regraft.rewriting.sequential import SequentialRewriter, is_inside_sequential
+from regraft.rewriting.recurrence_rewriting import RecurrenceRewriter
 from regraft.rewriting.sequential_head import SequentialHeadRewriter, ends_in_sequential
+from regraft.rewriting.sequential_rewriting import SequentialRewriter, is_inside_sequential
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
 from regraft.source.imports import Imports
 

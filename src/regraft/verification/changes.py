@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.verification.bindings import FRAGMENT, mentioned_names, plainly_assigned_names
+from regraft.verification.bound_and_read_names import (
+    FRAGMENT,
+    mentioned_names,
+    plainly_assigned_names,
+)
 from regraft.verification.class_syntax import edited_methods
-from regraft.verification.definitions import DefinitionBlock, definition_blocks
 from regraft.verification.frame_obstacles import frame_obstacle
 from regraft.verification.module_level import (
     LevelDifference,
@@ -19,8 +22,8 @@ from regraft.verification.module_level import (
     module_entries,
     obstacles,
 )
-from regraft.verification.relatives import Family, Relative
-from regraft.verification.spans import (
+from regraft.verification.related_definitions import Family, Relative
+from regraft.verification.statement_lines import (
     Span,
     changed_lines,
     executable_lines,
@@ -29,6 +32,7 @@ from regraft.verification.spans import (
     statement_spans,
     text_lines,
 )
+from regraft.verification.top_level_definitions import DefinitionBlock, definition_blocks
 from regraft.verification.types import MODULE
 
 READER = "reads what the module level sets"

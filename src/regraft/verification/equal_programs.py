@@ -8,7 +8,7 @@ import builtins
 from collections.abc import Iterable
 from types import CodeType
 
-from regraft.verification.bindings import bound_names
+from regraft.verification.bound_and_read_names import bound_names
 from regraft.verification.module_level import have_equal_surroundings
 from regraft.verification.names_and_scopes import future_imports, name_of, words_of
 from regraft.verification.normal_form import OWN_VARIABLE_READERS, Normaliser

@@ -62,8 +62,9 @@ class _Findings:
 def missing_evidence(
     change: Change, result: Mapping[str, Any], record: Mapping[str, Any], file: str
 ) -> str:
-    """Return the first reason why the evidence is not enough for a proof, or "" where it is; `file`
-    is the path of the original."""
+    """Return the first reason why the evidence is not enough for a proof, or "" where it is. A
+    removed definition, and a change with an obstacle, always have a reason; a change of kind "text"
+    never has one, and needs no evidence. `file` is the path of the original."""
     if change.kind == "removed":
         return "the definition is gone from the changed version: there is nothing to compare"
     if change.obstacle:

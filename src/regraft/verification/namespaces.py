@@ -48,7 +48,9 @@ def continue_in_namespaces(
     The calling process never returns: it calls `report` with the new one's id, as its own namespace
     numbers it, and ends as the new one ends, with all processes of the namespace. `folder` may be
     written, `readable` read; at most `max_tasks` threads run at a time where user namespaces count
-    them. Raises OSError, in the calling process or in the new one, where the system refuses.
+    them. The new process has `/` as its working folder (the calling one as well, also after an
+    error), no network but loopback, and no capabilities that it can do without. Raises OSError, in
+    the calling process or in the new one, where the system refuses.
     """
     os.chdir("/")  # no process may stand in a folder that is hidden later
     has_user_namespace = _unshare()

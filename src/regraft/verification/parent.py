@@ -25,7 +25,7 @@ from regraft.verification.equal_programs import equal_definitions
 from regraft.verification.evidence import evidence_of, missing_comparison, missing_evidence
 from regraft.verification.readable_files import readable_paths
 from regraft.verification.reproducer_script import write_reproducer
-from regraft.verification.transform_uses import transforms_applied_to
+from regraft.verification.torchscript_and_fx_uses import transforms_applied_to
 from regraft.verification.types import (
     INTERNAL,
     LOSSES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.difference import difference
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
+from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.sampling.varied_calls import vary_calls
 
 BATCH = 8  # samples in a batch that is checked

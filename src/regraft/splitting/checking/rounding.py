@@ -17,7 +17,8 @@ MOST = 2.0  # times the change that the roundings make in the result
 
 def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected: Any) -> bool:
     """Return whether `got` differs from `expected`, the original's result, by no more than the
-    original's own results do when its weights are moved by roundings.
+    original's own results do when its weights are moved by roundings; False where their structures,
+    types or shapes differ.
 
     The exact result for weights that were rounded differently is as good an answer as the one for
     these weights (backward error; Higham, Accuracy and Stability of Numerical Algorithms, section

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from regraft.splitting.checking.difference import difference
-from regraft.splitting.checking.original import MAX_ROUNDED, CheckResult, Original, attempt
+from regraft.splitting.checking.original_network import MAX_ROUNDED, CheckResult, Original, attempt
+from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.checking.rounding import is_rounding
 from regraft.splitting.sampling.varied_calls import vary_calls
 

@@ -19,7 +19,7 @@ from regraft.splitting.compiling.region_comparison import (
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region
 from regraft.splitting.program.statements import write_statement
-from regraft.splitting.sampling.explore import RegionModule, common_sizes
+from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
 
 
 def compile_region(

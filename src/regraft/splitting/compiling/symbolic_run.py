@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 
 # What a guard may consist of, so that a host can compute it.
 GUARD_FUNCTIONS = {"abs": abs, "max": max, "min": min, "math": math}

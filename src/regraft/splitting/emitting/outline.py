@@ -33,7 +33,8 @@ def outline_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 
 def _entries(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    """Yield the entries of `outline_of`."""
+    """Yield a dictionary for each step: its "kind", and for a region "number", for a decision
+    "place" and "sides", for a loop "header" and "steps", for any other step "text"."""
     for step in steps:
         if isinstance(step, RegionStep):
             yield {"kind": "region", "number": step.number}

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.compiling.compiled_network import CompiledNetwork
-from regraft.splitting.emitting.report import Report
 from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.emitting.split_directory import SplitModel
+from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.preconditions import StateGuard
 
 SplitNetwork = SplitModel | SingleFile

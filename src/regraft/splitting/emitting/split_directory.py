@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.splitting.compiling.artifacts import digest
-from regraft.splitting.emitting.report import FORMAT, Report
+from regraft.splitting.emitting.split_report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
 

@@ -157,8 +157,9 @@ class _LoopReturns:
 
     def replace(self, statement: ast.stmt, leave: list[ast.stmt] | None) -> list[ast.stmt]:
         """Return the statements that replace one statement: for a `return` the assignments and
-        `leave`, unless that is None; for a loop with returns what `replace_in_loop` gives; another
-        statement itself, with the ones inside of it replaced."""
+        `leave`, unless that is None; for a loop with returns the loop, in which they are
+        assignments and a `break`, with statements after it that leave; another statement itself,
+        with the ones inside of it replaced."""
         if isinstance(statement, ast.Return) and leave is not None:
             value = statement.value or ast.Constant(None)
             return [

@@ -79,10 +79,11 @@ def only_stores_arguments(kind: Any) -> bool:
 
 
 def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any]]:
-    """Write the constructor of a dataclass as a function with source, as it would be written by
-    hand, with factories, init-only arguments and `__post_init__`; the class is not changed.
+    """Write the constructor of a dataclass as source, as it would be written by hand, with
+    factories, init-only arguments and `__post_init__`, and execute it; the class is not changed.
 
-    Returns the function, its definition and its globals, which hold the defaults and factories.
+    Returns the function (of which `inspect` finds no source), its syntax tree and its globals,
+    which hold the defaults and factories.
     """
     scope: dict[str, Any] = {}
     signature = inspect.signature(kind.__init__)  # type: ignore[misc]

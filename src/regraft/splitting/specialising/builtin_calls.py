@@ -42,7 +42,10 @@ from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
 from regraft.splitting.specialising.reductions import has_mixed_types, reduce_list, select_extreme
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import index_elements, read_slice_bound
+from regraft.splitting.specialising.values_stored_under_names import (
+    index_elements,
+    read_slice_bound,
+)
 
 # the built-in functions that are supported
 PURE_BUILTINS = frozenset(
@@ -190,7 +193,8 @@ def call_on_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate reversed() of a list of the host; None for another operand."""
+    """Return reversed() of a list of the host as a value of the host: the call itself is its
+    expression, and no step is added. None for any other operand."""
     if not isinstance(call.operands[0].example, list):
         return None
     return convert_to_host(run_code(state, call.node, call.code))

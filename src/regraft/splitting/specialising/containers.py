@@ -28,7 +28,7 @@ from regraft.splitting.specialising.stand_ins import (
     make_object,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import bind_number, read_slice_bound
+from regraft.splitting.specialising.values_stored_under_names import bind_number, read_slice_bound
 
 
 def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:

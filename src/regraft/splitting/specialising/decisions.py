@@ -28,7 +28,7 @@ from regraft.splitting.specialising.branches import (
 )
 from regraft.splitting.specialising.operators import evaluate_operator
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import is_size, store_name
+from regraft.splitting.specialising.values_stored_under_names import is_size, store_name
 
 
 def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:

@@ -118,7 +118,8 @@ def fill_array(state: Specialisation, value: EitherValue) -> Value:
 
 def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
     """Return the name whose constant a test asks about, and whether the name holds the constant
-    where the test is true; None for any other test.
+    where the test is true: (x, True) for any `x is ...`, (x, False) for `x is not ...` and for
+    `isinstance(x, ...)`; None for any other test, `not isinstance(...)` among them.
 
     The tests are those of `write_constant_test`, and `x is not None`: where isinstance() is true,
     the name holds an array, not its constant.

@@ -31,7 +31,7 @@ from regraft.splitting.specialising.stand_ins import (
     is_stand_in,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import (
+from regraft.splitting.specialising.values_stored_under_names import (
     bind_number,
     index_container,
     take_missing_element,

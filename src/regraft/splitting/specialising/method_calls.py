@@ -43,7 +43,7 @@ from regraft.splitting.specialising.tensor_calls import (
     compare_tensors,
     read_single_numbers,
 )
-from regraft.splitting.specialising.variables import (
+from regraft.splitting.specialising.values_stored_under_names import (
     bind_number,
     index_elements,
     take_missing_element,

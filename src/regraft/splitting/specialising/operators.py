@@ -41,7 +41,7 @@ from regraft.splitting.specialising.stand_ins import (
     test_stand_in,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import bind_number
+from regraft.splitting.specialising.values_stored_under_names import bind_number
 
 # the operators that `combine_mask` replaces, with the functions that compute them
 MASK_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {

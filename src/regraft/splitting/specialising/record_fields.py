@@ -24,7 +24,7 @@ from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.object_methods import construct_object, read_object_attribute
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import store_name
+from regraft.splitting.specialising.values_stored_under_names import store_name
 
 
 def make_record(

@@ -58,7 +58,7 @@ from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Cases, Specialisation
-from regraft.splitting.specialising.variables import bind_fresh, store_name
+from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
 # context managers that change no result
 GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)

@@ -43,7 +43,7 @@ from regraft.splitting.specialising.indexing import convert_list
 from regraft.splitting.specialising.object_changes import undo_stores
 from regraft.splitting.specialising.stand_ins import holds_local_function
 from regraft.splitting.specialising.state import NotRun, Specialisation
-from regraft.splitting.specialising.variables import read_slice_bound
+from regraft.splitting.specialising.values_stored_under_names import read_slice_bound
 
 # functions that compare whole tensors, and those that compare each element
 COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}

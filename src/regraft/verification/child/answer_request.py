@@ -17,14 +17,14 @@ import torch
 from regraft.source.object_reference import find_function
 from regraft.verification.changes import Change
 from regraft.verification.child.beyond_single_calls import examine_beyond_calls
-from regraft.verification.child.checks.attributes import ATTRIBUTES
-from regraft.verification.child.checks.conditions import Conditions
+from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
+from regraft.verification.child.checks.comparison_domain import domain_of, late_attributes
+from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.constructor_options import unvaried_options
-from regraft.verification.child.checks.declarations import (
+from regraft.verification.child.checks.declaration_comparison import (
     is_bound_to_own_class,
     undecided_declarations,
 )
-from regraft.verification.child.checks.domain import domain_of, late_attributes
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.mutants import Mutants
 from regraft.verification.child.checks.process_reads import new_process_reads
@@ -44,7 +44,6 @@ from regraft.verification.child.drivers.driver_protocol import (
     yield_until_error,
 )
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.examine import examine
 from regraft.verification.child.file_import import load_changed, load_copy, load_original
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
@@ -54,6 +53,7 @@ from regraft.verification.child.script_import import script_of
 from regraft.verification.child.session import Session
 from regraft.verification.child.signatures import signature_difference
 from regraft.verification.child.state_watch import variable_leaves
+from regraft.verification.child.subject_comparison import examine
 from regraft.verification.types import MODULE
 
 

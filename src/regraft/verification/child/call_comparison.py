@@ -30,9 +30,10 @@ from regraft.verification.child.call_variants import (
     SMALL,
     inputs_off_by_rounding,
 )
-from regraft.verification.child.checks.attributes import ATTRIBUTES
-from regraft.verification.child.checks.sizes import SIZES
-from regraft.verification.child.checks.values import EXTREME, VALUES
+from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
+from regraft.verification.child.checks.size_variants import SIZES
+from regraft.verification.child.checks.value_variants import EXTREME, VALUES
+from regraft.verification.child.comparison_setting import Setting
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
@@ -46,7 +47,6 @@ from regraft.verification.child.result_comparison import (
     Rigour,
 )
 from regraft.verification.child.session import Session
-from regraft.verification.child.setting import Setting
 from regraft.verification.child.state_watch import is_state
 from regraft.verification.child.tensor_distance import measure
 from regraft.verification.child.torch_modes import AUTOCAST

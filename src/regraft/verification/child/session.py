@@ -18,7 +18,7 @@ import torch
 
 from regraft.verification.changes import Change
 from regraft.verification.child.call_execution import reseed
-from regraft.verification.child.checks.conditions import Conditions
+from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verification.child.checks.tampering import FunctionsSnapshot
@@ -30,7 +30,7 @@ from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.shared_state import SharedState
 from regraft.verification.child.state_watch import Watch
 from regraft.verification.constructions import Construction
-from regraft.verification.relatives import BUILDER, Relative
+from regraft.verification.related_definitions import BUILDER, Relative
 from regraft.verification.types import MODULE
 
 MODES = frozenset({"eval", "train"})

@@ -13,13 +13,9 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from regraft.splitting.compiling.onnx import open_session
-from regraft.splitting.emitting.report import FORMAT, check_format
+from regraft.splitting.compiling.onnx_export import open_session
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.path_types import name_of
-from regraft.splitting.emitting.single.region_inlining import Regions
-from regraft.splitting.emitting.single.step_lowering import Lowering
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     Const,
     Items,
     Names,
@@ -30,6 +26,10 @@ from regraft.splitting.emitting.single.values import (
     Value,
     describe_value,
 )
+from regraft.splitting.emitting.single.path_types import name_of
+from regraft.splitting.emitting.single.region_inlining import Regions
+from regraft.splitting.emitting.single.step_lowering import Lowering
+from regraft.splitting.emitting.split_report import FORMAT, check_format
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.network import Program

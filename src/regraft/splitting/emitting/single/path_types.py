@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     MUTABLE,
     UNDEFINED,
     Const,

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from regraft.verification.definitions import Definition, definitions_by_name
 from regraft.verification.names_and_scopes import future_imports
+from regraft.verification.top_level_definitions import Definition, definitions_by_name
 
 Codes = dict[tuple[int, str], CodeType]
 

@@ -16,9 +16,9 @@ from typing import Any
 from torch import nn
 
 from regraft.verification.changes import Change
+from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.checks.code_replacement import syntax_tree
-from regraft.verification.child.checks.constants import changed_nodes
-from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions
+from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
 from regraft.verification.child.drivers import (
     config_sources,
     config_variations,

@@ -16,7 +16,7 @@ from torch import nn
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.attribute_stores import LateStore, late_stores
-from regraft.verification.child.checks.attributes import (
+from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     LABEL,
     is_varied_attribute,

@@ -30,7 +30,7 @@ from regraft.verification.child.checks.code_replacement import (
     replace_code,
 )
 from regraft.verification.child.time_limit import limit_time
-from regraft.verification.definitions import Definition
+from regraft.verification.top_level_definitions import Definition
 
 MOST = 10  # the most mutants of a definition
 _RAN = "__regraft_ran__"

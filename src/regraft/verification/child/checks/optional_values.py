@@ -16,7 +16,7 @@ import torch
 from regraft.execution.compare import are_alike
 from regraft.verification.child.call_arguments import Call, tensors
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.checks.arguments import bound_arguments, with_argument
+from regraft.verification.child.checks.argument_variants import bound_arguments, with_argument
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value

@@ -15,13 +15,13 @@ from types import ModuleType
 
 import torch
 
-from regraft.verification.bindings import bound_names, declared_names
+from regraft.verification.bound_and_read_names import bound_names, declared_names
 from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.operand_kinds import OperandKinds
-from regraft.verification.definitions import Definition
 from regraft.verification.equal_programs import are_equal_programs
 from regraft.verification.names_and_scopes import parts_in_own_scope
+from regraft.verification.top_level_definitions import Definition
 
 NUMERIC, TENSOR = ("was a number or tensor",), ("was a tensor",)
 NEITHER = "was of another type"

@@ -10,8 +10,8 @@ import torch
 
 from regraft.verification.child.call_arguments import is_mask, tensors
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.checks.constants import Constants
-from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions
+from regraft.verification.child.checks.code_constants import Constants
+from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
 from regraft.verification.child.drivers import config_shrinking
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,

@@ -134,9 +134,10 @@ def _operands(function: ast.FunctionDef) -> set[str]:
 
 
 def _reads_of_names(tree: ast.AST, names: frozenset[str]) -> dict[str, _Reads]:
-    """Return, by name, which attributes a tree reads of each of the names, as variables
-    (`config.size`) and as attributes of `self` (`self.config.size`); names without a read are
-    missing."""
+    """Return, by name, what a tree reads of each of the names, as variables (`config.size`) and as
+    attributes of `self` (`self.config.size`): the paths of attributes (`config.text.size`), whether
+    the name itself is called (as a variable only), and the constant defaults of `getattr` with
+    three arguments. Names without any of these are missing."""
     reads_by_name: dict[str, _Reads] = {}
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from regraft.verification.child.drivers import source_hints
-from regraft.verification.child.drivers.attempts import Attempt
+from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec, with_places
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import (
     PLACEHOLDER_ENDS,
@@ -26,7 +26,7 @@ from regraft.verification.child.drivers.field_tables import (
 )
 from regraft.verification.child.drivers.forward_inputs import TOKEN_TYPE_INPUTS, TOKENS_INPUT
 from regraft.verification.child.drivers.guessed_values import value_for
-from regraft.verification.child.drivers.slots import Dim, Slot, Spec, with_places
+from regraft.verification.child.drivers.model_attempts import Attempt
 
 LARGEST = 4096  # the largest dimension, or number of tokens, that an error can demand of an input
 STEPS = 2  # a whole number in the place of a tensor

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from regraft.verification.child.drivers import described_shapes
-from regraft.verification.child.drivers.attempts import SIZE
+from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot, Spec
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import HEADS
 from regraft.verification.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
@@ -24,7 +24,7 @@ from regraft.verification.child.drivers.input_fixers import (
     with_changed_dims,
     with_changed_slot,
 )
-from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec
+from regraft.verification.child.drivers.model_attempts import SIZE
 
 Dims = tuple[Dim, ...]
 SHAPE = r"[(\[]((?:\d+,? ?)+)[)\]]"  # a shape in numbers

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from regraft.splitting.emitting.single import numbers
+from regraft.splitting.emitting.single import number_arithmetic
 from regraft.splitting.emitting.single.graph import Graph, element_type
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    add_sequence,
-    name_of,
-    sequence_type,
-)
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     Const,
     Items,
     NestedList,
@@ -20,6 +14,12 @@ from regraft.splitting.emitting.single.values import (
     Value,
     describe_value,
     number_kind,
+)
+from regraft.splitting.emitting.single.path_types import (
+    Inexpressible,
+    add_sequence,
+    name_of,
+    sequence_type,
 )
 
 PYTHON_KINDS = {"bool": "bool", "float16": "float", "float32": "float", "float64": "float"}
@@ -104,7 +104,9 @@ class Elements:
             return list(value.values)
         if not isinstance(value, (Sequence, NestedList)):
             raise Inexpressible(f"{describe_value(value)} taken apart into {count}")
-        has_count = numbers.compare_numbers(self.graph, "==", self.length(value), Const(count))
+        has_count = number_arithmetic.compare_numbers(
+            self.graph, "==", self.length(value), Const(count)
+        )
         zero = self.graph.add_check(
             name_of(self.graph, has_count), f"ValueError: not {count} values to unpack"
         )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call, map_tensors, tensors
-from regraft.verification.child.checks.values import EXTREME, VALUES
+from regraft.verification.child.checks.value_variants import EXTREME, VALUES
 from regraft.verification.child.parameter_alterations import ALTERATIONS, BIASES, LARGE, ZERO
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from regraft.matching.decorated_definitions import Definition, definition
 from regraft.matching.pattern import Decorator
 from regraft.matching.result import Match
-from regraft.rewriting.render import Withheld
+from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.single_output import Patch
 from regraft.source.imports import Imports
 from regraft.source.layout import indentation

@@ -14,7 +14,7 @@ from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.call_recording import Recorded, Recorder, recording
-from regraft.verification.child.checks.domain import domain_of
+from regraft.verification.child.checks.comparison_domain import domain_of
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.model_pair import Pair, build_both

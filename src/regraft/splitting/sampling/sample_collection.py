@@ -7,8 +7,8 @@ from typing import Any
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, Step
+from regraft.splitting.sampling.branch_exploration import Explorer, common_sizes
 from regraft.splitting.sampling.decision_recorder import to_numpy
-from regraft.splitting.sampling.explore import Explorer, common_sizes
 from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
 
 PERTURBED = 40  # perturbed inputs that are run for samples of other sizes

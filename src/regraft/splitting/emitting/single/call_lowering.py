@@ -5,16 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 
-from regraft.splitting.emitting.single import numbers
-from regraft.splitting.emitting.single.elements import Elements, changed_items
+from regraft.splitting.emitting.single import number_arithmetic
+from regraft.splitting.emitting.single.element_lowering import Elements, changed_items
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    add_sequence,
-    is_list,
-    sequence_type,
-)
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
     Const,
     Items,
@@ -28,9 +22,18 @@ from regraft.splitting.emitting.single.values import (
     number_kind,
     substitute,
 )
+from regraft.splitting.emitting.single.path_types import (
+    Inexpressible,
+    add_sequence,
+    is_list,
+    sequence_type,
+)
 
 # builtins of a number, and those of elements that are known one by one
-NUMBER_FUNCTIONS = {"abs": numbers.absolute_value, "round": numbers.round_number}
+NUMBER_FUNCTIONS = {
+    "abs": number_arithmetic.absolute_value,
+    "round": number_arithmetic.round_number,
+}
 ITEM_FUNCTIONS = frozenset({"sum", "min", "max", "list", "tuple"})
 
 
@@ -99,7 +102,7 @@ class Calls(Elements):
         if function_name in ("min", "max") and len(args) >= 2:
             best = args[0]
             for arg in args[1:]:
-                best = numbers.min_or_max(self.graph, function_name, best, arg)
+                best = number_arithmetic.min_or_max(self.graph, function_name, best, arg)
             return best
         if len(args) != 1:
             return None
@@ -121,7 +124,7 @@ class Calls(Elements):
             value = self.item_of(value)
         elif kind == "bool" and isinstance(value, (Items, Sequence, NestedList)):
             value = self.length(value)
-        return numbers.convert_number(self.graph, kind, value)
+        return number_arithmetic.convert_number(self.graph, kind, value)
 
     def call_on_items(self, function_name: str, value: Items) -> Value | None:
         """Return `list`, `tuple`, `sum`, `min` or `max` of elements that are known one by one; None
@@ -136,7 +139,7 @@ class Calls(Elements):
             )
         total: Value = Const(0)
         for element in value.values:
-            total = numbers.arithmetic(self.graph, "+", total, element)
+            total = number_arithmetic.arithmetic(self.graph, "+", total, element)
         return total
 
     def call_range(self, args: list[Value]) -> Value | None:

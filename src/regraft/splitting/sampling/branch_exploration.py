@@ -139,7 +139,8 @@ class Explorer:
         return ""
 
     def run_step(self, step: Step, names: dict[str, Any], following: list[Step]) -> str:
-        """Run one step and return how it ended, as `run` does. following: the steps after it."""
+        """Run one step and return how it left its block: "break", "continue" or "return"; "" where
+        it did not. following: the steps after it."""
         if isinstance(step, RegionStep):
             self.run_region(step, names)
         elif isinstance(step, HostStep):
@@ -191,7 +192,8 @@ class Explorer:
             region.samples.append(tuple(tensor.clone() for tensor in inputs))
 
     def run_host_statement(self, statement: Statement, names: dict[str, Any]) -> str:
-        """Run a statement of the host and return how it ended, as `run` does.
+        """Run a statement of the host and return how it left its block: "break", "continue" or
+        "return"; "" where it did not.
 
         Assignments change `names`, a stored element changes its container, and the value of a
         return statement becomes names["return"]. Raises AssertionError for a check that does not
@@ -230,8 +232,9 @@ class Explorer:
         return eval(self.compiled[code], self.scope, names)
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the arm whose test holds, and return how it ended. Before that, run each other arm
-        for samples (`try_body`), unless it was run so before.
+        """Run the arm whose test holds, and return how it ended: "break", "continue", "return", or
+        "" for its end, and where no test holds. Before that, run each other arm for samples
+        (`try_body`), unless it was run so before.
 
         Arms that raise, and branches of `and` or `or` alone, are not tried.
         """

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
-    inputs,
+    input_guesses,
     stated_values,
 )
 from regraft.verification.child.drivers.configuration_objects import has_own_fields, is_config
@@ -193,7 +193,7 @@ def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
             }
             parameter_by_name = {
                 parameter.name: parameter
-                for parameter in inputs.parameters(inspect.signature(base))
+                for parameter in input_guesses.parameters(inspect.signature(base))
             } | parameter_by_name
             if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
                 break
@@ -233,7 +233,9 @@ def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
 
 def _is_text(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter is annotated as a string and has no name of an activation."""
-    return inputs.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
+    return (
+        input_guesses.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
+    )
 
 
 def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
@@ -243,7 +245,7 @@ def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
     if isinstance(config_value, bool | int | float | str):
         return config_value
     try:
-        return value_for(parameter.name, inputs.annotation(parameter))
+        return value_for(parameter.name, input_guesses.annotation(parameter))
     except LookupError:
         return None
 
@@ -264,7 +266,7 @@ def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list
             for value in vars(config).values()
             if hasattr(value, "to_dict")
         ]
-    class_name = inputs.annotation(parameter)
+    class_name = input_guesses.annotation(parameter)
     return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[
         :CONFIGS
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from regraft.verification.changes import Change
-from regraft.verification.child.checks.attributes import read_attributes
+from regraft.verification.child.checks.attribute_variants import read_attributes
 from regraft.verification.child.checks.condition_kinds import (
     PRESENT,
     SPANNED,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call, is_mask, map_call, tensors
-from regraft.verification.child.checks.constants import Constants
+from regraft.verification.child.checks.code_constants import Constants
 
 RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("zeros", (0.0,)),

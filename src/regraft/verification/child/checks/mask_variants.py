@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call, is_mask, tensors
-from regraft.verification.child.checks.arguments import signature_of, with_argument
+from regraft.verification.child.checks.argument_variants import signature_of, with_argument
 
 PATTERNS = ("left padding", "holes", "a row fully masked", "random")
 _LOW = -1e4

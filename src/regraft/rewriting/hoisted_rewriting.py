@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from regraft.matching.loop_values import is_before, step_nodes, time_before_loop
 from regraft.rewriting.hoisting_checks import HoistingChecks
-from regraft.rewriting.render import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statement_edits import block_of, target_name
 from regraft.source.layout import Layout, indentation

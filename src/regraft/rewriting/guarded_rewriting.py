@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from regraft.matching.result import Test
 from regraft.matching.uses import uses
-from regraft.rewriting.render import Renderer
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statement_edits import target_name
 from regraft.rewriting.statement_range import RangeRewriter
@@ -291,7 +291,7 @@ class GuardedRewriter(RangeRewriter):
     def _is_stable(self, name: ast.Name, time: int) -> bool:
         """Return whether a name certainly has one value at the start of the range and at `time`;
         False for a name that a function declares `global`, and for one whose value at the start is
-        unknown."""
+        unknown. True for any other name that the function never binds."""
         body = self.match.body
         if name.id in self.imports.names.rebound:
             return False

@@ -25,23 +25,15 @@ from regraft.verification.child.call_comparison import (
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.call_recording import Recorded, Recorder
 from regraft.verification.child.call_variants import AS_RECORDED, SMALL, laid_out_calls, variants
-from regraft.verification.child.checks.attributes import (
+from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     is_settable,
     set_labelled_attribute,
 )
-from regraft.verification.child.checks.domain import calls_beyond, domain_of
+from regraft.verification.child.checks.comparison_domain import calls_beyond, domain_of
 from regraft.verification.child.checks.symbolic_sizes import sizes_of_guards
-from regraft.verification.child.checks.values import EXTREME, UNDEFINED
-from regraft.verification.child.drivers.driver_protocol import Subject
-from regraft.verification.child.failure_description import describe_failure
-from regraft.verification.child.inconclusive_differences import reason_to_leave_out
-from regraft.verification.child.minimise import minimise_call
-from regraft.verification.child.model_comparison import compare_model, run_constructor_mutants
-from regraft.verification.child.parameter_alterations import alteration_of
-from regraft.verification.child.result_comparison import Difference, describe_differences
-from regraft.verification.child.session import Session
-from regraft.verification.child.setting import (
+from regraft.verification.child.checks.value_variants import EXTREME, UNDEFINED
+from regraft.verification.child.comparison_setting import (
     SEEDS,
     Setting,
     depth,
@@ -50,6 +42,14 @@ from regraft.verification.child.setting import (
     record_calls,
     sentence_with_place,
 )
+from regraft.verification.child.drivers.driver_protocol import Subject
+from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.inconclusive_differences import reason_to_leave_out
+from regraft.verification.child.input_minimisation import minimise_call
+from regraft.verification.child.model_comparison import compare_model, run_constructor_mutants
+from regraft.verification.child.parameter_alterations import alteration_of
+from regraft.verification.child.result_comparison import Difference, describe_differences
+from regraft.verification.child.session import Session
 from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -204,8 +204,10 @@ def _setting_for(entry: Recorded, setting: Setting, session: Session) -> Setting
 
 
 def _values_read_by_one_version(entry: Recorded, setting: Setting, session: Session) -> str:
-    """Return the plain values of the attributes that the changed lines of one version read and the
-    other version does not, of the module of a recorded call, as text; "" without such attributes.
+    """Return the values of the attributes that the changed lines of one version read and the other
+    version does not, of the module of a recorded call, as the text of a list of pairs (name,
+    value); "" without such attributes, and where `session.beyond` is not set. Values other than
+    numbers, truth values and strings are left out.
 
     A number in the place of such an attribute is right for one of its values.
     """

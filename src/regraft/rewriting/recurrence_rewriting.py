@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from regraft.matching.loop_values import time_before_loop, tuple_elements
 from regraft.matching.uses import METADATA, is_branching
-from regraft.rewriting.hoisted import HoistedRewriter
+from regraft.rewriting.hoisted_rewriting import HoistedRewriter
 from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value, written_values
+from regraft.rewriting.kernel_call_source import Renderer, Withheld
 from regraft.rewriting.match_checks import SHARING_OPS
 from regraft.rewriting.pair_states import (
     changes_other_memory,
@@ -19,7 +20,6 @@ from regraft.rewriting.pair_states import (
     runs_other_code,
     second_element_readers,
 )
-from regraft.rewriting.render import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statement_edits import target_name, unpacks_into_names
 from regraft.source.text import Span

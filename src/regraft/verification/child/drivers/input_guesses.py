@@ -20,14 +20,26 @@ from torch import nn
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.checks.arguments import signature_of
+from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import (
-    attempts,
     described_shapes,
     input_repairs,
     loss_labels,
+    model_attempts,
 )
-from regraft.verification.child.drivers.attempts import Attempt
+from regraft.verification.child.drivers.argument_slots import (
+    BATCH,
+    LENGTH,
+    Dim,
+    Sizes,
+    Slot,
+    Spec,
+    is_named,
+    is_plain,
+    make_call,
+    packed_patches,
+    slot_for,
+)
 from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.forward_inputs import (
@@ -43,19 +55,7 @@ from regraft.verification.child.drivers.forward_inputs import (
     TOKENS_INPUT,
     USUAL_INPUTS,
 )
-from regraft.verification.child.drivers.slots import (
-    BATCH,
-    LENGTH,
-    Dim,
-    Sizes,
-    Slot,
-    Spec,
-    is_named,
-    is_plain,
-    make_call,
-    packed_patches,
-    slot_for,
-)
+from regraft.verification.child.drivers.model_attempts import Attempt
 
 # Pairs of sizes, each (batch, length); a model is called at both sizes of the first pair that it
 # accepts. The later pairs are for models whose batch statistics need two rows, and for those that
@@ -374,7 +374,7 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
         failure = next(
             (
                 attempt
-                for attempt in (attempts.attempt(model, spec, size) for size in sizes)
+                for attempt in (model_attempts.attempt(model, spec, size) for size in sizes)
                 if attempt.error
             ),
             None,
@@ -397,7 +397,7 @@ def _training_failure(model: Any, spec: Spec, size: tuple[int, int]) -> Attempt 
     """Return the attempt at one size in training mode if it fails, otherwise None; the model is
     left in evaluation mode."""
     with _training_mode(model):
-        attempt = attempts.attempt(model, spec, size)
+        attempt = model_attempts.attempt(model, spec, size)
     return attempt if attempt.error else None
 
 

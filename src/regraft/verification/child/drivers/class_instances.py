@@ -11,14 +11,15 @@ from typing import Any
 
 from regraft.verification.child.call_arguments import adopt_classes
 from regraft.verification.child.call_execution import drop_traceback
-from regraft.verification.child.drivers import configuration_objects, inputs
-from regraft.verification.child.drivers.attempts import OperationCounter
+from regraft.verification.child.drivers import configuration_objects, input_guesses
+from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.config_trials import refuse_large
 from regraft.verification.child.drivers.configuration_objects import is_config
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
+from regraft.verification.child.drivers.model_attempts import OperationCounter
 from regraft.verification.child.drivers.module_flags import with_flags
-from regraft.verification.child.drivers.slots import Spec
+from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
@@ -35,8 +36,8 @@ class Instance:
 
     name: str
     values: Mapping[str, Any]
-    accepted: inputs.AcceptedInputs
-    calls: inputs.Calls
+    accepted: input_guesses.AcceptedInputs
+    calls: input_guesses.Calls
     flags: Mapping[str, bool] = field(default_factory=dict)
     function_values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -103,17 +104,17 @@ def try_values(
         return Failure(False, reason, counter.count, drop_traceback(error))
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = inputs.find_accepted(
+            accepted = input_guesses.find_accepted(
                 model,
                 inner=True,
-                width=inputs.width_of(model),
+                width=input_guesses.width_of(model),
                 image=_image_side(all_values),
                 seconds=seconds,
                 first_spec=first_spec,
             )
         calls = accepted.calls(model)
         calls(0)
-    except inputs.NoInputs as error:
+    except input_guesses.NoInputs as error:
         furthest = error.furthest
         return Failure(True, str(error), furthest.progress, furthest.error, furthest.spec)
     except LookupError as error:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from regraft.splitting.emitting.single import numbers
-from regraft.splitting.emitting.single.calls import Calls
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    name_of,
-)
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single import number_arithmetic
+from regraft.splitting.emitting.single.call_lowering import Calls
+from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
     Const,
     Items,
@@ -23,6 +19,10 @@ from regraft.splitting.emitting.single.values import (
     Value,
     describe_value,
     number_kind,
+)
+from regraft.splitting.emitting.single.path_types import (
+    Inexpressible,
+    name_of,
 )
 
 SYMBOLS: dict[type[ast.operator | ast.cmpop], str] = {
@@ -61,7 +61,7 @@ class Expressions(Calls):
             case ast.UnaryOp(ast.Not()):
                 return self.evaluate_truth(node)
             case ast.UnaryOp(ast.USub(), operand):
-                return numbers.negate_number(self.graph, self.evaluate(operand))
+                return number_arithmetic.negate_number(self.graph, self.evaluate(operand))
             case ast.BinOp(left, op, right):
                 return self.operate(symbol(op), self.evaluate(left), self.evaluate(right))
             case ast.Compare(left, [comparison], [right]):
@@ -93,7 +93,7 @@ class Expressions(Calls):
         return (
             Const(value.value is not None and bool(value.value))
             if isinstance(value, Const)
-            else numbers.truth(self.graph, value)
+            else number_arithmetic.truth(self.graph, value)
         )
 
     def negate(self, value: Value) -> Value:
@@ -169,7 +169,7 @@ class Expressions(Calls):
                 kind == other_kind
             ):
                 return Items(kind, values + more_values)
-        return numbers.arithmetic(self.graph, op, left, right)
+        return number_arithmetic.arithmetic(self.graph, op, left, right)
 
     def compare(self, op: str, left: Value, right: Value) -> Value:
         """Return `left op right` for a comparison of two numbers, or with "==" or "!=" of a string
@@ -177,7 +177,7 @@ class Expressions(Calls):
         if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
             is_equal = self.compare_text(left, right.value)
             return is_equal if op == "==" else self.negate(is_equal)
-        return numbers.compare_numbers(self.graph, op, left, right)
+        return number_arithmetic.compare_numbers(self.graph, op, left, right)
 
     def compare_text(self, text: Text, constant: Any) -> Value:
         """Return whether a string of run time (two texts around a whole number) equals a constant:
@@ -189,7 +189,9 @@ class Expressions(Calls):
         ):
             middle = constant[len(text.before) : len(constant) - len(text.after)]
             if middle.lstrip("-").isdecimal() and str(int(middle)) == middle and len(middle) < 18:
-                return numbers.compare_numbers(self.graph, "==", text.number, Const(int(middle)))
+                return number_arithmetic.compare_numbers(
+                    self.graph, "==", text.number, Const(int(middle))
+                )
         return Const(False)
 
     def make_dict(self, node: ast.Dict) -> Value:

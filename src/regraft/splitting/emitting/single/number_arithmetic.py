@@ -10,8 +10,7 @@ from typing import Any
 import onnx
 
 from regraft.splitting.emitting.single.graph import Graph, element_type
-from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     SAFE_BOUND,
     Const,
     Number,
@@ -20,6 +19,7 @@ from regraft.splitting.emitting.single.values import (
     describe_value,
     number_kind,
 )
+from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 
 # ONNX's operators, and Python's functions for constants
 ARITHMETIC: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {

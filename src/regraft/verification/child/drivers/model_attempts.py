@@ -11,7 +11,7 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.drivers.slots import Spec, make_call
+from regraft.verification.child.drivers.argument_slots import Spec, make_call
 
 # The (batch, length) of a run during a search: numbers that differ from each other and from common
 # sizes, so that an error message which has them is about the batch or the length.

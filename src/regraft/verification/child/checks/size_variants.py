@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call, map_call, tensors
-from regraft.verification.child.checks.constants import Constants
+from regraft.verification.child.checks.code_constants import Constants
 
 BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
 SIZES = "sizes"  # the kind of these calls

@@ -25,6 +25,14 @@ from regraft.verification.child.checks.code_replacement import (
     edited_codes,
     replace_code,
 )
+from regraft.verification.child.checks.condition_instrumentation import (
+    BINARY,
+    CALL,
+    COMPARE,
+    RECORD,
+    Condition,
+    ReportingTransformer,
+)
 from regraft.verification.child.checks.condition_kinds import (
     CHOICE,
     PRESENT,
@@ -40,14 +48,6 @@ from regraft.verification.child.checks.condition_kinds import (
     functions_along_other_dimensions,
     order_operands,
 )
-from regraft.verification.child.checks.condition_reports import (
-    BINARY,
-    CALL,
-    COMPARE,
-    RECORD,
-    Condition,
-    ReportingTransformer,
-)
 from regraft.verification.child.checks.condition_results import (
     NUMBERS,
     RAN,
@@ -59,7 +59,7 @@ from regraft.verification.child.checks.condition_results import (
     variety_results,
 )
 from regraft.verification.child.checks.tensor_equivalence import NEITHER, NUMERIC, torch_functions
-from regraft.verification.definitions import Definition
+from regraft.verification.top_level_definitions import Definition
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "Mod": operator.mod,

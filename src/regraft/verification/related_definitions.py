@@ -13,7 +13,7 @@ from regraft.verification.attribute_changes import (
     may_change_attribute,
     only_sets_flags,
 )
-from regraft.verification.bindings import mentioned_names
+from regraft.verification.bound_and_read_names import mentioned_names
 from regraft.verification.class_syntax import (
     Definition,
     are_called_by_name_only,
@@ -198,8 +198,9 @@ class Family:
         return ast.ClassDef(target, base.bases, base.keywords, base.body, base.decorator_list)
 
     def _redefines(self, cls: str, attributes: set[str]) -> bool:
-        """Return whether a class gives another meaning to one of some attributes or methods, or
-        may do so through a decorator, a keyword or a further base."""
+        """Return whether a class gives another meaning to one of some attributes or methods in its
+        body (`self.x = ...` in methods does not count), or may do so through a decorator, a keyword
+        or a further base. False for a class that is not in the file."""
         nodes = [node for name, node in self._nodes.items() if _plain_name(name) == cls]
         return any(
             node.decorator_list

@@ -18,14 +18,14 @@ import torch
 from regraft.verification.changes import Change
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.checks.arguments import (
+from regraft.verification.child.checks.argument_variants import (
     calls_with_dropout_rate,
     opposite_calls,
     signature_of,
     varied_argument_calls,
 )
 from regraft.verification.child.checks.attribute_stores import LateStore
-from regraft.verification.child.checks.attributes import (
+from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     attribute_calls,
     function_calls,
@@ -34,26 +34,33 @@ from regraft.verification.child.checks.attributes import (
     set_labelled_attribute,
     tested_attributes,
 )
-from regraft.verification.child.checks.code_replacement import definition_node
-from regraft.verification.child.checks.condition_kinds import is_predicate
-from regraft.verification.child.checks.constants import (
+from regraft.verification.child.checks.code_constants import (
     Constants,
     changed_nodes,
     changed_tests,
     constants_of,
     read_nodes,
 )
+from regraft.verification.child.checks.code_replacement import definition_node
+from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.late_attributes import (
     is_mode_or_rate,
     late_calls,
     late_stores_of_file,
 )
 from regraft.verification.child.checks.longer_axes import lengthen_axes
-from regraft.verification.child.checks.masks import added_mask_calls, biased_calls, masked_calls
+from regraft.verification.child.checks.mask_variants import (
+    added_mask_calls,
+    biased_calls,
+    masked_calls,
+)
 from regraft.verification.child.checks.optional_values import optional_value_calls
-from regraft.verification.child.checks.parameters import altered_calls, calls_in_other_layouts
-from regraft.verification.child.checks.sizes import reranked_calls, resized_calls
-from regraft.verification.child.checks.values import NOT_FINITE, tenth_of, valued_calls
+from regraft.verification.child.checks.parameter_variants import (
+    altered_calls,
+    calls_in_other_layouts,
+)
+from regraft.verification.child.checks.size_variants import reranked_calls, resized_calls
+from regraft.verification.child.checks.value_variants import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
 from regraft.verification.names_and_scopes import name_of
 
