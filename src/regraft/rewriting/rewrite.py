@@ -70,7 +70,8 @@ def _is_nested_deeper(match: Match, levels: int) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _heights(root: ast.AST) -> dict[ast.AST, int]:
-    """Return the number of levels of the syntax tree below each node of a tree, itself included."""
+    """Return the number of levels of the syntax tree below each node of a tree, itself included.
+    Cached."""
     parts_by_node: dict[ast.AST, list[ast.AST]] = {}
     pending = [root]
     while pending:

@@ -83,7 +83,7 @@ def _shown_paths(readable: Iterable[Path], private: tuple[Path, ...]) -> list[Pa
 
 
 def _modules_in(folder: Path) -> Iterator[Path]:
-    """Yield the Python files and packages in a folder."""
+    """Yield the Python files and packages in a folder; nothing for a folder that cannot be read."""
     try:
         entries = list(folder.iterdir())
     except OSError:  # it is not there, or another user's

@@ -73,7 +73,8 @@ def _unshare() -> bool:
     """Leave the namespaces of mounts, IPC, processes and network; return whether this took a user
     namespace, in which this process keeps its user and group.
 
-    The administrator of a system needs none, and reads files of other users without.
+    The administrator of a system needs none, and reads files of other users without. Raises OSError
+    where the system refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _NEW_MOUNTS | _NEW_IPC | _NEW_PROCESSES | _NEW_NETWORK
@@ -143,8 +144,8 @@ def _limit_tasks(number: int) -> None:
 
 
 def _drop_capabilities(*, keeps_access: bool) -> None:
-    """Give up all capabilities for good, also for programs that this process starts, but for
-    access to files of other users where it `keeps_access`."""
+    """Give up all capabilities for good, also for programs that this process starts, but for access
+    to files of other users where it `keeps_access`. Raises OSError where the system refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     retained = _READ_FILES_OF_OTHERS if keeps_access else -1
     libc.prctl(_AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)

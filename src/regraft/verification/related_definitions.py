@@ -86,8 +86,10 @@ class Family:
     def relatives(
         self, changed: str, mentioned: frozenset[str], edited: frozenset[str] | None = None
     ) -> tuple[Relative, ...]:
-        """Return the relatives of a changed class; `mentioned` are the attributes that its two
-        versions mention.
+        """Return the relatives of a changed class in the order of the file: subclasses that may run
+        its edited methods (SUBCLASS), definitions that build it or these (BUILDER), and others that
+        may modify an instance (MODIFIER); `mentioned` are the attributes that its two versions
+        mention.
 
         `edited` are the methods that the change is in, None where the change is also outside of
         methods.

@@ -151,7 +151,8 @@ def _memory_sizes() -> Iterator[int]:
 
 def _group_files() -> Iterator[Path]:
     """Yield the paths of the files that may state a limit of memory for this process: of each of
-    its control groups and the groups around it, in either version of control groups."""
+    its control groups and the groups around it, in either version of control groups; nothing where
+    the system does not tell."""
     try:
         lines = (_PROC / "self" / "cgroup").read_text("utf-8").splitlines()
     except OSError:

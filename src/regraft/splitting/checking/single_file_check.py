@@ -15,7 +15,7 @@ def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckRes
     original's, and return the result of this check. Its decisions are not compared, as they show in
     its results only.
 
-    Raises Unsplittable as `compare_results` does.
+    Raises Unsplittable for a difference that neither rounding nor a threshold explains.
     """
     result = earlier.for_next_artefact()
     last = max(earlier.equal, default=-1)

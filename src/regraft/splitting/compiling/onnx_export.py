@@ -198,7 +198,7 @@ def export_region(region: Region, module: RegionModule) -> bytes:
 @contextlib.contextmanager
 def shared_registries() -> Iterator[None]:
     """In the `with` block let torch.export's exporter reuse its table of operators, which takes
-    longer to build than most exports."""
+    longer to build than most exports. Nothing changes before torch 2.6."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:  # before torch 2.6

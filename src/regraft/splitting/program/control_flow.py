@@ -147,8 +147,8 @@ class _LoopReturns:
     def replace_block(
         self, statements: list[ast.stmt], leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the statements with their returns replaced as `replace` does, each by the
-        statements `leave` after its assignments."""
+        """Return the statements with each return in them replaced by assignments of its value and
+        of a flag, followed by the statements `leave`."""
         return [
             ast.fix_missing_locations(ast.copy_location(part, statement))
             for statement in statements

@@ -47,7 +47,7 @@ def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, 
 
 
 def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `d[key]`; raise Unsplittable for a key that the dictionary lacks."""
+    """Return the value of `d[key]`; raise Unsplittable for a key that the dictionary lacks."""
     value = look_up_place(state, node, owner, ("item", key.example))
     if value is None:
         raise state.refuse(node, f"{key.example!r} is no key of this dictionary here")
@@ -57,7 +57,8 @@ def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Va
 def get_item_or_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.get(key, default)`: None where the key is absent and no default is given."""
+    """Return the value of `d.get(key, default)`: None where the key is absent and no default is
+    given."""
     value = look_up_place(state, node, owner, ("item", key.example))
     return value if value is not None else default or state.static(None)
 
@@ -99,27 +100,27 @@ def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) ->
 
 
 def contains_key(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `key in d`."""
+    """Return the value of `key in d`."""
     return state.static(("item", key.example) in get_places(state, node, owner))
 
 
 def count_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `len(d)`."""
+    """Return the value of `len(d)`."""
     return state.static(len(get_item_keys(state, node, owner)))
 
 
 def get_keys(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.keys()` as a tuple."""
+    """Return the value of `d.keys()` as a tuple."""
     return state.static(tuple(get_item_keys(state, node, owner)))
 
 
 def get_values(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.values()` as a tuple."""
+    """Return the value of `d.values()` as a tuple."""
     return make_tuple(state, [*list_items(state, node, state.static(owner)).values()])
 
 
 def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.items()` as a tuple of pairs."""
+    """Return the value of `d.items()` as a tuple of pairs."""
     items = list_items(state, node, state.static(owner)).items()
     return make_tuple(
         state, [make_tuple(state, [state.static(key), value]) for key, value in items]
@@ -160,9 +161,9 @@ def call_native(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Evaluate a method of `owner`, an object that forward makes, which its class inherits from
-    `dict` or `object`. Raises Unsplittable for methods that are not supported, views that are kept,
-    and keys known only at run time."""
+    """Return the value of a call of a method of `owner`, an object that forward makes, which its
+    class inherits from `dict` or `object`. Raises Unsplittable for methods that are not supported,
+    views that are kept, and keys known only at run time."""
     handler = DICTIONARY_METHODS.get(method_name.strip("_")) if isinstance(owner, dict) else None
     if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
         return state.static(None)

@@ -27,9 +27,9 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value | None:
-    """Evaluate `x is None` or `x is not None` of an EitherValue: the host's test, or a constant
-    where its constant is not None. None for another operator; raise Unsplittable for identity with
-    anything but None."""
+    """Return the value of `x is None` or `x is not None` of an EitherValue: the host's test, or a
+    constant where its constant is not None. None for another operator; raise Unsplittable for
+    identity with anything but None."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
     if not isinstance(operands[1], StaticValue) or operands[1].example is not None:

@@ -308,8 +308,9 @@ def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
     """Specialise `return`: of the network in the host; of a function that is followed by storing
-    the value under the name `result` with the function's prefix. Raise Unsplittable for results of
-    the network that the host cannot make."""
+    the value under the name `result` with the function's prefix. A conditional expression that the
+    network returns is followed as an `if`. Raise Unsplittable for results of the network that the
+    host cannot make."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type

@@ -109,7 +109,9 @@ def _examine_slow_model(own_driver: user_driver.UserDriver, task: Task) -> None:
 
 def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
     """Compare both versions on each subject, and on subjects like it under other conditions, until
-    no change and no relative needs a run; save what the evidence lacks after each."""
+    no change and no relative needs a run; save what the evidence lacks after each. Where the
+    session compares once (`compares_once`), each subject is compared briefly, until every change is
+    compared; other conditions are left out unless `session.beyond` is set."""
     for subject in subjects:
         if session.compares_once:
             examine(replace(subject, light=True, slow=True), session, brief=True)
@@ -137,7 +139,8 @@ def _save_evidence(session: Session) -> None:
     later end of this process takes nothing away.
 
     What lacks are lines that did not run, relatives and builders that did not run, surviving
-    mutants, what no input decided, and fields with one value. Changes that lack nothing become
+    mutants, what no input decided, and fields with one value; the last two only where
+    `session.beyond` is set, and fields only without model classes. Changes that lack nothing become
     complete, unless the time is up: the last comparisons may then have been cut short.
     """
     ledger, changes = session.ledger, session.changes
@@ -173,8 +176,9 @@ def _save_evidence(session: Session) -> None:
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     """Yield a sentence for each part of a change that no input decided: a condition with only one
-    result, an attribute with only one value, a declaration, a read of the process, or a new number
-    that could be another."""
+    result, an attribute with only one value, a declaration, a read of the process, a new number
+    that could be another, or a variable that statements left out of the import may set. Attributes
+    are left out where the session has model classes."""
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
@@ -268,7 +272,8 @@ def _note_script(session: Session) -> None:
 def _watch_changed_lines(session: Session) -> None:
     """Set the conditions and mutants of a session, which tell what its inputs decide: conditions of
     the changed lines of both versions and mutants of the changed version, for a change by hand also
-    those of numbers that only the original has."""
+    those of numbers that only the original has, and, without model classes, reads of attributes
+    that are assigned late."""
     original, changed, by_hand = session.original, session.changed, not session.by_rules
     changes, old_changes = session.changes, session.original_tracer.changes
     late = late_attributes(session) if by_hand and not session.model_classes else {}

@@ -73,9 +73,9 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
 def _compare_with_dropout(
     entry: Recorded, compared_calls: set[tuple[str, str]], setting: Setting, session: Session
 ) -> bool:
-    """Compare a recorded call with dropout on, and with other rates of dropout among its arguments;
-    refute its definition by the first difference, and add to `record.dropout` the way that the
-    comparison was made.
+    """Compare a recorded call with dropout on, and, where `session.beyond` is set, with other rates
+    of dropout among its arguments; refute its definition by the first difference, and add to
+    `record.dropout` the way that the comparison was made.
 
     Return False once the definition is refuted here, because modules that hold an instance of it
     have to be built anew; else True. A call is skipped where its definition, path and shapes are in

@@ -71,7 +71,7 @@ class Setting:
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
     """Build both models; definitions that cause a difference are refuted and reverted first. Return
-    None where no model can be built."""
+    None where no model can be built, or every definition is refuted."""
     result = build_both(subject, seed, session)
     while isinstance(result, Difference):
         guilty = session.blame(lambda: as_difference(build_both(subject, seed, session)))
@@ -95,7 +95,7 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
 
     None where a call cannot be made or raises: the reason is noted in `ledger.skipped`, and a
     subject that fails in float32 added to `session.subjects_not_run`. Attributes that are assigned
-    late are noted in `session.late`.
+    late are noted in `session.late`, if `session.beyond` is set.
     """
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)

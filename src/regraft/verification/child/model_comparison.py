@@ -70,8 +70,9 @@ def _refute_causes(
     difference: Difference, call: Call, setting: Setting, session: Session
 ) -> Difference | Outcome | None:
     """Refute the definitions that cause a whole model's difference, each by the smallest inputs
-    that show it, and revert them; return the comparison without them, as `_compare_call` does.
-    Return None, with the reason noted in the ledger, where the difference did not reproduce."""
+    that show it, and revert them; return what the comparison without them gives: another
+    difference, the changed version's equal outcome, or None where it says nothing. Return None,
+    with the reason noted in the ledger, where the difference did not reproduce."""
 
     def check(smaller_call: Call = call) -> Difference | None:
         """Return the difference of a call on newly built models, or None."""

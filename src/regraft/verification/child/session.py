@@ -263,7 +263,8 @@ class Session:
 
     def undecided_numbers(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each number that only one version of a definition has and that no
-        input tells from another number; () where rules made the change."""
+        input tells from another number; () where rules made the change, and where the session has
+        no mutants."""
         if self.mutants is None or self.old_mutants is None:
             return ()
         changed = self.mutants.undecided_numbers(definition)

@@ -85,8 +85,8 @@ class Calls(Elements):
         return not is_variable and hasattr(builtins, function_name)
 
     def evaluate_builtin(self, function_name: str, args: list[Value]) -> Value:
-        """Return what a builtin of Python gives for arguments, as `call_builtin` does, but raise
-        Inexpressible for a call that no node can express."""
+        """Return what a builtin of Python, such as `range` or `max`, gives for arguments
+        (`call_builtin`); raise Inexpressible for a call that no node can express."""
         value = self.call_builtin(function_name, args)
         if value is None:
             described_args = ", ".join(map(describe_value, args)) or "nothing"

@@ -60,7 +60,8 @@ def add_loop(
 
     block: lowers steps. after: the names needed after the loop. needs: those needed after the ways
     to leave the block around it. The body is lowered again and again until the types of the values
-    that change between iterations stay the same.
+    that change between iterations stay the same. Raises Inexpressible for a loop that ONNX cannot
+    express, such as one of which every iteration raises.
     """
     test, body = rotate_loop(step)
     values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
@@ -129,7 +130,8 @@ def body_exit(
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
         """Return the names that the body gives where a path leaves it by `way`, with the exit code
-        and GOES_ON."""
+        and GOES_ON. Raises Inexpressible where the body changes the list that the loop runs
+        over."""
         if names[ITERATED] is not running:
             raise Inexpressible("a list that changes while a loop runs over it")
         if way == "return":

@@ -150,8 +150,9 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
 
 
 def add_result_items(graph: Graph, value: Items, name: str, classes: Classes) -> dict[str, Any]:
-    """Make each leaf of a tuple, list, dict or object an output of the graph; return its tree, as
-    `add_results` does."""
+    """Make each leaf of a tuple, list, dict or object an output of the graph; return its tree:
+    {"tuple": trees}, {"list": trees}, {"dict": trees by key}, or {"object": [the form and fields of
+    its class by name, trees by field]}."""
     keys = value.keys or range(len(value.values))
     parts = [
         add_results(graph, element, f"{name}_{key}", classes)
@@ -234,7 +235,8 @@ class SingleFile:
     """
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
-        """Load the file into a session of ONNX Runtime, and read its metadata."""
+        """Load the file into a session of ONNX Runtime, and read its metadata. Raises ValueError
+        where ONNX Runtime cannot load it, or Regraft did not write it."""
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
         self.packed: Packed | None = None
         try:

@@ -97,7 +97,8 @@ class Domain:
 
 def domain_of(definition: str, session: Session) -> Domain:
     """Return the domain of a definition in both versions, computed once in a session and stored in
-    `session.domains`. That of a name without changes is empty."""
+    `session.domains`. That of a name without changes is empty; for changes by rules
+    `read_by_one_version` is."""
     domain = session.domains.get(definition)
     if domain is None:
         versions = [

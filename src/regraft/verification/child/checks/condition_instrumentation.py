@@ -104,8 +104,9 @@ class ReportingTransformer(ast.NodeTransformer):
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit(self, node: ast.AST) -> Any:
-        """Visit a node; let an operand whose type decides whether the change computes the same
-        report it."""
+        """Visit a node and return it, wrapped into a call that reports its type where it is an
+        operand whose type decides whether the change computes the same. In a statement that
+        computes no result, conditions are left as they are."""
         if self._identities is not None and isinstance(node, ast.expr):
             self._add_typed_operands(node, self._identities)
         number = self._typed_operands.pop(id(node), None)
@@ -127,15 +128,18 @@ class ReportingTransformer(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
-        """Visit the branch without its test."""
+        """Visit the branch in place without its test (of an `and` or `or` the operands report), and
+        return it."""
         return self._visit_without_test(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:
-        """Visit the loop without its test."""
+        """Visit the loop in place without its test (of an `and` or `or` the operands report), and
+        return it."""
         return self._visit_without_test(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """Visit the conditional expression without its test."""
+        """Visit the conditional expression in place without its test (of an `and` or `or` the
+        operands report), and return it."""
         return self._visit_without_test(node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -147,8 +151,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_types_only(node)
 
     def _visit_types_only(self, node: Node) -> Node:
-        """Visit a statement or expression so that its operands report their types, and no condition
-        reports a result."""
+        """Visit a statement or expression and return it, changed so that its operands report their
+        types, and no condition reports a result."""
         outer, self._reports_types_only = self._reports_types_only, True
         visited: Node = self.visit(node)
         self._reports_types_only = outer

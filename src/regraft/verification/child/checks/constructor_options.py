@@ -234,7 +234,8 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
 
 def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
     """Yield other values for the argument `name` whose value is `value`: for a class of layers
-    another class, and those of `config_variations.second_values`."""
+    another class, for any other value those of `config_variations.second_values`, such as the
+    opposite of a flag."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         is_activation = value.__module__.endswith("activation")
         yield from (

@@ -156,7 +156,8 @@ def resize_dimensions(call: Call, sizes: Mapping[int, int], *, features: bool = 
 
     def resize_leaf(leaf: Any) -> Any:
         """Return a tensor with the new sizes in its dimensions, an integer above 2 as its new size,
-        and any other argument as it is."""
+        and any other argument as it is. With `features` only the last dimension of floating tensors
+        changes."""
         if type(leaf) is int and leaf > 2 and not features:
             return sizes.get(leaf, leaf)
         if not isinstance(leaf, torch.Tensor) or (features and not leaf.is_floating_point()):

@@ -234,7 +234,9 @@ class _TensorForm(ast.NodeTransformer):
 
 def _is_method_like(node: ast.Call, functions: frozenset[str]) -> bool:
     """Return whether a call of a function of `torch` means the method of its first argument that
-    has the function's name."""
+    has the function's name. False with starred arguments or keywords other than those that both
+    take, along a dimension that is not stated, and for an activation with more than one
+    argument."""
     if not isinstance(node.func, ast.Attribute) or ast.unparse(node.func) not in functions:
         return False
     has_plain_arguments = not any(isinstance(argument, ast.Starred) for argument in node.args)

@@ -301,8 +301,9 @@ def invented_config(source: str, path: Path) -> SimpleNamespace:
 
 
 def _invented_namespace(reads: _Reads, stated: Mapping[str, Any]) -> SimpleNamespace:
-    """Return a namespace with the attributes that are read, and a namespace for each of which
-    attributes are read in turn."""
+    """Return a namespace with the attributes that are read: each has the value in `stated`, else a
+    guess by its name, else None; or it is a namespace itself where attributes are read of it in
+    turn. The defaults of `getattr` are added for attributes that are not read otherwise."""
     values: dict[str, Any] = {}
     for name, inner in sorted(reads.attributes.items()):
         if inner.attributes:

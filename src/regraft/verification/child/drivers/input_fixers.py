@@ -227,7 +227,7 @@ def give_optional_of_width(problem: InputProblem, match: re.Match[str]) -> Itera
 
 def _absent_in_statements(problem: InputProblem) -> Iterator[str]:
     """Yield the names of the absent parameters in the statements that the error came through,
-    innermost first; a name may come several times."""
+    innermost first; a name may come several times. Nothing is yielded without an error."""
     if problem.failed.error is None:
         return
     absent = problem.absent

@@ -45,7 +45,8 @@ class FileFacts:
 
 def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Subject]:
     """Yield variations of an instance that reach lines which have not run yet, and variations of
-    these in turn, for `SECONDS`; those without a changed flag as light subjects."""
+    these in turn, for `SECONDS` and until all lines have run; those without a changed flag as light
+    subjects."""
     if session.is_covered():
         return
     deadline = time.process_time() + SECONDS

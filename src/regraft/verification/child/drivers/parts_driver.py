@@ -27,7 +27,7 @@ from regraft.verification.child.drivers.subject_reach import class_names_in, mea
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 # The (batch, length) at which models are run for the calls of their parts. The last is the size of
-# the search for inputs (`attempts.SIZE`): a model may run at no other.
+# the search for inputs (`model_attempts.SIZE`): a model may run at no other.
 SIZES = ((3, 8), (1, 5), (3, 7))
 CALLS = 2  # the most calls of a part, and the most parts of a class that are recorded in a run
 SECONDS = 3.0  # of CPU time, for the search for the inputs of one part

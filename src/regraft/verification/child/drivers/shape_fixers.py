@@ -2,7 +2,7 @@
 message, other ranks, other lengths.
 
 Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
-Numbers in a message are sizes at (batch, length) = `attempts.SIZE`, the size of the search.
+Numbers in a message are sizes at (batch, length) = `model_attempts.SIZE`, the size of the search.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def take_named_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with as many elements as a shape has that the error names together with another
-    number of elements: one dimension is changed in an input that has that other number."""
+    number of elements: one dimension is changed in an input that has that other number. Nothing is
+    yielded for a shape without elements."""
     wanted_count, element_count = math.prod(map(int, match[1].split(","))), int(match[2])
     if not wanted_count:
         return
