@@ -234,9 +234,9 @@ def dtype_of(value: Number | Tensor | NestedList) -> str:
 def value_info(name: str, kind: Any, depth: int) -> onnx.ValueInfoProto:
     """Return the name and type of an input or output as ONNX.
 
-    kind: a value of graph_values.py, or dtype and sizes of an input. depth: the number of graphs around;
-    for values of graph_values.py the sizes are open, and within other graphs also the number of
-    dimensions, unless it is 0.
+    kind: a value of graph_values.py, or dtype and sizes of an input. depth: the number of graphs
+    around; for values of graph_values.py the sizes are open, and within other graphs also the
+    number of dimensions, unless it is 0.
     """
     if isinstance(kind, Sequence):
         element = helper.make_tensor_type_proto(element_type(dtype_of(kind.element)), None)

@@ -44,8 +44,8 @@ def late_calls(
     call: Call, module: Any, stores: Mapping[str, LateStore], scope: ModuleType | None
 ) -> Iterator[Call]:
     """Yield a call for each other value of the attributes that may be set by themselves, labelled
-    with the assignment as in `attribute_variants.attribute_calls`; attributes for which that function makes
-    calls are left out.
+    with the assignment as in `attribute_variants.attribute_calls`; attributes for which that
+    function makes calls are left out.
 
     Whole numbers become one more and 0, strings those that the file `scope` compares them with or
     looks up by them.

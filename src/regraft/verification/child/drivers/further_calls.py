@@ -39,8 +39,8 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
     Calls with optional inputs were accepted at all sizes, and calls with flags in the first call of
     seed 0, in the model's present mode. Calls without masks and calls that continue from a cache
     were not run: the original may refuse them. `width` is that of a layer, as for
-    `input_guesses.find_accepted`, and 0 for a model. Raises LookupError where a required parameter cannot
-    be guessed. Where training is tried, the model is left in evaluation mode.
+    `input_guesses.find_accepted`, and 0 for a model. Raises LookupError where a required parameter
+    cannot be guessed. Where training is tried, the model is left in evaluation mode.
     """
     parameter_names = set(signature_of(model).parameters)
     slots = input_guesses.guess_slots(model, width > 0, width)

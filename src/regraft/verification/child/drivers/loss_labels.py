@@ -99,8 +99,8 @@ def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[
     }
 
 
-# The function that makes the labels of a kind; `input_guesses.find_accepted` takes the first kind that a
-# model accepts.
+# The function that makes the labels of a kind; `input_guesses.find_accepted` takes the first kind
+# that a model accepts.
 KINDS: dict[str, _Maker] = {
     "tokens": lambda call, model, size, seed: {"labels": _token_labels(call, model, size, seed)},
     "classes": lambda _, model, size, seed: {"labels": _row_labels(model, size, seed)},
