@@ -243,8 +243,8 @@ def _are_equal_programs(
 
 
 def _compile(node: ast.stmt, file_imports: list[ast.ImportFrom]) -> CodeType:
-    """Compile a definition, which gets its normal form in place, together with the `__future__`
-    imports of its file."""
+    """Return the code of a definition, which gets its normal form in place, compiled with the
+    `__future__` imports of its file."""
     tree = ast.Module([*file_imports, Normaliser().visit(node)], [])
     code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)

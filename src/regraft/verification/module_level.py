@@ -203,7 +203,7 @@ def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterator[ast.stmt]:
 
 
 def _statement_entry(node: ast.stmt) -> Entry:
-    """Return the entry of a statement."""
+    """Return the entry of a statement, whose key is the statement's dump."""
     return Entry(ast.dump(node), node)
 
 

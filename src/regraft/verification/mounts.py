@@ -116,7 +116,7 @@ def _mount(
     flags: int,
     options: str = "",
 ) -> None:
-    """Call mount(2)."""
+    """Call mount(2) and raise OSError where it fails."""
     encoded = [None if text is None else text.encode() for text in (source, kind)]
     _check(
         libc.mount(
@@ -140,7 +140,8 @@ def _set_read_only(libc: ctypes.CDLL) -> None:
 
 
 def _open_tree(libc: ctypes.CDLL, path: Path) -> int:
-    """Return a file descriptor of a copy of the mounts at a path."""
+    """Return a file descriptor of a copy of the mounts at a path. Raises OSError where the system
+    refuses it."""
     flags = _CLONE | _RECURSIVE | os.O_CLOEXEC
     result = libc.syscall(
         *_numbers(_OPEN_TREE, _CURRENT_FOLDER), os.fsencode(path), *_numbers(flags)

@@ -10,7 +10,8 @@ Span = tuple[int, int]
 
 
 def text_lines(text: bytes) -> list[bytes]:
-    """Split text at the parser's line ends; form feeds and Unicode separators are none."""
+    """Return the lines of a text, split at the parser's line ends; form feeds and Unicode
+    separators are none."""
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 

@@ -231,8 +231,8 @@ def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_record_class(state: Specialisation, call: Call) -> Value | None:
-    """Make a record of a dataclass or namedtuple; None for other classes, and for those whose
-    objects change."""
+    """Return the record that a call of a dataclass or namedtuple makes; None for other classes, and
+    for those whose objects change."""
     if not is_record(call.function) or call.function in state.mutable:
         return None
     return make_record(state, call.node, call.callee, call.args, call.keywords)
@@ -359,8 +359,8 @@ def has_to_follow(call: Call) -> bool:
 
 
 def make_instance(state: Specialisation, call: Call) -> Value | None:
-    """Make an object of an ordinary class, whose constructor is followed; None for what is no such
-    class."""
+    """Return the object that a call of an ordinary class makes, whose constructor is followed; None
+    for what is no such class."""
     if not inspect.isclass(call.function) or not can_construct(call.function):
         return None
     return construct_object(state, call.node, call.function, call.args, call.keywords)

@@ -22,8 +22,8 @@ from regraft.splitting.specialising.state import Specialisation
 def update_dictionary(
     state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
 ) -> Value:
-    """Evaluate `update` or `__init__` of the dictionary `owner`: set its items to those of the
-    dictionaries `args`, then to the keywords, and return the value None; raise Unsplittable for
+    """Set the items of the dictionary `owner` to those of the dictionaries `args`, then to the
+    keywords, as its `update` and `__init__` do; return the constant None. Raise Unsplittable for
     other arguments."""
     for mapping in args:
         for key, value in list_items(state, node, mapping).items():
@@ -64,7 +64,7 @@ def get_item_or_default(
 
 
 def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
-    """Evaluate `d[key] = value`, and return None."""
+    """Store the value for `d[key] = value`; return the constant None."""
     set_place(state, node, owner, ("item", key.example), value)
     return state.static(None)
 
@@ -72,8 +72,8 @@ def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value
 def set_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value | None = None
 ) -> Value:
-    """Evaluate `d.setdefault(key, value)`: store the value, or None, where the key is absent, and
-    return the element under the key."""
+    """Return the value of `d.setdefault(key, value)`: the element under the key, under which the
+    value, or None, is stored where the key is absent."""
     if look_up_place(state, node, owner, ("item", key.example)) is None:
         set_place(state, node, owner, ("item", key.example), value or state.static(None))
     return get_item(state, node, owner, key)
@@ -82,7 +82,7 @@ def set_default(
 def pop_item(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.pop(key, default)`: the item is removed and returned; raise Unsplittable for an
+    """Return the value of `d.pop(key, default)`, and remove the item; raise Unsplittable for an
     absent key without a default."""
     value = (
         get_item_or_default(state, node, owner, key, default)
@@ -94,7 +94,8 @@ def pop_item(
 
 
 def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `del d[key]`, and return None; raise Unsplittable for an absent key."""
+    """Remove the item for `del d[key]`; return the constant None. Raise Unsplittable for an absent
+    key."""
     pop_item(state, node, owner, key)
     return state.static(None)
 
@@ -128,7 +129,7 @@ def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
 
 
 def copy_dictionary(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.copy()`: return a new plain dictionary with the same items."""
+    """Return the value of `d.copy()`, a new plain dictionary with the same items."""
     new_dictionary = make_object(state, dict)
     update_dictionary(state, node, new_dictionary.example, state.static(owner))
     return new_dictionary

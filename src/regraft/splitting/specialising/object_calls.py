@@ -86,8 +86,8 @@ def call_on_object(
 
 
 def dispatch(table: dict[Any, Handler], state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate a call by the handler that the table has for its function; return the value, None if
-    there is no handler or it declines."""
+    """Return the value that the table's handler for a call's function gives; None if there is no
+    handler or it declines."""
     if not isinstance(call.function, (type, FunctionType, BuiltinFunctionType)):
         return None  # what has no hash, perhaps
     handler = table.get(call.function)
@@ -169,7 +169,8 @@ def measure_object(state: Specialisation, call: ObjectCall) -> Value:
 
 
 def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate list(), tuple() or sorted() of a dictionary that forward makes: its keys are known.
+    """Return the value of list(), tuple() or sorted() of a dictionary that forward makes: its keys
+    are known.
 
     Returns None for other arguments, for keywords other than constant whole numbers and truth
     values, and for sorted() of keys of several types.
@@ -200,8 +201,8 @@ def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate setattr() of an object, and return None as a value; raise Unsplittable for
-    descriptors."""
+    """Store the attribute for setattr() of an object; return the constant None. Raise Unsplittable
+    for descriptors."""
     set_attribute(state, call.node, call.first, call.args[1].example, call.args[2])
     return state.static(None)
 

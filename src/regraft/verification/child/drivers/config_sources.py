@@ -51,7 +51,8 @@ class _Reads:
 
     @property
     def is_flat(self) -> bool:
-        """Return whether only attributes are read, and none of these."""
+        """Return whether nothing is called, and of the attributes that are read no attributes
+        are."""
         return not self.is_called and not any(
             reads.attributes or reads.is_called for reads in self.attributes.values()
         )
@@ -66,7 +67,7 @@ class _Reads:
 
 def config_names(source: str) -> frozenset[str]:
     """Return the names of parameters and attributes that hold configurations in a source text;
-    "config" in any case."""
+    "config" is always among them."""
     return _reads_of_configs(source)[0]
 
 
