@@ -20,7 +20,6 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.verification.changes import find_changes
 from regraft.verification.child import weights
 from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
@@ -36,6 +35,7 @@ from regraft.verification.child.drivers import (
 )
 from regraft.verification.child.drivers.argument_slots import Dim, Sizes, Slot, make_call, slot_for
 from regraft.verification.child.drivers.model_attempts import Attempt
+from regraft.verification.definition_changes import find_changes
 
 
 def shapes(model: Any, **options: Any) -> Any:

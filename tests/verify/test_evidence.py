@@ -12,7 +12,7 @@ import pytest
 
 from regraft.source.object_reference import load_source
 from regraft.verification import Verdict, verify
-from regraft.verification.changes import find_changes
+from regraft.verification.definition_changes import find_changes
 
 pytest.importorskip("torch")
 

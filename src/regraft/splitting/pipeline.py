@@ -24,10 +24,10 @@ from regraft.splitting.compiling.compiled_network import (
     reasons_of_islands,
 )
 from regraft.splitting.compiling.compilers import Compiler, compiler_named
+from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
-from regraft.splitting.emitting.outline import outline_of, region_facts
-from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
+from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.errors import Unsplittable
@@ -35,7 +35,6 @@ from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, Program, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
-from regraft.splitting.partition import partition
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
     Side,
@@ -44,6 +43,7 @@ from regraft.splitting.program.residual import (
     guard_regions,
     number_sides,
 )
+from regraft.splitting.region_partition import partition
 from regraft.splitting.sampling.branch_exploration import Explorer
 from regraft.splitting.sampling.decision_recorder import Recorder
 from regraft.splitting.sampling.sample_collection import collect_samples

@@ -1,5 +1,5 @@
 """Move the running program into Linux namespaces of its own: without network, without sight of
-other processes, with the file system of `mounts.contain_files`.
+other processes, with the file system of `contained_file_system.contain_files`.
 
 Three processes are needed. The caller stays outside and waits. The first process of a process
 namespace collects orphans and ends the whole namespace with itself; signals of the namespace do not
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from regraft.verification.mounts import contain_files
+from regraft.verification.contained_file_system import contain_files
 
 _FIRST_PROGRAM = "/bin/cat"  # reads until its input ends, and does nothing else
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_PROCESSES, _NEW_NETWORK = (

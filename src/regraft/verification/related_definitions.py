@@ -14,6 +14,7 @@ from regraft.verification.attribute_changes import (
     only_sets_flags,
 )
 from regraft.verification.bound_and_read_names import mentioned_names
+from regraft.verification.builder_calls import Construction, constructions_in
 from regraft.verification.class_syntax import (
     Definition,
     are_called_by_name_only,
@@ -27,7 +28,6 @@ from regraft.verification.class_syntax import (
     target_names,
     used_names,
 )
-from regraft.verification.constructions import Construction, constructions_in
 
 SUBCLASS, BUILDER, MODIFIER = "inherits from it", "builds it", "can modify it"
 

@@ -14,7 +14,7 @@ from regraft.splitting.checking.original_network import (
     is_beyond_limits,
 )
 from regraft.splitting.checking.result_difference import difference, first_difference
-from regraft.splitting.checking.rounding import is_rounding
+from regraft.splitting.checking.rounding_test import is_rounding
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Loop, Side, all_steps, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong

@@ -6,7 +6,7 @@ from typing import Any
 
 from regraft.splitting.checking.original_network import MAX_ROUNDED, CheckResult, Original, attempt
 from regraft.splitting.checking.result_difference import difference
-from regraft.splitting.checking.rounding import is_rounding
+from regraft.splitting.checking.rounding_test import is_rounding
 from regraft.splitting.sampling.varied_calls import vary_calls
 
 

@@ -19,7 +19,7 @@ from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.region_comparison import Uncompilable
-from regraft.splitting.compiling.regions import compile_region, signature
+from regraft.splitting.compiling.region_compilation import compile_region, signature
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import Program

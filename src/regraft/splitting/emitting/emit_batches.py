@@ -17,8 +17,8 @@ from regraft.splitting.compiling.compiled_network import (
     new_directory,
     reasons_of_islands,
 )
+from regraft.splitting.emitting.artefact_protocol import Emitter
 from regraft.splitting.emitting.batched_host_text import batched_source
-from regraft.splitting.emitting.protocol import Emitter
 from regraft.splitting.emitting.split_directory import SplitModel, write_directory
 from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.preconditions import StateGuard

@@ -200,7 +200,7 @@ def observe(
     reads = _Reads(constants, max_operations)
 
     def run_noted() -> Any:
-        """Run the call under both modes."""
+        """Return the result of the call, run under both modes."""
         with reads, _Functions(reads):
             return call()
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.execution.nested import map_leaves
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
 from regraft.splitting.program.result_classes import convert_fields
 from regraft.splitting.sampling.branch_exploration import Explorer

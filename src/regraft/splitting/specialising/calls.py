@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import ReadInside
-from regraft.splitting.program.records import is_namedtuple, is_record
+from regraft.splitting.program.record_classes import is_namedtuple, is_record
 from regraft.splitting.program.residual_expressions import MUTATORS, is_display, is_torch
 from regraft.splitting.program.values import (
     EitherValue,

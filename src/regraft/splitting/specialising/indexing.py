@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.possible_constants import possible_constants
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual_expressions import is_integer_scalar, literal_range, name
 from regraft.splitting.program.values import (
     NO_TWIN,

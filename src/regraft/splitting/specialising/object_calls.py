@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.values import StaticValue, Value, are_static
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.object_changes import (

@@ -7,7 +7,7 @@ import ast
 import inspect
 from typing import Any
 
-from regraft.splitting.program.records import init_owner, write_init
+from regraft.splitting.program.record_classes import init_owner, write_init
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.dictionaries import call_native
 from regraft.splitting.specialising.inlining import inline

@@ -10,7 +10,12 @@ import inspect
 from typing import Any
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import FIXED, fields_of, is_namedtuple, only_stores_arguments
+from regraft.splitting.program.record_classes import (
+    FIXED,
+    fields_of,
+    is_namedtuple,
+    only_stores_arguments,
+)
 from regraft.splitting.program.residual_expressions import holds_tensor
 from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth

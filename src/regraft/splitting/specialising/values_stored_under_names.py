@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import fields_of, is_record
+from regraft.splitting.program.record_classes import fields_of, is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
 from regraft.splitting.program.residual_expressions import (
     holds_tensor,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from regraft.source.object_reference import find_function
-from regraft.verification.changes import Change
 from regraft.verification.child.beyond_single_calls import examine_beyond_calls
 from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
 from regraft.verification.child.checks.comparison_domain import domain_of, late_attributes
@@ -28,7 +27,7 @@ from regraft.verification.child.checks.declaration_comparison import (
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.mutants import Mutants
 from regraft.verification.child.checks.process_reads import new_process_reads
-from regraft.verification.child.checks.tampering import FunctionsSnapshot
+from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.checks.whole_models import subjects_beyond
 from regraft.verification.child.drivers import (
@@ -51,9 +50,10 @@ from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
 from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.script_import import script_of
 from regraft.verification.child.session import Session
-from regraft.verification.child.signatures import signature_difference
+from regraft.verification.child.signature_comparison import signature_difference
 from regraft.verification.child.state_watch import variable_leaves
 from regraft.verification.child.subject_comparison import examine
+from regraft.verification.definition_changes import Change
 from regraft.verification.types import MODULE
 
 
@@ -62,7 +62,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     the drivers, and write the result to `folder`/result.json, also after each subject. What cannot
     be imported is the "fatal" entry of the result.
 
-    `request` has the entries that `_Job._write_request` in parent.py writes; "seconds" are of
+    `request` has the entries that `_Job._write_request` (`parent_process`) writes; "seconds" are of
     CPU time, "clock" is in seconds of elapsed time. A single comparison of each change is enough
     for versions that are the same program, and for changes that were proved before.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.checks.tampering import FunctionsSnapshot
+from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.drivers import source_hints
 from regraft.verification.child.drivers.class_instances import Instance
 from regraft.verification.child.drivers.guessing_driver import instance_or_failure, model_classes_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from regraft.verification.changes import Arm, Change
+from regraft.verification.definition_changes import Arm, Change
 from regraft.verification.triton_interpreter import interprets_kernels
 
 _EXIT = -1

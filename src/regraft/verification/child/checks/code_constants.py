@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.definition_changes import Change
 
 _LIMIT = 8  # the most constants of one kind
 _FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from regraft.verification.changes import Change
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.checks.argument_variants import (
@@ -62,6 +61,7 @@ from regraft.verification.child.checks.parameter_variants import (
 from regraft.verification.child.checks.size_variants import reranked_calls, resized_calls
 from regraft.verification.child.checks.value_variants import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
+from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
 
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import (
     compile_definition,
     definition_node,
@@ -59,6 +58,7 @@ from regraft.verification.child.checks.condition_results import (
     variety_results,
 )
 from regraft.verification.child.checks.tensor_equivalence import NEITHER, NUMERIC, torch_functions
+from regraft.verification.definition_changes import Change
 from regraft.verification.top_level_definitions import Definition
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {

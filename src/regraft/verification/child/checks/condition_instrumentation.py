@@ -7,7 +7,6 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.attribute_variants import read_attributes
 from regraft.verification.child.checks.condition_kinds import (
     PRESENT,
@@ -31,6 +30,7 @@ from regraft.verification.child.checks.tensor_equivalence import (
     TENSOR,
     operands_of_respelling,
 )
+from regraft.verification.definition_changes import Change
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"

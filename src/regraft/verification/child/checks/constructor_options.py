@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
@@ -33,6 +32,7 @@ from regraft.verification.child.drivers.configuration_objects import (
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verification.child.drivers.standalone_parts import Part, accepts
 from regraft.verification.child.session import Session
+from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
 
 SECONDS = 6.0  # for building one definition with other values

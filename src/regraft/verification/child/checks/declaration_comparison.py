@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import definition_node, functions_of
+from regraft.verification.definition_changes import Change
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -134,8 +134,8 @@ def _count_elements(tensors: list[Any], size: int, target: int) -> float:
 
 
 def _resize(call: Call, size: int, target: int, label: str) -> Call:
-    """Return a labelled call, marked as beyond in its sizes, with a size changed in every dimension
-    and integer, as `resize_dimensions` does."""
+    """Return a call with the label and with sizes marked as beyond, in which every dimension and
+    integer above 2 that equals `size` is `target`."""
     return replace(resize_dimensions(call, {size: target}), label=label, beyond=SIZES)
 
 

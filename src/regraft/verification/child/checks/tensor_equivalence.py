@@ -16,9 +16,9 @@ from types import ModuleType
 import torch
 
 from regraft.verification.bound_and_read_names import bound_names, declared_names
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.operand_kinds import OperandKinds
+from regraft.verification.definition_changes import Change
 from regraft.verification.equal_programs import are_equal_programs
 from regraft.verification.names_and_scopes import parts_in_own_scope
 from regraft.verification.top_level_definitions import Definition
@@ -131,7 +131,8 @@ def operands_of_respelling(
     """Return the operands of an expression that has another spelling for tensors, and of which
     types they have to be for that, NUMERIC or TENSOR; no operands for other expressions.
 
-    functions: what `torch_functions` returns for the definition.
+    functions: the texts of functions that are methods of tensors, too, as `torch_functions` returns
+    them for the definition.
     """
     match node:
         case ast.BinOp(left, ast.Add() | ast.Mult(), right):

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, TypeGuard
 
 from torch import nn
 
-from regraft.verification.changes import Change
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
@@ -51,6 +50,7 @@ from regraft.verification.child.drivers.model_builders import Builder, builders
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session, build_seeded
+from regraft.verification.definition_changes import Change
 
 CONTAINERS = 2  # the most classes that are tried because they contain several definitions
 CALLERS = 4  # the most classes that are tried for a definition that they use

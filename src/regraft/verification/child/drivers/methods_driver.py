@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from regraft.verification.changes import Change
 from regraft.verification.child.drivers import further_calls, input_guesses
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
+from regraft.verification.definition_changes import Change
 
 MODELS = 3  # the most models that are tried for each method
 SECONDS = 5.0  # of CPU time, for the search for the inputs of a method of one model

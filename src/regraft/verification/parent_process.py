@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from regraft.verification.changed_file import write_changed
-from regraft.verification.changes import Change, find_changes
 from regraft.verification.child_process import Exit, Watch, read_regular_file, run_child
 from regraft.verification.containment import Containment
 from regraft.verification.containment_hints import kept_back_names, with_hint
+from regraft.verification.definition_changes import Change, find_changes
 from regraft.verification.equal_programs import equal_definitions
-from regraft.verification.evidence import evidence_of, missing_comparison, missing_evidence
+from regraft.verification.missing_evidence import evidence_of, missing_comparison, missing_evidence
 from regraft.verification.readable_files import readable_paths
 from regraft.verification.reproducer_script import write_reproducer
 from regraft.verification.torchscript_and_fx_uses import transforms_applied_to

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.verification.changes import Change
+from regraft.verification.definition_changes import Change
 from regraft.verification.types import LEVELS, Contract
 
 HALVES = ("bfloat16", "float16")
