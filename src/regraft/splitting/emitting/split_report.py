@@ -34,7 +34,8 @@ class Report:
     of the original do where its weights are rounded differently. not_left: attributes of modules
     that a call of the original leaves behind; here they are variables of the call. analysis:
     seconds until the sub-networks were known. outline, regions: the parts nested as in the program,
-    and facts about each region (`program_outline.py`). sides_taken: the numbers of the sides that were run.
+    and facts about each region (`program_outline.py`). sides_taken: the numbers of the sides that
+    were run.
     """
 
     subnetworks: int
