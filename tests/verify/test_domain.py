@@ -74,7 +74,7 @@ def test_a_right_change_is_proved_and_names_its_domain(case: str, tmp_path: Path
     assert verdict.status == "proved", verdict
     domain: Any = verdict.evidence["domain"]
     assert set(domain["modes"]) == set(MODES)
-    assert {"sizes", "values"} <= comparison_domain.keys()
+    assert {"sizes", "values"} <= domain.keys()
 
 
 WINDOWS = """\

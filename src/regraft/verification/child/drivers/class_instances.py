@@ -19,7 +19,6 @@ from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.model_attempts import OperationCounter
 from regraft.verification.child.drivers.module_flags import with_flags
-from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 

@@ -79,7 +79,7 @@ def _network_parameters(cls: type, parameters: list[inspect.Parameter]) -> list[
         parameter.name
         for parameter in parameters
         if _is_required(parameter)
-        and inputs.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
+        and input_guesses.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
         and parameter.name in stored | called
     ]
 
